@@ -274,7 +274,7 @@ if selected verify; then
   verify lenet_tf32 mnist_lenet "dp=1; dp=2" data.synthetic.classes=10 precision.compute=TF32
   verify mlp_float16 mnist_mlp "dp=1; dp=2" data.synthetic.classes=10 precision.compute=FLOAT16
   verify lenet_bfloat16 mnist_lenet "dp=1; dp=2" data.synthetic.classes=10 precision.compute=BFLOAT16
-  verify gpt shakespeare_gpt "dp=1; dp=2,shard=optimizer; pp=2,schedule=zero_bubble" data.synthetic.classes=65
+  verify gpt shakespeare_gpt "dp=1; dp=2,shard=optimizer; dp=1,pp=2,schedule=zero_bubble" data.synthetic.classes=65
 fi
 
 # Communicators are connected anew in every test, over sockets: a quarter of the 90 tests suffices.
@@ -289,7 +289,7 @@ if selected nccl; then
     for ((rank = 0; rank < ranks; rank++)); do
       if ((rank > 0)); then command+=(:); fi
       # NCCL refuses two ranks on one GPU, unless it takes them to be on two hosts.
-      command+=(-n 1 -x "NCCL_HOSTID=rank$rank" -x GTEST_FILTER="$nccl_tests" "$program")
+      command+=(-n 1 -x "NCCL_HOSTID=rank$rank" -x GTEST_COLOR=no -x GTEST_FILTER="$nccl_tests" "$program")
     done
     part "$name" "$seconds" of_tests "${command[@]}"
   done <<<"$tests"

@@ -76,6 +76,8 @@ KERNELS = (
         "running_scale_kernel", "normalize_kernel", "gradient_sums_kernel", "input_gradient_kernel",
         "images_to_columns_kernel", "columns_to_images_kernel")),
 )
+# ncu leaves out the outermost namespace.
+OWN = re.compile(r"(void )?(lockstep::)?(ops|run|device)::")
 # What cuBLASLt's kernels of products are called, and those that only finish one.
 PRODUCT = re.compile(r"nvjet|gemm|cutlass|xmma|cublas|gemv", re.IGNORECASE)
 FINISHES_PRODUCT = re.compile(r"split_?k_?reduce|reduce_?kernel", re.IGNORECASE)
@@ -95,14 +97,14 @@ def own_name(name):
 
 def group_of(name):
     """The group of one of lockstep's kernels, ELSEWHERE, or None where it is unknown or not lockstep's."""
-    if "lockstep" not in name:
+    if not OWN.match(name):
         return None
     own = own_name(name)
     return next((group for kernel, holds, group in KERNELS if kernel == own and re.search(holds, name)), None)
 
 
 def is_product(name):
-    return "lockstep" not in name and bool(PRODUCT.search(name))
+    return not OWN.match(name) and bool(PRODUCT.search(name))
 
 
 class Gpu:

@@ -103,18 +103,22 @@ void require_own_profile(const model::Graph& graph, const parallel::ParallelOpti
 /// there are for each owner, the less the parts differ. Of a stage there are about eight buckets all the
 /// same, so that their communication overlaps with backward. What is pushed as a whole, in sessions or as a
 /// sum of a host's workers, gains nothing: of a larger one the two directions of a link are used in turns for
-/// longer. Nor does what is computed again grow, which is a bucket's layers at a time.
-int64_t bucket_bytes_of(const parallel::ParallelOptions& parallel, const model::Graph& graph, int owners) {
-  constexpr int64_t kBytesOfOwner = 2 << 20, kLeastBuckets = 8;
+/// longer. Nor does what is computed again grow, which is a bucket's layers at a time. On GPUs a sum takes tens of
+/// microseconds whatever its size, and 32 MiB some hundred between GPUs of a host.
+int64_t bucket_bytes_of(const parallel::ParallelOptions& parallel, const model::Graph& graph, int owners,
+                        device::DeviceKind device) {
+  constexpr int64_t kBytesOfOwner = 2 << 20, kBytesOnGpus = 32 << 20, kLeastBuckets = 8;
   const layout::Layout& layout = parallel.layout;
   if (parallel.bucket_bytes) return *parallel.bucket_bytes;
-  if (owners <= 1 || layout.has_sessions() || layout.aggregate != layout::Aggregation::none ||
+  const int64_t wanted = std::max(owners > 1 ? owners * kBytesOfOwner : 0,
+                                  device == device::DeviceKind::cuda ? kBytesOnGpus : 0);
+  if (wanted == 0 || layout.has_sessions() || layout.aggregate != layout::Aggregation::none ||
       layout.recompute != layout::Recompute::none)
     return parallel::kBucketBytes;
   int64_t bytes = 0;  // of a stage
   for (const auto& parameter : graph.parameters)
     bytes += parameter.spec.shape.count() * static_cast<int64_t>(sizeof(float)) / layout.pp;
-  return std::max(parallel::kBucketBytes, std::min(owners * kBytesOfOwner, bytes / kLeastBuckets));
+  return std::max(parallel::kBucketBytes, std::min(wanted, bytes / kLeastBuckets));
 }
 
 model::Partition make_partition(const model::Graph& graph, const parallel::ParallelOptions& parallel,
@@ -199,7 +203,8 @@ std::vector<int> hosts_of(const layout::Layout& layout, const CompileFacts& fact
 
 /// A server that owns nothing would be a process for nothing.
 void require_work_for_servers(const model::Graph& graph, const parallel::ParallelOptions& parallel,
-                              int64_t micro_batch, const layout::PlacementOptions& options) {
+                              int64_t micro_batch, const layout::PlacementOptions& options,
+                              device::DeviceKind device) {
   const layout::Layout& layout = parallel.layout;
   if (layout.sync != layout::SyncMethod::parameter_server) return;
   // Of workers that serve as many of each stage.
@@ -209,7 +214,7 @@ void require_work_for_servers(const model::Graph& graph, const parallel::Paralle
     tried.owners.count = servers / each;
     // Buckets are of another size with another number of servers.
     const model::Partition partition =
-        make_partition(graph, parallel, bucket_bytes_of(parallel, graph, tried.owners.count), micro_batch);
+        make_partition(graph, parallel, bucket_bytes_of(parallel, graph, tried.owners.count, device), micro_batch);
     const layout::Placement placement(graph, partition, tried);
     int idle = 0;
     for (int rank = 0; rank < placement.ranks(); ++rank)
@@ -263,7 +268,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
                            parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
   require_own_profile(graph_, parallel, facts.device, division.micro_batch);
   layout::PlacementOptions placing = placement_options(parallel.layout, options.state_slots);
-  partition_ = make_partition(graph_, parallel, bucket_bytes_of(parallel, graph_, placing.owners.count),
+  partition_ = make_partition(graph_, parallel, bucket_bytes_of(parallel, graph_, placing.owners.count, facts.device),
                               division.micro_batch);
   require_halves(partition_, parallel.layout);
   check_extent(graph_, partition_, division, parallel.layout, facts.device);
@@ -274,7 +279,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       graph_, partition_, code_options(options, division, graph_, facts.device, true));
   evaluation_ = std::make_unique<program::ModelCode>(
       graph_, partition_, code_options(options, division, graph_, facts.device, false));
-  require_work_for_servers(graph_, parallel, division.micro_batch, placing);
+  require_work_for_servers(graph_, parallel, division.micro_batch, placing, facts.device);
   placing.reversed = placing.owners == layout::RankRange{0, parallel.layout.dp} &&
                      parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving;
   placement_ = std::make_unique<layout::Placement>(graph_, partition_, placing);

@@ -174,9 +174,9 @@ struct GpuProbe {
   std::vector<GpuFacts> devices;
   std::string problem;  ///< where there are none: why, and what to do
 };
-/// What the driver reads once: call it before anything else of this process touches a GPU. What the user has set
-/// stays. Each stream gets a queue of its own, up to 32 (by default 8; work of streams that share one may wait
-/// for each other's). With `waits_for_others`, for a process whose streams wait for other ranks, or for
+/// What the driver reads once: call it before anything else of this process touches a GPU. What the user has
+/// set stays. Each stream gets a queue of its own, up to 32 (by default 8; work of streams that share one may
+/// wait for each other's). With `waits_for_others`, for a process whose streams wait for other ranks, or for
 /// messages to the host: code is loaded with its libraries rather than when a kernel is first launched, for
 /// which a driver may wait for all streams, also for one whose end this host has not issued yet. A start
 /// takes longer then.

@@ -17,10 +17,11 @@ class Fuser {
         nth(segment_, n) = static_cast<int>(s);
   }
 
-  Fusion fuse(bool gelu) {
+  Fusion fuse(const GpuFusions& fusions) {
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
       if (holds<LayerNorm>(n)) fuse_layer_norm(n);
-      if (gelu && holds<Gelu>(n)) fuse_gelu(n);
+      if (fusions.gelu && holds<Gelu>(n)) fuse_gelu(n);
+      if (fusions.loss && holds<SoftmaxCrossEntropy>(n)) fuse_loss(n);
     }
     return std::move(fusion_);
   }
@@ -72,6 +73,13 @@ class Fuser {
     }
   }
 
+  void fuse_loss(int n) {
+    const Value& logits = input(n);
+    neighbors(n).gradient_in_forward =
+        feeds(n - 1, n) && logits.needs_gradient && logits.storage == node(n).inputs[0] &&
+        logits.gradient_storage == logits.storage && !node(n - 1).signature.backward_needs_output;
+  }
+
   const Graph& graph_;
   Fusion fusion_;
   std::vector<int> segment_;  // by node
@@ -88,8 +96,8 @@ Fusion no_fusion(const Graph& graph) {
   return fusion;
 }
 
-Fusion fuse_for_gpu(const Graph& graph, const Partition& partition, bool gelu) {
-  return Fuser(graph, partition).fuse(gelu);
+Fusion fuse_for_gpu(const Graph& graph, const Partition& partition, const GpuFusions& fusions) {
+  return Fuser(graph, partition).fuse(fusions);
 }
 
 }  // namespace lockstep::model

@@ -22,10 +22,15 @@ struct Fusion {
 Fusion no_fusion(const Graph& graph);
 
 /// What the kernels of GPUs can do. Within a segment, a layer norm adds up what it reads and its gradient and
-/// that of the input's other reader: bits are those of add, layer norm and fork apart. With `gelu`, linear
+/// that of the input's other reader: bits are those of add, layer norm and fork apart. With `loss`, a softmax
+/// cross entropy writes the gradient of its logits over them as it reads them, if they were made in its
+/// segment and nobody else wants them; bits are those of forward and backward apart. With `gelu`, linear
 /// layers before and behind a GELU compute it and its gradient, where ops/fusion.h can and they are one fused
 /// group: its numbers are rounded less often than apart, and where segments end must not decide that. A group
 /// is in one segment of every partition.
-Fusion fuse_for_gpu(const Graph& graph, const Partition& partition, bool gelu);
+struct GpuFusions {
+  bool loss = false, gelu = false;
+};
+Fusion fuse_for_gpu(const Graph& graph, const Partition& partition, const GpuFusions& fusions);
 
 }  // namespace lockstep::model

@@ -119,9 +119,9 @@ struct KernelArguments {
 
 enum class KernelPhase { forward, backward_input, backward_weight };
 
-/// Neighbours in the graph whose work a kernel does in the same pass over memory; kernels of CPUs do none.
-/// Tensors of the neighbours follow the op's own in the spans of KernelArguments, or replace them, as said
-/// here.
+/// What a kernel does beside its own work in the same pass over memory: that of its neighbours in the graph,
+/// or of its own backward; kernels of CPUs do none. Tensors of the neighbours follow the op's own in the
+/// spans of KernelArguments, or replace them, as said here.
 struct FusedNeighbors {
   /// linear, forward: outputs[1] = gelu(outputs[0]), of the sums before they are rounded.
   bool gelu_behind = false;
@@ -131,6 +131,9 @@ struct FusedNeighbors {
   /// layer_norm, forward: inputs are the two terms of its input, which it writes to outputs[1]. Equal bits to
   /// add's.
   bool add_before = false;
+  /// softmax_cross_entropy, forward: input_gradients[0] is the logits' gradient, which takes their place.
+  /// Nothing is left for backward_input. Equal bits.
+  bool gradient_in_forward = false;
   /// layer_norm, backward_input: output_gradients[1] is the other reader's of its input, input_gradients[0]
   /// the sum of both. Equal bits to fork's.
   bool fork_before = false;

@@ -16,7 +16,7 @@ namespace lockstep::parallel {
 /// REPRODUCIBLE by a tree written into the program, both through memory that the workers of one host share.
 enum class AllReduceAlgorithm { automatic, library, ring, shared_memory, tree };
 
-/// Of a bucket, where nobody says how large, and no owners cut it.
+/// Of a bucket on CPUs if nobody says how large, and no owners cut it.
 inline constexpr int64_t kBucketBytes = 1 << 20;
 
 /// By what the learning rate is divided where each push is an update: the pushes of a step, nothing, or their
@@ -35,7 +35,7 @@ struct ParallelOptions {
   layout::Layout layout;  ///< as stated; resolve() it for a world size
   layout::Reduction reduction = layout::Reduction::fast;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
-  std::optional<int64_t> bucket_bytes = {};  ///< none: kBucketBytes or, where it is cut among owners, more
+  std::optional<int64_t> bucket_bytes = {};  ///< none: kBucketBytes or, on GPUs and if it is cut among owners, more
   int intra_op_threads = 1;                  ///< part of the arithmetic
   int server_threads = 1;                    ///< of a process that only serves; no part of it
   bool servers_on_gpus =

@@ -95,7 +95,9 @@ ModelCode::ModelCode(const model::Graph& graph, const model::Partition& partitio
       partition_(partition),
       options_(options),
       fusion_(options.device == device::DeviceKind::cuda
-                  ? model::fuse_for_gpu(graph, partition, options.fuse_gelu && !options.repeats)
+                  ? model::fuse_for_gpu(graph, partition,
+                                        {.loss = options.training && !options.repeats,
+                                         .gelu = options.fuse_gelu && !options.repeats})
                   : model::no_fusion(graph)) {
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const auto& node = graph.nodes[n];
@@ -194,6 +196,13 @@ void ModelCode::lay_out(int segment) {
     (repeated ? layout.repeated : layout.stash).emplace_back(root, size_bytes);
     size_bytes += aligned(activation_bytes(root));
   }
+  for (int n = range.first_node; n <= range.last_node; ++n)
+    if (nth(fusion_.neighbors, n).gradient_in_forward) {
+      const int logits = graph_.node(n).inputs[0];
+      const int64_t* offset = find_offset(layout.stash, logits);
+      ensure(offset != nullptr, "logits whose gradient takes their place are kept");
+      layout.stash_gradients.emplace_back(logits, *offset);
+    }
   std::vector<int> temporaries;
   for (const int root : made)
     if (!contains(kept, root) && !contains(face.writes, root)) temporaries.push_back(root);
@@ -306,7 +315,9 @@ void ModelCode::lay_out_weight_stash(int segment) {
       if (node.signature.backward_needs_output) reads(output);
       const auto& value = graph_.value(output);
       const int root = value.gradient_storage;
-      if (!value.needs_gradient || find_offset(layout.weight_stash, root) != nullptr) continue;
+      if (!value.needs_gradient || find_offset(layout.weight_stash, root) != nullptr ||
+          find_offset(layout.stash_gradients, root) != nullptr)
+        continue;
       // A sum's gradient is also that of its terms: what this segment writes for another one may be what the
       // second half of a term's backward reads.
       if (contains(layout.face.output_gradients, root) || contains(layout.face.input_gradients, root)) {
@@ -337,7 +348,8 @@ int64_t ModelCode::lay_out_backward(int segment, InstructionKind kind) {
       const int root = value.gradient_storage;
       const int producer = graph_.value(root).producer;
       if (!value.needs_gradient || !node.signature.differentiable[i] || producer < range.first_node) continue;
-      if (gradient_stays_inside(node.inputs[i])) continue;
+      if (gradient_stays_inside(node.inputs[i]) || find_offset(layout.stash_gradients, root) != nullptr)
+        continue;
       if (kind == InstructionKind::backward_input && find_offset(layout.weight_stash, root) != nullptr)
         continue;
       roots.push_back(root);
@@ -429,6 +441,10 @@ std::vector<KernelCall> ModelCode::bind_forward(int segment, const SegmentBindin
     fuse_forward(segment, call, bindings);
     call.workspace = bindings.temporary + nth(layout.forward_workspace, n - range.first_node);
     if (node.signature.is_loss) call.metrics = bindings.metrics;
+    if (nth(fusion_.neighbors, n).gradient_in_forward) {
+      call.input_gradients = {call.inputs[0]};
+      call.gradient_values = {node.inputs[0]};
+    }
     calls.push_back(std::move(call));
   }
   return calls;
@@ -471,6 +487,7 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
   const auto& [temporary, workspace] = layout.backward.at(kind);
   const auto gradient = [&](int value) -> std::byte* {
     const int root = graph_.value(value).gradient_storage;
+    if (const auto* offset = find_offset(layout.stash_gradients, root)) return bindings.stash + *offset;
     if (const auto* offset = find_offset(layout.weight_stash, root);
         offset != nullptr && kind != InstructionKind::backward)
       return bindings.weight_stash + *offset;
@@ -482,6 +499,7 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
     const auto& node = graph_.node(n);
     const auto& signature = node.signature;
     if (node.signature.passes_gradient || !fusion_.runs_backward(n)) continue;
+    if (nth(fusion_.neighbors, n).gradient_in_forward) continue;
     const bool has_second_half = signature.backward == ops::BackwardForm::split && !node.parameters.empty();
     if (kind == InstructionKind::backward_weight && !has_second_half) continue;
     KernelCall call = begin_call(segment, n, bindings);

@@ -142,6 +142,8 @@ class ModelCode {
     std::vector<std::pair<int, int64_t>> forward_temporary;  ///< storage -> offset
     std::vector<int64_t> forward_workspace;             ///< node in the segment -> offset in the temporary
     std::vector<std::pair<int, int64_t>> weight_stash;  ///< gradient storage -> offset
+    /// Likewise, in the stash: gradients that forward has written over their values.
+    std::vector<std::pair<int, int64_t>> stash_gradients;
     /// Gradient storages' offsets in the temporary, and likewise of each node's workspace.
     struct BackwardTemporary {
       std::vector<std::pair<int, int64_t>> temporary;

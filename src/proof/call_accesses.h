@@ -13,6 +13,7 @@ struct CallAccess {
   const void* data = nullptr;
   int64_t size_bytes = 0;
   CallSymbol symbol;
+  bool in_place = false;  ///< writes: over what the call reads there, which is of no more use
 };
 struct CallAccesses {
   std::vector<CallAccess> reads, writes;

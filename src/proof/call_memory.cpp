@@ -34,14 +34,16 @@ std::string CallMemory::read(int64_t address, int64_t size_bytes, const CallSymb
   return fault;
 }
 
-std::string CallMemory::write(int64_t address, int64_t size_bytes, const CallSymbol& symbol) {
+std::string CallMemory::write(int64_t address, int64_t size_bytes, const CallSymbol& symbol,
+                              const CallSymbol& replaced) {
   if (std::string fault = fault_of_place(address, size_bytes); !fault.empty()) return fault;
   const Region& region = *find(address, size_bytes);
   if (region.kind == Kind::read) return fmt::format("{} is not to be written", region.name);
   std::string fault;
   if (region.kind != Kind::scratch)
     held_.visit(address, address + size_bytes, [&](int64_t, int64_t, const Held& held) {
-      if (held.is_new) fault = fmt::format("{} was written there before", symbols_.text(held.symbol));
+      if (held.is_new && (replaced == CallSymbol{} || held.symbol != replaced))
+        fault = fmt::format("{} was written there before", symbols_.text(held.symbol));
     });
   held_.assign(address, address + size_bytes, {symbol, address, true});
   return fault;

@@ -15,10 +15,10 @@ namespace lockstep::proof {
 class CallMemory {
  public:
   enum class Kind {
-    read,      ///< has contents, which stay
-    written,   ///< each byte is written at most once
-    updated,   ///< likewise, and added to what was there
-    scratch,   ///< written as often as wanted
+    read,     ///< has contents, which stay
+    written,  ///< each byte is written at most once
+    updated,  ///< likewise, and added to what was there
+    scratch,  ///< written as often as wanted
   };
   /// A stretch of a region with what it holds, from the region's first byte on.
   struct Content {
@@ -37,7 +37,9 @@ class CallMemory {
 
   /// Whether the whole of the symbol lies there, from its first byte on.
   std::string read(int64_t address, int64_t size_bytes, const CallSymbol& symbol);
-  std::string write(int64_t address, int64_t size_bytes, const CallSymbol& symbol);
+  /// `replaced` may have been written there before: its last reader writes its own result over it.
+  std::string write(int64_t address, int64_t size_bytes, const CallSymbol& symbol,
+                    const CallSymbol& replaced = {});
   /// A kernel's workspace: whatever lay there is lost.
   std::string spoil(int64_t address, int64_t size_bytes);
 

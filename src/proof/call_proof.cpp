@@ -20,7 +20,8 @@ namespace {
 int64_t address_of(const void* data) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(data)); }
 
 /// The buffers of an instruction one behind the other, apart from each other and from address 0.
-std::map<int, int64_t> addresses_of(const program::Program& program, const program::Instruction& instruction) {
+std::map<int, int64_t> addresses_of(const program::Program& program,
+                                    const program::Instruction& instruction) {
   constexpr int64_t kGap = 4096;
   std::map<int, int64_t> addresses;
   int64_t next = kGap;
@@ -84,7 +85,11 @@ std::string_view name_of(ops::KernelPhase phase) {
   return "";
 }
 
-/// Whether what a call writes or spoils lies beside all else that it touches.
+bool is_same_place(const CallAccess& a, const CallAccess& b) {
+  return a.data == b.data && a.size_bytes == b.size_bytes;
+}
+
+/// Whether what a call writes or spoils lies beside all else that it touches, but for what it replaces.
 bool are_apart(const CallAccesses& accesses) {
   std::vector<CallAccess> touched = accesses.writes;
   touched.push_back(accesses.workspace);
@@ -96,9 +101,18 @@ bool are_apart(const CallAccesses& accesses) {
            address_of(b.data) < address_of(a.data) + a.size_bytes;
   };
   for (size_t a = 0; a < changed; ++a)
-    for (size_t b = a + 1; b < touched.size(); ++b)
-      if (overlap(touched[a], touched[b])) return false;
+    for (size_t b = a + 1; b < touched.size(); ++b) {
+      const bool replaces = touched[a].in_place && b >= changed && is_same_place(touched[a], touched[b]);
+      if (overlap(touched[a], touched[b]) && !replaces) return false;
+    }
   return true;
+}
+
+/// What a call has read where it writes its result in place.
+CallSymbol replaced_by(const CallAccess& write, const CallAccesses& accesses) {
+  for (const CallAccess& read : accesses.reads)
+    if (write.in_place && is_same_place(write, read)) return read.symbol;
+  return {};
 }
 
 }  // namespace
@@ -134,10 +148,11 @@ std::vector<program::KernelCall> CallProof::calls_of(const program::Program& pro
 }
 
 program::OperandBinding CallProof::operands_of(const program::Program& program, int instruction) const {
-  return {program, instruction,
-          [addresses = addresses_of(program, program.instruction(instruction))](const program::ByteRange& range) {
-            return reinterpret_cast<std::byte*>(addresses.at(range.buffer) + range.offset);
-          }};
+  return {
+      program, instruction,
+      [addresses = addresses_of(program, program.instruction(instruction))](const program::ByteRange& range) {
+        return reinterpret_cast<std::byte*>(addresses.at(range.buffer) + range.offset);
+      }};
 }
 
 void CallProof::enter(const program::OperandBinding& operands, CallMemory& memory) const {
@@ -177,10 +192,10 @@ void CallProof::enter_parameters(const program::OperandBinding& operands, const 
   for (int p = 0; p < static_cast<int>(places.size()); ++p) {
     const program::ParameterPlace& place = nth(places, p);
     const bool narrow = operand.range.buffer == place.narrow_buffer;
-    const program::ByteRange bytes =
-        narrow ? program::ByteRange{place.narrow_buffer, place.narrow_offset,
-                                    place.size_bytes / 4 * size_of(operand.dtype)}
-               : program::ByteRange{place.buffer, place.offset, place.size_bytes};
+    const program::ByteRange bytes = narrow
+                                         ? program::ByteRange{place.narrow_buffer, place.narrow_offset,
+                                                              place.size_bytes / 4 * size_of(operand.dtype)}
+                                         : program::ByteRange{place.buffer, place.offset, place.size_bytes};
     if (program::holds(operand.range, bytes))
       memory.fill(address + bytes.offset, bytes.size_bytes,
                   {narrow ? CallSymbol::Kind::narrow_parameter : CallSymbol::Kind::parameter, p});
@@ -192,8 +207,9 @@ void CallProof::run(const program::KernelCall& call, CallMemory& memory,
   const CallAccesses accesses = accesses_of(symbols_, code_, call);
   const auto fail = [&](std::string_view does, const CallAccess& access, const std::string& fault) {
     if (!fault.empty())
-      faults.push_back(fmt::format("the call of '{}' ({}) {} {} at {}, and {}", code_.graph().node(call.node).name,
-                                   name_of(call.phase), does, symbols_.text(access.symbol),
+      faults.push_back(fmt::format("the call of '{}' ({}) {} {} at {}, and {}",
+                                   code_.graph().node(call.node).name, name_of(call.phase), does,
+                                   symbols_.text(access.symbol),
                                    memory.place(address_of(access.data), access.size_bytes), fault));
   };
   if (!are_apart(accesses))
@@ -204,7 +220,8 @@ void CallProof::run(const program::KernelCall& call, CallMemory& memory,
   if (const CallAccess& workspace = accesses.workspace; workspace.size_bytes > 0)
     fail("leaves", workspace, memory.spoil(address_of(workspace.data), workspace.size_bytes));
   for (const CallAccess& write : accesses.writes)
-    fail("writes", write, memory.write(address_of(write.data), write.size_bytes, write.symbol));
+    fail("writes", write,
+         memory.write(address_of(write.data), write.size_bytes, write.symbol, replaced_by(write, accesses)));
 }
 
 void CallProof::check_written(const program::OperandBinding& operands, CallMemory& memory,
@@ -231,8 +248,8 @@ void CallProof::check_written(const program::OperandBinding& operands, CallMemor
     if (const std::string fault =
             memory.read(address_of(operands.at(operand)), operand.range.size_bytes, symbol);
         !fault.empty())
-      faults.push_back(
-          fmt::format("it declares to write {} as {}, and {}", symbols_.text(symbol), name_of(operand), fault));
+      faults.push_back(fmt::format("it declares to write {} as {}, and {}", symbols_.text(symbol),
+                                   name_of(operand), fault));
   }
 }
 

@@ -62,6 +62,10 @@ void a_communicator_outlives_the_one_it_came_from(Communicator& world) {
   EXPECT_EQ(sum_over(*last, 2), 2 * world.size());
 }
 
+/// Operations of several communicators run beside each other in any order. Those of one GPU start in the order in
+/// which its rank issues them, which has to be the same on all ranks: programs are proven for that.
+bool run_in_any_order(const Communicator& world) { return world.backend() != "nccl"; }
+
 /// Even ranks start A before B, odd ranks B before A. Each communicator alone is consistent, so both
 /// complete, and with their own data.
 void traffic_of_communicators_never_mixes(Communicator& world) {
@@ -76,7 +80,7 @@ void traffic_of_communicators_never_mixes(Communicator& world) {
     if (size > 1)
       comm.exchange(std::array{send_to(next, &out[which], 4), receive_from(previous, &in[which], 4)}, stream);
   };
-  if (rank % 2 == 0) {
+  if (rank % 2 == 0 || !run_in_any_order(world)) {
     start(*a, 0);
     start(*b, 1);
   } else {
@@ -108,7 +112,7 @@ void communicators_work_from_threads_of_their_own(Communicator& world) {
   for (int lane = 0; lane < 3; ++lane) lanes.push_back(world.split(0, rank));
   std::array<int32_t, 3> last{};
   std::vector<std::thread> threads;
-  for (size_t lane = 0; lane < 3; ++lane)
+  for (size_t lane = 0; lane < 3; ++lane) {
     threads.emplace_back([&, lane] {
       try {
         for (int32_t i = 0; i < 50; ++i) last[lane] = sum_over(*lanes[lane], i + static_cast<int32_t>(lane));
@@ -116,7 +120,10 @@ void communicators_work_from_threads_of_their_own(Communicator& world) {
         ADD_FAILURE() << error.what();
       }
     });
-  for (auto& thread : threads) thread.join();
+    if (!run_in_any_order(world)) threads.back().join();
+  }
+  for (auto& thread : threads)
+    if (thread.joinable()) thread.join();
   EXPECT_EQ(last, (std::array<int32_t, 3>{49 * size, 50 * size, 51 * size}));
 }
 

@@ -151,9 +151,11 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   *comm = new ncclComm{rank};
+  const std::string most =
+      config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? "" : fmt::format(", at most {} CTAs", config->maxCTAs);
   return current->note(
       rank, "ncclCommInitRankConfig",
-      fmt::format("{} of {}, id {}, blocking {}", rank, size, id.internal[0], config->blocking));
+      fmt::format("{} of {}, id {}, blocking {}{}", rank, size, id.internal[0], config->blocking, most));
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) { return current->poll(*state); }

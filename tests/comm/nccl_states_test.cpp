@@ -108,6 +108,23 @@ TEST(NcclCommunicator, ConnectsWithoutBlockingAndExchangesWithItsNeighbours) {
   });
 }
 
+TEST(NcclCommunicator, ConnectsPartnersAlone) {
+  FakeNccl nccl;
+  run_group(2, [&](Communicator& group) {
+    StubDevice device;
+    // The first sends to the second, and nobody answers.
+    const ExchangePartners partners = group.rank() == 0 ? ExchangePartners{.send = {1}} : ExchangePartners{.receive = {0}};
+    NcclCommunicator world(group.split(0, group.rank()), device, {.start_timeout = kLong, .partners = partners, .only_exchanges = true},
+                           "channel");
+    StubStream stream;
+    group.barrier(stream);
+    group.synchronize(stream, patience());
+  });
+  EXPECT_EQ(nccl.count("ncclSend"), 1);
+  EXPECT_EQ(nccl.count("ncclRecv"), 1);
+  EXPECT_EQ(nccl.last_of(1, "ncclCommInitRankConfig"), "1 of 2, id i, blocking 0, at most 8 CTAs");
+}
+
 TEST(NcclCommunicator, OperationsBecomeNcclsCallsInPlace) {
   FakeNccl nccl;
   on_first_of_two(kLong, [&](NcclCommunicator& world, StubDevice&) {

@@ -47,7 +47,7 @@ std::vector<std::string> done_by_others(const Graph& graph, const std::vector<in
 
 TEST(Fusion, LayerNormsAddAndLinearLayersComputeGelus) {
   const Graph graph = gpt(DType::bfloat16);
-  const Fusion fusion = fuse_for_gpu(graph, make_partition(graph, kOneSegment), true);
+  const Fusion fusion = fuse_for_gpu(graph, make_partition(graph, kOneSegment), {.gelu = true});
   EXPECT_THAT(fused_layers(graph, fusion),
               ElementsAre("h.0.ln_1: fork", "h.0.ln_2: add fork", "h.0.mlp.c_fc: gelu_behind",
                           "h.0.mlp.c_proj: gelu_before", "ln_f: add"));
@@ -61,7 +61,7 @@ TEST(Fusion, LayerNormsAddAndLinearLayersComputeGelus) {
 
 TEST(Fusion, GelusStayWhereTypesWidthsOrTheUserSaySo) {
   const auto gelus = [](const Graph& graph, bool wanted) {
-    const Fusion fusion = fuse_for_gpu(graph, make_partition(graph, kOneSegment), wanted);
+    const Fusion fusion = fuse_for_gpu(graph, make_partition(graph, kOneSegment), {.gelu = wanted});
     int count = 0;
     for (const auto& fused : fusion.neighbors) count += fused.gelu_before + fused.gelu_behind;
     return count;
@@ -84,7 +84,7 @@ TEST(Fusion, EndsWithTheSegment) {
   const Graph graph = gpt(DType::bfloat16);
   const Partition partition = make_partition(graph, 1);
   ASSERT_GT(partition.segments.size(), 4u);
-  const Fusion fusion = fuse_for_gpu(graph, partition, true);
+  const Fusion fusion = fuse_for_gpu(graph, partition, {.gelu = true});
   EXPECT_THAT(fused_layers(graph, fusion),
               ElementsAre("h.0.ln_1: fork", "h.0.ln_2: fork", "h.0.mlp.c_fc: gelu_behind",
                           "h.0.mlp.c_proj: gelu_before"))
@@ -109,10 +109,27 @@ TEST(Fusion, OfAChainOfLinearLayersAndGelusTwoLayersAreOneGroup) {
     const Partition partition = make_partition(graph, bucket_bytes);
     EXPECT_EQ(partition.segments.size(), bucket_bytes == 1 ? 2u : 1u);
     EXPECT_THAT(
-        fused_layers(graph, fuse_for_gpu(graph, partition, true)),
+        fused_layers(graph, fuse_for_gpu(graph, partition, {.gelu = true})),
         ElementsAre("a: gelu_behind", "b: gelu_before gelu_behind", "c: gelu_behind", "d: gelu_before"))
         << bucket_bytes;
   }
+}
+
+TEST(Fusion, ALossWritesItsGradientOverLogitsThatNobodyElseWants) {
+  const auto fused = [](const std::vector<Layer>& layers, int64_t bucket_bytes, bool wanted = true) {
+    const Graph graph =
+        make_graph(ModelSpec{{{"x", {{8}, DType::float32}}, {"y", {{}, DType::int32}}}, layers});
+    const Fusion fusion = fuse_for_gpu(graph, make_partition(graph, bucket_bytes), {.loss = wanted});
+    return fusion.neighbors.back().gradient_in_forward;
+  };
+  const Layer linear{"a", Linear{.units = 4}, {"x"}, {}}, relu{"b", Relu{}, {"a"}, {}};
+  EXPECT_TRUE(fused({linear, {"loss", SoftmaxCrossEntropy{}, {"a", "y"}, {}}}, kOneSegment));
+  EXPECT_FALSE(fused({linear, {"loss", SoftmaxCrossEntropy{}, {"a", "y"}, {}}}, kOneSegment, false));
+  EXPECT_FALSE(fused({linear, relu, {"loss", SoftmaxCrossEntropy{}, {"b", "y"}, {}}}, kOneSegment))
+      << "its backward reads what it made";
+  const Layer sum{"c", Add{}, {"a", "d"}, {}}, other{"d", Linear{.units = 4}, {"a"}, {}};
+  EXPECT_FALSE(fused({linear, other, sum, {"loss", SoftmaxCrossEntropy{}, {"c", "y"}, {}}}, 1))
+      << "made in another segment";
 }
 
 TEST(Fusion, OnCpusEveryKernelDoesItsOwnWork) {
@@ -134,7 +151,8 @@ TEST(Fusion, LayerNormsDoNotComputeWhatOthersReadFirst) {
                                             {"ln", LayerNorm{}, {"sum"}, {}},
                                             {"out", Add{}, {"branch", "ln"}, {}},
                                             {"loss", MeanSquaredError{}, {"out", "y"}, {}}}});
-  EXPECT_THAT(fused_layers(graph, fuse_for_gpu(graph, make_partition(graph, kOneSegment), true)), IsEmpty());
+  EXPECT_THAT(fused_layers(graph, fuse_for_gpu(graph, make_partition(graph, kOneSegment), {.gelu = true})),
+              IsEmpty());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "ops/gpu_memory.h"
 #include "ops/op_cases.h"
 
 namespace lockstep::testing {
@@ -150,6 +151,54 @@ TEST(GpuSoftmaxCrossEntropy, BitsOfARowDoNotDependOnItsPlace) {
       const auto gradients = values_of(many.input_gradients[0]), gradient = values_of(one.input_gradients[0]);
       for (int64_t i = 0; i < kRows * classes; ++i)
         ASSERT_EQ(gradients[static_cast<size_t>(i)], gradient[static_cast<size_t>(i % classes)]) << i;
+    }
+}
+
+/// What a loss makes of logits: values of metrics, log-sum-exps and the gradient.
+std::vector<std::vector<float>> loss_and_gradient(const TestedGpu& gpu, const std::vector<float>& logits,
+                                                  int64_t classes, DType dtype, bool in_place) {
+  const auto rows = static_cast<int64_t>(logits.size()) / classes;
+  const device::Buffer x = gpu.upload(logits, dtype), dx = gpu.upload(logits, dtype);
+  std::vector<int32_t> label_values;
+  for (int64_t i = 0; i < rows; ++i)
+    label_values.push_back(static_cast<int32_t>(i % 5 == 4 ? -1 : i * 7 % classes));
+  const ops::StepConstants constant_values{.loss_scale = 8};
+  const device::Buffer classes_of_rows = gpu.device->allocate(rows * 4), lse = gpu.device->allocate(rows * 4),
+                       metrics = gpu.device->allocate(ops::kMetricCount * 8),
+                       constants = gpu.device->allocate(sizeof constant_values);
+  gpu.device->copy_now(classes_of_rows.data(), label_values.data(), classes_of_rows.size_bytes());
+  gpu.device->copy_now(constants.data(), &constant_values, constants.size_bytes());
+  const Tensor inputs[] = {{x.data(), {rows, classes}, dtype}, {classes_of_rows.data(), {rows}, DType::int32}},
+               gradients[] = {{in_place ? x.data() : dx.data(), {rows, classes}, dtype}, Tensor{}},
+               auxiliary[] = {{lse.data(), {rows}}};
+  const auto kernel = ops::make_kernel(device::DeviceKind::cuda, SoftmaxCrossEntropy{},
+                                       std::vector<TensorSpec>{{Shape{classes}}, labels({})},
+                                       {.batch = rows, .loss_weight = 0.25, .compute = dtype, .fused = {.gradient_in_forward = in_place}});
+  kernel->prepare(*gpu.device);
+  const device::Buffer workspace = gpu.device->allocate(kernel->workspace_bytes(ops::KernelPhase::forward));
+  ops::KernelArguments arguments{.inputs = inputs,
+                                 .auxiliary = auxiliary,
+                                 .metrics = reinterpret_cast<double*>(metrics.data()),
+                                 .workspace = workspace.data(),
+                                 .constants = reinterpret_cast<const ops::StepConstants*>(constants.data())};
+  if (in_place) arguments.input_gradients = gradients;
+  kernel->forward(arguments, *gpu.stream);
+  arguments.input_gradients = gradients;
+  if (!in_place) kernel->backward_input(arguments, *gpu.stream);
+  return {gpu.download(metrics, 2 * ops::kMetricCount), gpu.download(lse, static_cast<size_t>(rows)),
+          gpu.download(in_place ? x : dx, logits.size(), dtype)};
+}
+
+TEST(GpuSoftmaxCrossEntropy, AGradientInTheLogitsPlaceHasTheSameBits) {
+  const TestedGpu gpu;
+  for (const DType dtype : kTypes)
+    for (const int64_t classes : {9, 64, 4096, 4097}) {
+      std::vector<float> logits;
+      for (const double value : random_values(6 * classes, 11, -4, 4))
+        logits.push_back(static_cast<float>(value));
+      EXPECT_EQ(loss_and_gradient(gpu, logits, classes, dtype, true),
+                loss_and_gradient(gpu, logits, classes, dtype, false))
+          << name_of(dtype) << " " << classes;
     }
 }
 

@@ -18,7 +18,10 @@ std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, dev
   const std::string uuid = dynamic_cast<device::CudaDevice&>(device).facts().uuid;
   const auto uuids = gather_texts(bootstrap, uuid, options.start_timeout);
   if (std::count(uuids.begin(), uuids.end(), uuid) > 1) allow_shared_gpu(bootstrap.rank());
-  return std::make_unique<NcclCommunicator>(bootstrap.split(0, bootstrap.rank()), device, options, "world");
+  const auto others = gather_texts(bootstrap, options.only_exchanges ? "" : "sums", options.start_timeout);
+  GpuCommunicatorOptions of_all = options;
+  of_all.only_exchanges = std::count(others.begin(), others.end(), "") == std::ssize(others);
+  return std::make_unique<NcclCommunicator>(bootstrap.split(0, bootstrap.rank()), device, of_all, "world");
 }
 
 std::string gpu_communication_library() {

@@ -13,8 +13,19 @@ namespace lockstep::comm {
 namespace {
 
 constexpr std::chrono::seconds kFinishTimeout{5};
-/// Of the scratch: a word for barriers, then a byte to send, then a byte from each of at most 2 * 31 ranks.
-constexpr int64_t kScratchBytes = 256, kSentByte = 64, kReceivedBytes = 128;
+/// Of the scratch: a word for barriers, then a byte to send, then a byte from each partner.
+constexpr int64_t kSentByte = 64, kReceivedBytes = 128;
+
+/// Of rings, and of halving and doubling distances.
+ExchangePartners partners_at_powers_of_two(int rank, int size) {
+  ExchangePartners partners;
+  for (int distance = 1; distance < size; distance *= 2)
+    for (const int step : {distance, size - distance}) {
+      partners.send.push_back((rank + step) % size);
+      partners.receive.push_back((rank + size - step) % size);
+    }
+  return partners;
+}
 
 ncclDataType_t nccl_type(DType dtype) {
   switch (dtype) {
@@ -143,22 +154,23 @@ ncclUniqueId NcclCommunicator::shared_id() {
 
 void NcclCommunicator::connect() {
   const Deadline deadline = deadline_in(options_.start_timeout);
-  scratch_ = device().allocate(kScratchBytes);
-  handle_ = std::make_unique<NcclHandle>(shared_id(), size(), rank(), deadline);
-  connect_pairs(deadline);
+  if (!options_.partners) options_.partners = partners_at_powers_of_two(rank(), size());
+  scratch_ = device().allocate(kReceivedBytes + static_cast<int64_t>(options_.partners->receive.size()));
+  handle_ = std::make_unique<NcclHandle>(shared_id(), size(), rank(), deadline,
+                                         NcclHandle::Options{.only_exchanges = options_.only_exchanges});
+  connect_partners(deadline);
 }
 
-/// NCCL connects two ranks when they first exchange something, and makes both wait for it on the host.
-/// Programs exchange around rings and in halving distances: these pairs have done so when a program begins.
-void NcclCommunicator::connect_pairs(Deadline deadline) {
+/// NCCL connects two ranks when they first exchange something, and makes both wait for it on the host. These
+/// have done so when a program begins.
+void NcclCommunicator::connect_partners(Deadline deadline) {
   std::vector<Transfer> transfers;
+  for (const int peer : options_.partners->send)
+    transfers.push_back({Transfer::Direction::send, peer, scratch_.data() + kSentByte, 1});
   std::byte* received = scratch_.data() + kReceivedBytes;
-  for (int distance = 1; distance < size(); distance *= 2)
-    for (const int step : {distance, size() - distance}) {
-      transfers.push_back(
-          {Transfer::Direction::send, (rank() + step) % size(), scratch_.data() + kSentByte, 1});
-      transfers.push_back({Transfer::Direction::receive, (rank() + size() - step) % size(), received++, 1});
-    }
+  for (const int peer : options_.partners->receive)
+    transfers.push_back({Transfer::Direction::receive, peer, received++, 1});
+  if (transfers.empty()) return;
   const auto stream = device().create_stream("connect");
   const auto done = device().create_event();
   try {
@@ -185,7 +197,9 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   try {
     auto host = host_->split(color, key);
     if (host == nullptr) return nullptr;
-    return std::make_unique<NcclCommunicator>(std::move(host), device(), options_,
+    GpuCommunicatorOptions options = options_;
+    options.partners.reset();
+    return std::make_unique<NcclCommunicator>(std::move(host), device(), options,
                                               fmt::format("{}/{}", name(), color));
   } catch (const CommError& error) {
     fail(fmt::format("split: {}", error.what()), error.code());

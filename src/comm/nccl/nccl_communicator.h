@@ -36,7 +36,7 @@ class NcclCommunicator : public StreamCommunicator {
 
  private:
   void connect();
-  void connect_pairs(Deadline deadline);
+  void connect_partners(Deadline deadline);
   ncclUniqueId shared_id();
 
   std::unique_ptr<Communicator> host_;

@@ -13,12 +13,29 @@
 #include "lockstep/error.h"
 
 namespace lockstep::comm {
+namespace {
+
+/// Of a communicator that only sends and receives: two directions, and a quarter of an NVLink port's bandwidth
+/// for each multiprocessor, as NVIDIA states it; what is left computes.
+constexpr int kExchangeCtas = 8;
+
+ncclConfig_t config_of(const NcclHandle::Options& options) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  if (!options.only_exchanges) return config;
+  config.maxCTAs = kExchangeCtas;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+  config.nvlsCTAs = 1;  // of sums by the switches, which cannot be left out of one communicator: as little memory as can be
+#endif
+  return config;
+}
+
+}  // namespace
 
 NcclHandle::NcclHandle(const ncclUniqueId& id, int size, int rank, Deadline deadline, const Options& options)
     : options_(options), rank_(rank), size_(size) {
   cudaGetDevice(&gpu_);
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  ncclConfig_t config = config_of(options);
   try {
     {
       std::lock_guard lock(mutex_);

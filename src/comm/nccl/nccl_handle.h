@@ -32,6 +32,8 @@ class NcclHandle {
   struct Options {
     /// How long abort() and finish() wait for NCCL to free the communicator.
     std::chrono::milliseconds end_timeout = std::chrono::seconds(5);
+    /// Only sends and receives will be called.
+    bool only_exchanges = false;
   };
 
   /// COLLECTIVE: connects `size` ranks that have the same `id`. The GPU is the calling thread's current one.

@@ -8,7 +8,8 @@ namespace lockstep::ops {
 namespace {
 
 constexpr float kLog2E = 1.44269504f;
-constexpr int kThreads = 256;           // of every block here but the last
+constexpr int kRowThreads = 512;        // of a block that has one row
+constexpr int kWarpsThreads = 256;      // of a block whose warps have a row each
 constexpr int64_t kWarpClasses = 2048;  // rows up to here are a warp's each, longer ones a block's
 constexpr int kValues = 16;             // of a row that a thread loads before it computes
 constexpr float kNone = -std::numeric_limits<float>::infinity();
@@ -56,18 +57,21 @@ struct Denominator {
 
 /// The threads that share a row: a warp, or the block.
 template <bool kWarp>
+constexpr int kThreads = kWarp ? kWarpsThreads : kRowThreads;
+template <bool kWarp>
 struct RowGroup {
-  static constexpr int kSize = kWarp ? device::kWarpSize : kThreads;
+  static constexpr int kSize = kWarp ? device::kWarpSize : kRowThreads;
   int thread;
   int64_t row;
   __device__ RowGroup()
       : thread(static_cast<int>(threadIdx.x) % kSize),
-        row(static_cast<int64_t>(blockIdx.x) * (kThreads / kSize) + static_cast<int>(threadIdx.x) / kSize) {}
+        row(static_cast<int64_t>(blockIdx.x) * (kThreads<kWarp> / kSize) +
+            static_cast<int>(threadIdx.x) / kSize) {}
 };
 template <bool kWarp>
 device::Grid row_grid(int64_t rows) {
-  return {.blocks = device::blocks_for(rows, kThreads / RowGroup<kWarp>::kSize, INT32_MAX),
-          .threads = kThreads};
+  return {.blocks = device::blocks_for(rows, kThreads<kWarp> / RowGroup<kWarp>::kSize, INT32_MAX),
+          .threads = kThreads<kWarp>};
 }
 
 /// Joins what the group's threads found, in a fixed order; every thread gets the results. `before` is a
@@ -78,7 +82,7 @@ __device__ inline void join(Denominator& all, float& before) {
   all = {largest, device::warp_sum(all.sum_below(largest))};
   before = device::warp_max(before);
   if constexpr (!kWarp) {
-    constexpr int kWarps = kThreads / device::kWarpSize;
+    constexpr int kWarps = kRowThreads / device::kWarpSize;
     __shared__ Denominator of_warps[kWarps];
     __shared__ float before_of_warps[kWarps];
     const int thread = static_cast<int>(threadIdx.x);
@@ -132,45 +136,108 @@ struct RowScan {
   }
 };
 
-/// The log-sum-exp and the metrics' term of each row. Reads the logits of rows that count once.
+/// Of the gradient of a row.
+struct RowGradient {
+  int32_t label;
+  bool counts;
+  float log_sum_exp, factor;
+  int classes;
+
+  __device__ float of(float logit, int c) const {
+    const float probability = device::fast_exp2((logit - log_sum_exp) * kLog2E);
+    return (c == label ? probability - 1.0f : probability) * factor;
+  }
+
+  /// (softmax - one-hot of the label) times the loss's weight. Reads the logits and writes their gradient
+  /// once, which may be in their place. Nothing is summed here, so a row's middle may be taken in packs
+  /// wherever it begins.
+  template <class T, int kGroup>
+  __device__ void write(const T* x, T* dx, int thread) const {
+    constexpr int N = kPackElements<T>, kPacks = 4;
+    const auto one = [&](int c) { dx[c] = static_cast<T>(counts ? of(static_cast<float>(x[c]), c) : 0.0f); };
+    // Both tensors begin on 16 bytes, so their rows meet such borders together.
+    const int misplaced = static_cast<int>(reinterpret_cast<uintptr_t>(x) % 16 / sizeof(T));
+    const int to_border = (N - misplaced) % N, head = to_border < classes ? to_border : classes;
+    const int packs = (classes - head) / N, tail = head + packs * N;
+    for (int c = thread; c < head; c += kGroup) one(c);
+    for (int first = thread; first < packs; first += kPacks * kGroup) {
+      device::Pack<T, N> pack[kPacks];
+#pragma unroll
+      for (int k = 0; k < kPacks; ++k)
+        if (const int p = first + k * kGroup; counts && p < packs) pack[k] = load_pack<N>(x + head + p * N);
+#pragma unroll
+      for (int k = 0; k < kPacks; ++k) {
+        const int c = head + (first + k * kGroup) * N;
+        if (c >= tail) continue;
+        float result[N] = {};
+        if (counts) {
+#pragma unroll
+          for (int i = 0; i < N; ++i) result[i] = of(static_cast<float>(pack[k].value[i]), c + i);
+        }
+        store_floats<N>(dx + c, result);
+      }
+    }
+    for (int c = tail + thread; c < classes; c += kGroup) one(c);
+  }
+};
+
+__device__ inline float gradient_factor(double loss_weight, const StepConstants& constants) {
+  return static_cast<float>(loss_weight * constants.loss_scale);
+}
+
+/// The log-sum-exp and the metrics' term of each row. Reads the logits of rows that count once from memory.
+/// kGradient: their gradient takes their place; so few rows are under way at once that the second time they
+/// are read from the GPU's cache.
 ///
 /// Which classes a thread adds up does not depend on where the row begins in memory, or a row's loss would
 /// depend on its place in the micro-batch. So rows that do not all begin on 16 bytes are read element by
 /// element, neighbouring threads side by side: kValues of them on their way per thread are as many bytes as
 /// it takes.
-template <class T, int N, bool kWarp>
-__global__ void __launch_bounds__(kThreads)
-    forward_kernel(const T* logits, const int32_t* labels, Sizes sizes, const StepConstants* constants,
-                   int64_t first_sample, float* log_sum_exp, RowTerm* terms) {
+template <class T, int N, bool kWarp, bool kGradient>
+__global__ void __launch_bounds__(kThreads<kWarp>)
+    forward_kernel(const T* logits, const int32_t* labels, Sizes sizes, double loss_weight,
+                   const StepConstants* constants, int64_t first_sample, float* log_sum_exp, RowTerm* terms,
+                   T* dlogits) {
   const RowGroup<kWarp> group;
   if (group.row >= sizes.rows) return;
   const int32_t label = labels[group.row];
   const int64_t counted = counted_samples(*constants, first_sample, sizes.rows / sizes.positions);
-  if (!sizes.counts(label) || group.row >= counted * sizes.positions) {
+  const bool counts = sizes.counts(label) && group.row < counted * sizes.positions;
+  const T* x = logits + group.row * sizes.classes;
+  RowGradient gradient{label, counts, 0, 0, sizes.classes};
+  if (!counts) {
+    if constexpr (kGradient)
+      gradient.template write<T, group.kSize>(x, dlogits + group.row * sizes.classes, group.thread);
     if (group.thread == 0) {
       log_sum_exp[group.row] = 0;
       terms[group.row] = {};
     }
     return;
   }
-  const T* x = logits + group.row * sizes.classes;
   constexpr int kPiece = group.kSize * kValues;
   RowScan<T, N, group.kSize> scan{group.thread * N, label};
   int begin = 0;
   for (; begin + kPiece <= sizes.classes; begin += kPiece) scan.template piece<true>(x, begin, sizes.classes);
   if (begin < sizes.classes) scan.template piece<false>(x, begin, sizes.classes);
+  // There is nobody here to whom a label that is no class could be told: the loss and all gradients of its
+  // row are NaN.
+  const bool is_class = label < sizes.classes;
+  const float of_label = is_class ? static_cast<float>(x[label]) : std::numeric_limits<float>::quiet_NaN();
   Denominator& all = scan.denominator;
   float before = scan.before;
   join<kWarp>(all, before);
-  if (group.thread != 0) return;
 
   const double log_sum = std::log(static_cast<double>(all.sum));
-  const bool is_class = label < sizes.classes;
-  // There is nobody here to whom a label that is no class could be told: the loss and all gradients of its
-  // row are NaN.
-  const float of_label = is_class ? static_cast<float>(x[label]) : std::numeric_limits<float>::quiet_NaN();
   const double lse = static_cast<double>(all.largest) + log_sum;
-  log_sum_exp[group.row] = is_class ? static_cast<float>(lse) : of_label;
+  gradient.log_sum_exp = is_class ? static_cast<float>(lse) : of_label;
+  if constexpr (kGradient) {
+    if constexpr (kWarp)
+      __syncwarp();  // all have read the label's logit; of a block, join() has seen to that
+    gradient.factor = gradient_factor(loss_weight, *constants);
+    gradient.template write<T, group.kSize>(x, dlogits + group.row * sizes.classes, group.thread);
+  }
+  if (group.thread != 0) return;
+  log_sum_exp[group.row] = gradient.log_sum_exp;
   // Of equal logits the lowest class is the guess.
   RowTerm& term = terms[group.row];
   term.loss = on_grid(static_cast<double>(all.largest) - static_cast<double>(of_label) + log_sum);
@@ -202,57 +269,18 @@ __global__ void __launch_bounds__(kSumThreads)
   metrics[kCorrect] += correct;
 }
 
-/// (softmax - one-hot of the label) times the loss's weight. Reads the logits and writes their gradient once.
-/// Nothing is summed here, so a row's middle may be taken in packs wherever it begins.
 template <class T, bool kWarp>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads<kWarp>)
     backward_kernel(const T* logits, const int32_t* labels, const float* log_sum_exp, Sizes sizes,
                     double loss_weight, const StepConstants* constants, T* dlogits) {
-  constexpr int N = kPackElements<T>, kPacks = 4;
   const RowGroup<kWarp> group;
   if (group.row >= sizes.rows) return;
   const int32_t label = labels[group.row];
   const bool counts = sizes.counts(label);
-  const float lse = counts ? log_sum_exp[group.row] : 0.0f;
-  const auto factor = static_cast<float>(loss_weight * constants->loss_scale);
-  const T* x = logits + group.row * sizes.classes;
-  T* dx = dlogits + group.row * sizes.classes;
-
-  const auto one = [&](int c) {
-    float result = 0;
-    if (counts) {
-      const float probability = device::fast_exp2((static_cast<float>(x[c]) - lse) * kLog2E);
-      result = (c == label ? probability - 1.0f : probability) * factor;
-    }
-    dx[c] = static_cast<T>(result);
-  };
-  // Both tensors begin on 16 bytes, so their rows meet such borders together.
-  const int misplaced = static_cast<int>(reinterpret_cast<uintptr_t>(x) % 16 / sizeof(T));
-  const int to_border = (N - misplaced) % N, head = to_border < sizes.classes ? to_border : sizes.classes;
-  const int packs = (sizes.classes - head) / N, tail = head + packs * N;
-  for (int c = group.thread; c < head; c += group.kSize) one(c);
-  for (int first = group.thread; first < packs; first += kPacks * group.kSize) {
-    device::Pack<T, N> pack[kPacks];
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k)
-      if (const int p = first + k * group.kSize; counts && p < packs)
-        pack[k] = load_pack<N>(x + head + p * N);
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-      const int c = head + (first + k * group.kSize) * N;
-      if (c >= tail) continue;
-      float result[N] = {};
-      if (counts) {
-#pragma unroll
-        for (int i = 0; i < N; ++i) {
-          const float probability = device::fast_exp2((static_cast<float>(pack[k].value[i]) - lse) * kLog2E);
-          result[i] = (c + i == label ? probability - 1.0f : probability) * factor;
-        }
-      }
-      store_floats<N>(dx + c, result);
-    }
-  }
-  for (int c = tail + group.thread; c < sizes.classes; c += group.kSize) one(c);
+  const RowGradient gradient{label, counts, counts ? log_sum_exp[group.row] : 0.0f,
+                             gradient_factor(loss_weight, *constants), sizes.classes};
+  const int64_t first = group.row * sizes.classes;
+  gradient.template write<T, group.kSize>(logits + first, dlogits + first, group.thread);
 }
 
 class SoftmaxCrossEntropyKernel : public Kernel {
@@ -261,6 +289,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
       : sizes_{options.batch * inputs[1].shape.count(), inputs[1].shape.count(),
                static_cast<int>(inputs[0].shape[-1]), op.ignore_index},
         loss_weight_(options.loss_weight),
+        gradient_in_forward_(options.fused.gradient_in_forward),
         dtype_(options.compute) {}
 
   int64_t workspace_bytes(KernelPhase phase) const override {
@@ -268,21 +297,18 @@ class SoftmaxCrossEntropyKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
-    auto* terms = static_cast<RowTerm*>(arguments.workspace);
-    with_element_type_and_pack(
-        dtype_, sizes_.classes, [&]<class T, int N>(T, std::integral_constant<int, N>) {
-          const auto start = [&](const device::Grid& grid, auto* kernel) {
-            device::launch(stream, grid, kernel, arguments.inputs[0].as<const T>(),
-                           arguments.inputs[1].as<const int32_t>(), sizes_, arguments.constants,
-                           arguments.first_sample, arguments.auxiliary[0].as<float>(), terms);
-          };
-          if (sizes_.classes <= kWarpClasses)
-            start(row_grid<true>(sizes_.rows), forward_kernel<T, N, true>);
-          else
-            start(row_grid<false>(sizes_.rows), forward_kernel<T, N, false>);
-        });
-    device::launch(stream, {.blocks = 1, .threads = kSumThreads}, metrics_kernel, terms, sizes_.rows,
-                   arguments.accumulate, arguments.metrics);
+    const bool gradient = gradient_in_forward_;
+    with_element_type_and_pack(dtype_, sizes_.classes,
+                               [&]<class T, int N>(T, std::integral_constant<int, N>) {
+                                 const bool warp = sizes_.classes <= kWarpClasses;
+                                 if (warp && gradient) start_forward<T, N, true, true>(arguments, stream);
+                                 if (warp && !gradient) start_forward<T, N, true, false>(arguments, stream);
+                                 if (!warp && gradient) start_forward<T, N, false, true>(arguments, stream);
+                                 if (!warp && !gradient) start_forward<T, N, false, false>(arguments, stream);
+                               });
+    device::launch(stream, {.blocks = 1, .threads = kSumThreads}, metrics_kernel,
+                   static_cast<const RowTerm*>(arguments.workspace), sizes_.rows, arguments.accumulate,
+                   arguments.metrics);
   }
 
   void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
@@ -301,8 +327,18 @@ class SoftmaxCrossEntropyKernel : public Kernel {
   }
 
  private:
+  template <class T, int N, bool kWarp, bool kGradient>
+  void start_forward(const KernelArguments& arguments, device::Stream& stream) const {
+    device::launch(stream, row_grid<kWarp>(sizes_.rows), forward_kernel<T, N, kWarp, kGradient>,
+                   arguments.inputs[0].as<const T>(), arguments.inputs[1].as<const int32_t>(), sizes_,
+                   loss_weight_, arguments.constants, arguments.first_sample,
+                   arguments.auxiliary[0].as<float>(), static_cast<RowTerm*>(arguments.workspace),
+                   kGradient ? arguments.input_gradients[0].as<T>() : nullptr);
+  }
+
   Sizes sizes_;
   double loss_weight_;
+  bool gradient_in_forward_;
   DType dtype_;
 };
 

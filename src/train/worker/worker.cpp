@@ -13,6 +13,7 @@
 #include "lockstep/error.h"
 #include "observe/process_memory.h"
 #include "plan/memory_limit.h"
+#include "program/channel_use.h"
 #include "run/patience.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/fingerprint.h"
@@ -173,7 +174,7 @@ void Worker::connect_groups(comm::Communicator& world, const program::Program& p
     communicators_.push_back(world.split(member ? 0 : -1, options_.rank));
     comm::Communicator* channel = communicators_.back().get();
     if (of_device) {
-      if (member) channel = connect_gpus(*channel);
+      if (member) channel = connect_gpus(*channel, group.name);
       gpu_channels_[group.name] = channel;
     } else if (const int64_t staging = staged_bytes(program, number, device_->kind());
                member && staging > 0) {
@@ -190,12 +191,19 @@ void Worker::connect_groups(comm::Communicator& world, const program::Program& p
   }
 }
 
-comm::Communicator* Worker::connect_gpus(comm::Communicator& channel) {
+comm::Communicator* Worker::connect_gpus(comm::Communicator& channel, const std::string& group) {
+  program::ChannelUse use;
+  for (const program::Program* program :
+       {&programs_.step, &programs_.evaluate, &programs_.boundary, &programs_.gather})
+    use.add(program::channel_use(*program, group));
   const auto algorithm = config_.parallel.algorithm;
   const comm::GpuCommunicatorOptions options{
       .algorithm = algorithm == parallel::AllReduceAlgorithm::ring   ? comm::GpuAlgorithm::ring
                    : algorithm == parallel::AllReduceAlgorithm::tree ? comm::GpuAlgorithm::tree
-                                                                     : comm::GpuAlgorithm::automatic};
+                                                                     : comm::GpuAlgorithm::automatic,
+      .partners = comm::ExchangePartners{.send = {use.sends_to.begin(), use.sends_to.end()},
+                                         .receive = {use.receives_from.begin(), use.receives_from.end()}},
+      .only_exchanges = use.only_exchanges};
   channels_.push_back(channel.size() > 1 ? comm::make_gpu_communicator(channel, *device_, options)
                                          : comm::make_solo_communicator());
   return channels_.back().get();

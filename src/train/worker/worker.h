@@ -166,7 +166,7 @@ class Worker {
                       run::ExecutionContext& context);
   void connect_servers(comm::Communicator& world);
   bool computes_on_gpu() const;
-  comm::Communicator* connect_gpus(comm::Communicator& channel);
+  comm::Communicator* connect_gpus(comm::Communicator& channel, const std::string& group);
   void share_progress();
   void spent_on(observe::StartupPart part);
 
