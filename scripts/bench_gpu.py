@@ -164,11 +164,12 @@ class Benchmark:
         parts = {name: milliseconds / 1e3 for name, milliseconds in result["startup_parts_ms"].items()}
         return {**result, "step_us": result["step_ms"]["p50"] * 1e3, "first_step_s": result["first_step_ms"] / 1e3, "parts_s": parts}
 
-    def lockstep_gpt(self, batch, *overrides):
+    def lockstep_gpt(self, batch, fused_gelu=False):
         shape = self.shape
         model = " ".join(f"{name}: {shape[name]}" for name in ("vocabulary", "context", "layers", "heads", "width"))
         return self.lockstep("gpt2_124m", batch, self.steps(20),
-                             [f"model.gpt={{{model}}}", f"data.synthetic.classes={shape['tokens']}", f"trainer.micro_batch={batch}", *overrides])
+                             [f"model.gpt={{{model}}}", f"data.synthetic.classes={shape['tokens']}", f"trainer.micro_batch={batch}",
+                              f"precision.fused_gelu={str(fused_gelu).lower()}"])
 
     def lockstep_small(self, model):
         threads = max(1, min(8, len(os.sched_getaffinity(0)) - 1))
@@ -233,7 +234,7 @@ class Benchmark:
         yield "product", "PyTorch's", lambda: self.torch("small", "eager", do="product", size=size)
         if self.options.device == "cuda":
             largest = self.options.micro_batches[0]
-            yield ("gpt", largest), "fused", lambda: self.lockstep_gpt(largest, "precision.fused_gelu=true")
+            yield ("gpt", largest), "fused", lambda: self.lockstep_gpt(largest, fused_gelu=True)
         if number == 0:
             yield "convolutions", None, self.convolutions
         for batch in self.options.micro_batches[1:]:

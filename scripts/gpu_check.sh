@@ -181,9 +181,9 @@ on_gpu=(--gpu "$gpu_name" --ceilings "$out/ceilings.log")
 if selected gpt; then
   if needs ceilings "$programs/kernel_benchmark"; then part ceilings 30 of_ceilings "${benchmark[@]}" ceilings; fi
   for name in gpt gpt_fused_gelu; do
-    fused=()
-    if [ $name = gpt_fused_gelu ]; then fused=(--set precision.fused_gelu=true); fi
-    part $name 60 of_gpt "$lockstep" "${gpt[@]}" --set trainer.steps=25 "${fused[@]}"
+    fused=false
+    if [ $name = gpt_fused_gelu ]; then fused=true; fi
+    part $name 60 of_gpt "$lockstep" "${gpt[@]}" --set trainer.steps=25 --set precision.fused_gelu=$fused
     if [ -f "$out/$name.log" ]; then
       trainings+=("$out/$name.log")
       run_limited 10 "$out/gpt_figures.log" "$python" scripts/kernel_times.py training "${on_gpu[@]}" "${trainings[@]}" || true
@@ -199,7 +199,8 @@ if selected ncu && needs ncu_counters ncu; then
     record gpt_under_ncu SKIP 0 "ncu measures nothing here"
   else
     # About 500 kernels, for each of which ncu stops the program for some 20 ms.
-    part gpt_under_ncu 60 of_ncu "${under_ncu[@]}" "$program_for_gpus" "${gpt[@]}" --quiet --set trainer.steps=1
+    part gpt_under_ncu 60 of_ncu "${under_ncu[@]}" "$program_for_gpus" "${gpt[@]}" --quiet --set precision.fused_gelu=false \
+      --set trainer.steps=1
   fi
   if grep '"gpu__time_duration.sum"' "$out/gpt_under_ncu.log" >/dev/null 2>&1 && needs step_kernels "$python"; then
     part step_kernels 10 of_last_line "$python" scripts/kernel_times.py step "$out/gpt_under_ncu.log" "${on_gpu[@]}" \
