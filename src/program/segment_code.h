@@ -116,7 +116,6 @@ class ModelCode {
   int64_t activation_bytes(int value) const;  ///< of a micro-batch
   const Options& options() const { return options_; }
   const model::Graph& graph() const { return graph_; }
-  const model::Partition& partition() const { return partition_; }
   const model::Fusion& fusion() const { return fusion_; }
 
   /// Makes what kernels need of a device. Once, before they run.
@@ -156,6 +155,7 @@ class ModelCode {
   void lay_out_forward(int segment, const std::vector<int>& temporaries);
   /// Which nodes are not kept where that is asked for: those that are cheap to repeat, from what is kept.
   void choose_repeated(int segment, const std::vector<int>& kept);
+  void find_stash_gradients(int segment);
   void lay_out_recompute(int segment);
   void lay_out_weight_stash(int segment);
   int64_t lay_out_backward(int segment, InstructionKind kind);

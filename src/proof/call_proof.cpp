@@ -31,27 +31,6 @@ std::map<int, int64_t> addresses_of(const program::Program& program,
   return addresses;
 }
 
-/// Equal for instructions whose calls differ in nothing but where their operands lie.
-uint64_t shape_of(const program::Instruction& instruction) {
-  uint64_t shape = 0;
-  const auto add = [&](auto part) { shape = hash_combine(shape, static_cast<uint64_t>(part)); };
-  add(instruction.kind);
-  add(instruction.segment);
-  add(instruction.accumulate);
-  for (const program::Operand& operand : instruction.operands) {
-    add(operand.role);
-    add(operand.index);
-    add(operand.access);
-    add(operand.dtype);
-    add(operand.position);
-    add(operand.range.size_bytes);
-    // What a buffer of parameters holds depends on which it is.
-    add(operand.role == program::Role::parameters ? operand.range.buffer : 0);
-    add(operand.role == program::Role::parameters ? operand.range.offset : 0);
-  }
-  return shape;
-}
-
 std::string name_of(const program::Operand& operand) {
   const bool is_one_of_a_kind = operand.role == program::Role::metrics ||
                                 operand.role == program::Role::constants ||
@@ -121,9 +100,14 @@ CallProof::CallProof(const program::ModelCode& code) : code_(code), symbols_(cod
 
 std::vector<std::string> CallProof::check(const program::Program& program) {
   std::vector<std::string> faults;
+  left_by_.clear();
   for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
     const program::Instruction& instruction = program.instruction(i);
-    if (!program::runs_segment(instruction.kind) || !proven_.insert(shape_of(instruction)).second) continue;
+    if (!program::runs_segment(instruction.kind)) continue;
+    if (const uint64_t shape = shape_of(instruction); !proven_.insert(shape).second) {
+      note_stashes(instruction, shape);
+      continue;
+    }
     const auto found = check(program, i, calls_of(program, i));
     faults.insert(faults.end(), found.begin(), found.end());
   }
@@ -138,7 +122,12 @@ std::vector<std::string> CallProof::check(const program::Program& program, int i
   std::vector<std::string> faults;
   for (const program::KernelCall& call : calls) run(call, memory, faults);
   check_written(operands, memory, faults);
-  keep_stashes(operands, memory);
+  const uint64_t shape = shape_of(operands.instruction());
+  for (const program::Operand& operand : operands.instruction().operands)
+    if (operand.role == program::Role::stash && program::writes(operand.access))
+      contents_[{shape, operand.index}] =
+          memory.contents(address_of(operands.at(operand)), operand.range.size_bytes);
+  note_stashes(operands.instruction(), shape);
   for (std::string& fault : faults) fault = fmt::format("{}: {}", operands.describe(), fault);
   return faults;
 }
@@ -175,9 +164,10 @@ void CallProof::enter(const program::OperandBinding& operands, CallMemory& memor
         enter_parameters(operands, operand, memory);
         break;
       case program::Role::stash:
-        if (const auto found = stashes_.find({operands.instruction().segment, operand.index});
-            found != stashes_.end())
-          memory.fill(address, found->second);
+        if (const auto writer = left_by_.find({operand.range.buffer, operand.range.offset});
+            writer != left_by_.end())
+          if (const auto left = contents_.find({writer->second, operand.index}); left != contents_.end())
+            memory.fill(address, left->second);
         break;
       default:
         break;
@@ -255,23 +245,52 @@ void CallProof::check_written(const program::OperandBinding& operands, CallMemor
 
 void CallProof::check_gradients(const program::OperandBinding& operands, const program::Operand& operand,
                                 CallMemory& memory, std::vector<std::string>& faults) const {
-  const model::Bucket& bucket = code_.partition().bucket(operands.instruction().segment);
-  for (const model::BucketEntry& entry : bucket.entries) {
-    const int64_t begin = entry.offset_bytes - operand.position, size_bytes = 4 * entry.count;
-    if (begin + size_bytes <= 0 || begin >= operand.range.size_bytes) continue;
-    const CallSymbol symbol{CallSymbol::Kind::parameter_gradient, entry.parameter, entry.use};
+  const auto& places = operands.program().parameters;
+  const auto check_use = [&](int p, int u) {
+    const program::ParameterPlace::Use& use = nth(nth(places, p).uses, u);
+    const int64_t begin = use.bucket_offset - operand.position, size_bytes = nth(places, p).size_bytes;
+    if (use.segment != operands.instruction().segment || begin + size_bytes <= 0 ||
+        begin >= operand.range.size_bytes)
+      return;
+    const CallSymbol symbol{CallSymbol::Kind::parameter_gradient, p, u};
     if (const std::string fault = memory.read(address_of(operands.at(operand)) + begin, size_bytes, symbol);
         !fault.empty())
       faults.push_back(fmt::format("it declares to write {} to its bucket from byte {} on, and {}",
-                                   symbols_.text(symbol), entry.offset_bytes, fault));
-  }
+                                   symbols_.text(symbol), use.bucket_offset, fault));
+  };
+  for (int p = 0; p < static_cast<int>(places.size()); ++p)
+    for (int u = 0; u < static_cast<int>(nth(places, p).uses.size()); ++u) check_use(p, u);
 }
 
-void CallProof::keep_stashes(const program::OperandBinding& operands, CallMemory& memory) {
-  for (const program::Operand& operand : operands.instruction().operands)
+uint64_t CallProof::shape_of(const program::Instruction& instruction) const {
+  uint64_t shape = 0;
+  const auto add = [&](auto part) { shape = hash_combine(shape, static_cast<uint64_t>(part)); };
+  add(instruction.kind);
+  add(instruction.segment);
+  add(instruction.accumulate);
+  for (const program::Operand& operand : instruction.operands) {
+    add(operand.role);
+    add(operand.index);
+    add(operand.access);
+    add(operand.dtype);
+    add(operand.position);
+    add(operand.range.size_bytes);
+    // What a buffer of parameters holds depends on which it is, and a stash on who has written it.
+    if (operand.role == program::Role::parameters) {
+      add(operand.range.buffer);
+      add(operand.range.offset);
+    } else if (operand.role == program::Role::stash && program::reads(operand.access)) {
+      const auto found = left_by_.find({operand.range.buffer, operand.range.offset});
+      add(found == left_by_.end() ? 0 : found->second);
+    }
+  }
+  return shape;
+}
+
+void CallProof::note_stashes(const program::Instruction& instruction, uint64_t shape) {
+  for (const program::Operand& operand : instruction.operands)
     if (operand.role == program::Role::stash && program::writes(operand.access))
-      stashes_[{operands.instruction().segment, operand.index}] =
-          memory.contents(address_of(operands.at(operand)), operand.range.size_bytes);
+      left_by_[{operand.range.buffer, operand.range.offset}] = shape;
 }
 
 void ensure_calls(const program::Program& program, CallProof& proof) {
