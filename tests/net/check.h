@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "net/case.h"
+
+namespace lockstep::net {
+
+/// What is wrong with a case.
+struct Finding {
+  enum class Kind {
+    bits,    ///< other bits than one rank's
+    error,   ///< a rank threw
+    proof,   ///< the checker refused the programs
+    oracle   ///< one rank's numbers are not those of the model
+  };
+  Kind kind;
+  std::string what;
+};
+
+std::string_view name_of(Finding::Kind kind);
+
+/// Trains the case on one rank and in its layout, and compares both; then one rank with the oracle.
+std::optional<Finding> check_case(const Case& test_case);
+
+/// The same of texts, as a user has them. `facts` of the case alone.
+struct CaseFacts {
+  bool on_gpu = false, shared_memory = false;
+};
+std::optional<Finding> check_texts(const std::string& config, const std::string& layout,
+                                   const CaseFacts& facts);
+
+}  // namespace lockstep::net
