@@ -37,34 +37,38 @@ std::string_view name_of(Finding::Kind kind) {
 }
 
 std::optional<Finding> check_texts(const std::string& config, const std::string& layout,
-                                   const CaseFacts& facts) {
-  using enum Finding::Kind;
+                                   const CaseFacts& facts, OracleReport* oracle) {
+  using Kind = Finding::Kind;
   const auto device = facts.on_gpu ? device::DeviceKind::cuda : device::DeviceKind::cpu;
   Trained one, many;
   try {
     one = train_here(read_for_one(config), {.device = device});
   } catch (const std::exception& failure) {
-    return Finding{error, fmt::format("on one rank: {}", failure.what())};
+    return Finding{Kind::error, fmt::format("on one rank: {}", failure.what())};
   }
   const config::RunConfig run = read(config, layout);
   const int ranks = run.parallel.layout.world_size();
   try {
     train::compile_run(run, {.world_size = ranks, .shared_memory = facts.shared_memory, .device = device}).check();
   } catch (const std::exception& failure) {
-    return Finding{proof, failure.what()};
+    return Finding{Kind::proof, failure.what()};
   }
   try {
     many = train_here(run, {.ranks = ranks, .device = device, .shared_memory = facts.shared_memory});
   } catch (const std::exception& failure) {
-    return Finding{error, failure.what()};
+    return Finding{Kind::error, failure.what()};
   }
-  if (const auto text = difference(one, many); !text.empty()) return Finding{bits, text};
+  if (const auto text = difference(one, many); !text.empty()) return Finding{Kind::bits, text};
+  const OracleReport report = compare_with_oracle(read_for_one(config), one);
+  if (oracle != nullptr) *oracle = report;
+  if (!report.difference.empty()) return Finding{Kind::oracle, report.difference};
   return std::nullopt;
 }
 
-std::optional<Finding> check_case(const Case& test_case) {
+std::optional<Finding> check_case(const Case& test_case, OracleReport* oracle) {
   return check_texts(config_text(test_case), layout::to_string(test_case.layout),
-                     {.on_gpu = test_case.on_gpu, .shared_memory = test_case.shared_memory});
+                     {.on_gpu = test_case.on_gpu, .shared_memory = test_case.shared_memory},
+                     oracle);
 }
 
 }  // namespace lockstep::net

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "net/case.h"
+#include "net/oracle/comparison.h"
 
 namespace lockstep::net {
 
@@ -21,14 +22,15 @@ struct Finding {
 
 std::string_view name_of(Finding::Kind kind);
 
-/// Trains the case on one rank and in its layout, and compares both; then one rank with the oracle.
-std::optional<Finding> check_case(const Case& test_case);
+/// Trains the case on one rank and in its layout, and compares both; then one rank with the oracle, whose report
+/// is left in `oracle` unless that is null.
+std::optional<Finding> check_case(const Case& test_case, OracleReport* oracle = nullptr);
 
 /// The same of texts, as a user has them. `facts` of the case alone.
 struct CaseFacts {
   bool on_gpu = false, shared_memory = false;
 };
 std::optional<Finding> check_texts(const std::string& config, const std::string& layout,
-                                   const CaseFacts& facts);
+                                   const CaseFacts& facts, OracleReport* oracle = nullptr);
 
 }  // namespace lockstep::net
