@@ -135,7 +135,7 @@ class ProgramWriter {
   void read_parameters(program::Instruction& instruction, int segment) const;
   void read_for_forward(program::Instruction& instruction, int piece);
   /// What a segment keeps for backward.
-  enum class Stash { kept, weight, repeated };
+  enum class Stash { kept, weight = program::kWeightStash, repeated = program::kRepeatedStash };
   void add_stash(program::Instruction& instruction, Stash stash, program::Access access);
   void add_scratch_stash(program::Instruction& instruction, Stash stash);
   int64_t stash_bytes(int segment, Stash stash) const;

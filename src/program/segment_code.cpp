@@ -289,7 +289,7 @@ void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries
   }
 }
 
-/// What the second half of backward reads: of outside, and gradients that are made inside the segment.
+/// What the second half of backward reads: what lies outside, and gradients that stay inside the segment.
 void ModelCode::lay_out_weight_stash(int segment) {
   const auto& range = partition_.segment(segment);
   auto& layout = nth(segments_, segment);
@@ -307,7 +307,9 @@ void ModelCode::lay_out_weight_stash(int segment) {
       const auto& value = graph_.value(output);
       const int root = value.gradient_storage;
       if (!value.needs_gradient || find_offset(layout.weight_stash, root) != nullptr) continue;
-      if (contains(layout.face.output_gradients, root)) {
+      // A sum's gradient is also that of its terms: what this segment writes for another one may be what the
+      // second half of a term's backward reads.
+      if (contains(layout.face.output_gradients, root) || contains(layout.face.input_gradients, root)) {
         insert_once(layout.face.weight_output_gradients, root);
         continue;
       }

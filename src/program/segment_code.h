@@ -17,6 +17,10 @@
 
 namespace lockstep::program {
 
+/// Numbers of a segment's stashes, of which 0 is what forward keeps: what the first half of backward keeps
+/// for the second; what is cheap to repeat.
+inline constexpr int kWeightStash = 1, kRepeatedStash = 2;
+
 /// What a segment's forward and backward need from outside, as activation storages and gradient storages
 /// (values whose memory or gradient memory stands for all their views). The compilers turn these lists into
 /// operands, in this order; the executor turns the operands back into pointers.
@@ -40,7 +44,7 @@ struct SegmentInterface {
   int64_t recompute_temporary_bytes = 0;
   // Of backward in halves: what the first keeps for the second, gradients inside the segment.
   std::vector<int> weight_reads;             ///< those of backward_reads that the second one needs
-  std::vector<int> weight_output_gradients;  ///< likewise of output_gradients
+  std::vector<int> weight_output_gradients;  ///< likewise of output_gradients and input_gradients
   int64_t weight_stash_bytes = 0;
   int64_t backward_input_temporary_bytes = 0;
   int64_t backward_weight_temporary_bytes = 0;
@@ -111,6 +115,9 @@ class ModelCode {
   const SegmentInterface& segment(int s) const { return nth(segments_, s).face; }
   int64_t activation_bytes(int value) const;  ///< of a micro-batch
   const Options& options() const { return options_; }
+  const model::Graph& graph() const { return graph_; }
+  const model::Partition& partition() const { return partition_; }
+  const model::Fusion& fusion() const { return fusion_; }
 
   /// Makes what kernels need of a device. Once, before they run.
   void prepare(device::Device& device);

@@ -13,6 +13,9 @@ namespace lockstep::program {
 /// updates do, side by side, with room to spare (run::StepScalars).
 inline constexpr int64_t kStepScalarsBytes = 64;
 
+/// Of a leaf.
+inline constexpr int64_t kMetricBytes = ops::kMetricCount * sizeof(double);
+
 /// Contents of a program's `verdict` buffer: what the ranks agreed on, and what follows from it. `agree`
 /// writes the first part, `norm` the second.
 struct Verdict {

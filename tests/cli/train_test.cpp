@@ -95,6 +95,23 @@ TEST(Profile, IsOfAllRanksTogether) {
   EXPECT_THAT(refused.err, HasSubstr("do not make steps together; measure with --layout dp=1"));
 }
 
+TEST(Train, ComputesWithAsManyThreadsAsItIsToldOrNotAtAll) {
+  const SmallConfig config;
+  const auto with_environment = [&](const std::string& variable) {
+    return run_command({"env", variable, LOCKSTEP_PROGRAM, "train", config.path(), "--json", "--set",
+                        "parallel.intra_op_threads=2"});
+  };
+  EXPECT_EQ(only_json(with_environment("OMP_DYNAMIC=true"))["params_hash"],
+            only_json(with_environment("OMP_DYNAMIC=false"))["params_hash"]);
+  for (const std::string variable : {"OMP_THREAD_LIMIT=1", "OMP_MAX_ACTIVE_LEVELS=0"}) {
+    const Ran refused = with_environment(variable);
+    EXPECT_EQ(refused.code, 2) << variable;
+    EXPECT_THAT(refused.err,
+                HasSubstr("parallel.intra_op_threads is 2, and OpenMP starts 1: " + variable +
+                          " allows no more; unset it, or set parallel.intra_op_threads to 1"));
+  }
+}
+
 TEST(Train, JsonIsTheOnlyThingOnStdoutAndHasEveryField) {
   const SmallConfig config;
   const Ran ran = lockstep({"train", config.path(), "--json"});

@@ -1,5 +1,3 @@
-#include <omp.h>
-
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -11,6 +9,7 @@
 #include "base/clock.h"
 #include "device/cpu/host_memory.h"
 #include "device/device.h"
+#include "device/openmp_team.h"
 #include "lockstep/error.h"
 
 namespace lockstep::device {
@@ -144,7 +143,7 @@ class AsyncStream : public Stream {
   }
 
   void run() {
-    omp_set_num_threads(options_.intra_op_threads);
+    set_openmp_team(options_.intra_op_threads);
     std::unique_lock lock(mutex_);
     while (true) {
       wake_.wait(lock, [&] { return stopping_ || !queue_.empty(); });

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "device/openmp_team.h"
 #include "lockstep/error.h"
 
 namespace lockstep::ops {
@@ -16,9 +17,7 @@ namespace lockstep::ops {
 /// bits by the count it sees when a primitive is made, and must see the same one when it runs.
 class IntraOpThreads {
  public:
-  explicit IntraOpThreads(int count) : previous_(omp_get_max_threads()) {
-    if (count != previous_) omp_set_num_threads(count);
-  }
+  explicit IntraOpThreads(int count) : previous_(omp_get_max_threads()) { device::set_openmp_team(count); }
   ~IntraOpThreads() { omp_set_num_threads(previous_); }
   IntraOpThreads(const IntraOpThreads&) = delete;
   IntraOpThreads& operator=(const IntraOpThreads&) = delete;

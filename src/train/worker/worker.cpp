@@ -1,7 +1,6 @@
 #include "train/worker/worker.h"
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +9,7 @@
 #include "base/hash.h"
 #include "base/index.h"
 #include "base/log.h"
+#include "device/openmp_team.h"
 #include "lockstep/error.h"
 #include "observe/process_memory.h"
 #include "plan/memory_limit.h"
@@ -32,7 +32,7 @@ int64_t total_steps(const config::TrainerOptions& trainer, int64_t train_samples
 
 Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
     : options_(options), config_(config) {
-  omp_set_num_threads(config.parallel.intra_op_threads);
+  device::require_openmp_team(config.parallel.intra_op_threads);
   spent_on(observe::StartupPart::other);
   const compile::CompileFacts facts{.world_size = options.world_size,
                                     .shared_memory = options.shared_memory,

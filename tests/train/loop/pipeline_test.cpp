@@ -27,6 +27,29 @@ model { gpt { vocabulary: 70 context: 8 layers: 3 heads: 2 width: 16 dropout: 0.
 data { synthetic { samples: 40 eval_samples: 23 classes: 70 context: 8 } }
 )";
 
+// Without dropout the gradient of a residual sum is that of the product before it, too.
+constexpr const char* kPlainGpt = R"(
+model { gpt { vocabulary: 70 context: 8 layers: 3 heads: 2 width: 16 tied_head: true } }
+data { synthetic { samples: 40 eval_samples: 23 classes: 70 context: 8 } }
+)";
+
+// The smallest model in which a product's output is added to something that was made before it.
+constexpr const char* kSum = R"(
+model {
+  input { name: "image" shape: 8 shape: 8 shape: 1 }
+  input { name: "label" type: INT32 }
+  layer { name: "flat" input: "image" flatten {} }
+  layer { name: "a" linear { units: 8 } }
+  layer { name: "t" tanh {} }
+  layer { name: "d" tanh {} }
+  layer { name: "b" linear { units: 8 } }
+  layer { name: "sum" input: "b" input: "t" add {} }
+  layer { name: "c" linear { units: 4 } }
+  layer { name: "loss" input: "c" input: "label" softmax_cross_entropy {} }
+}
+data { synthetic { samples: 40 eval_samples: 23 classes: 4 shape: 8 shape: 8 shape: 1 } }
+)";
+
 constexpr const char* kWordyGpt = R"(
 model { gpt { vocabulary: 700 context: 8 layers: 3 heads: 2 width: 96 dropout: 0.1 tied_head: true } }
 data { synthetic { samples: 40 eval_samples: 23 classes: 700 context: 8 } }
@@ -110,7 +133,8 @@ INSTANTIATE_TEST_SUITE_P(
         ModelCase{"gpt_large_vocabulary", kWordyGpt, {}},
         ModelCase{"gpt_small_buckets", kDeepGpt, {"parallel.bucket_bytes=4000"}},
         ModelCase{"gpt_as_it_lands", kDeepGpt, {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"}},
-        ModelCase{"gpt_bfloat16", kDeepGpt, {"precision.compute=BFLOAT16"}}),
+        ModelCase{"gpt_bfloat16", kDeepGpt, {"precision.compute=BFLOAT16"}},
+        ModelCase{"gpt_without_dropout", kPlainGpt, {"parallel.bucket_bytes=4000"}}),
     [](const auto& info) { return info.param.name; });
 
 void expect_refused(const config::RunConfig& config, const std::string& layout, const std::string& reason) {
@@ -144,6 +168,21 @@ TEST(Pipeline, CutWhereItIsToldHasTheSameBits) {
       "parallel.pipeline.cuts names 2 layers, which make 3 pieces of the model, and layout 'dp=1,pp=2' "
       "has 2; name 1, or leave it out");
   expect_refused(one_too_many, "dp=2", "has 1; leave it out");
+}
+
+/// The gradient that a stage sends to the one before is also that of its product's output, which the second
+/// half of backward reads.
+TEST(Pipeline, InHalvesSendsTheGradientOfASum) {
+  for (const char* compute : {"precision.compute=FLOAT32", "precision.compute=BFLOAT16"})
+    for (const char* cut : {"t.fork", "b", "sum", "c"}) {
+      config::RunConfig config = config_of(kSum, {compute});
+      const Trace one = train_on_threads(config, 1);
+      config.parallel.cuts = {cut};
+      for (const char* layout :
+           {"dp=1,pp=2,schedule=zero_bubble", "dp=2,pp=2,schedule=zero_bubble,recompute=full",
+            "dp=2,pp=2,schedule=zero_bubble,sync=ps,servers=2"})
+        EXPECT_EQ(trace_of(config, layout), one) << compute << ", cut at " << cut << ", " << layout;
+    }
 }
 
 TEST(Pipeline, InFastModeIsCloseToReproducible) {

@@ -1,0 +1,45 @@
+#include "device/openmp_team.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <string>
+
+#include "lockstep/error.h"
+
+namespace lockstep::device {
+namespace {
+
+int count_team(int threads) {
+  int count = 0;
+#pragma omp parallel num_threads(threads)
+#pragma omp single
+  count = omp_get_num_threads();
+  return count;
+}
+
+/// Which variable of the environment keeps OpenMP from starting so many threads.
+std::string cause_of_fewer(int threads) {
+  if (omp_get_thread_limit() < threads)
+    return fmt::format("OMP_THREAD_LIMIT={} allows no more; unset it", omp_get_thread_limit());
+  if (omp_get_max_active_levels() < 1)
+    return "OMP_MAX_ACTIVE_LEVELS=0 allows no more; unset it";
+  return "its runtime allows no more; unset the variables OMP_*";
+}
+
+}  // namespace
+
+void set_openmp_team(int threads) {
+  omp_set_dynamic(0);
+  omp_set_num_threads(threads);
+}
+
+void require_openmp_team(int threads) {
+  set_openmp_team(threads);
+  if (const int count = count_team(threads); count != threads)
+    throw ConfigError(fmt::format(
+        "parallel.intra_op_threads is {}, and OpenMP starts {}: {}, or set parallel.intra_op_threads to {}",
+        threads, count, cause_of_fewer(threads), count));
+}
+
+}  // namespace lockstep::device
