@@ -221,7 +221,10 @@ void ModelCode::choose_repeated(int segment, const std::vector<int>& kept) {
     });
     const bool stays = std::ranges::none_of(
         node.outputs, [&](int output) { return contains(layout.face.writes, graph_.value(output).storage); });
-    nth(layout.repeats, n - range.first_node) = can_read && stays;
+    // What backward does not read was never kept.
+    const bool needed = std::ranges::any_of(
+        node.outputs, [&](int output) { return contains(kept, graph_.value(output).storage); });
+    nth(layout.repeats, n - range.first_node) = can_read && stays && needed;
   }
 }
 

@@ -20,7 +20,7 @@ namespace {
 struct Options {
   uint64_t seed = 1;
   int64_t first = 0, cases = 100, seconds = 0;
-  bool gpu = false, one = false, show = false;
+  bool gpu = false, one = false, show = false, verbose = false;
 };
 
 Options parse(int count, char** words) {
@@ -32,6 +32,7 @@ Options parse(int count, char** words) {
     if (word == "--first") options.first = static_cast<int64_t>(number());
     if (word == "--cases") options.cases = static_cast<int64_t>(number());
     if (word == "--seconds") options.seconds = static_cast<int64_t>(number());
+    if (word == "--verbose") options.verbose = true;
     if (word == "--gpu") options.gpu = true;
     if (word == "--case") options.one = true, options.seed = number();
     if (word == "--show") options.one = options.show = true, options.seed = number();
@@ -66,6 +67,7 @@ int run_many(const Options& options) {
     const uint64_t seed = seed_of_case(options.seed, i);
     const Case test_case = generate_case(seed, {.on_gpu = options.gpu});
     ++tried;
+    if (options.verbose) fmt::print(stderr, "{} {}\n", i, seed);
     OracleReport oracle;
     const auto finding = check_case(test_case, &oracle);
     compared += oracle.compared ? 1 : 0;

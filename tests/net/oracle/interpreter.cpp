@@ -9,9 +9,25 @@
 
 namespace lockstep::net {
 
-void Roundings::disturb(Values& values) {
+namespace {
+
+double largest_in(const Values& values) {
   double largest = 0;
   for (const double value : values) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+}  // namespace
+
+void Roundings::disturb_gradients(std::vector<Values>& gradients) {
+  double largest = 0;
+  for (const Values& values : gradients) largest = std::max(largest, largest_in(values));
+  for (Values& values : gradients)
+    for (double& value : values) value += amplitude * largest * draw.centred();
+}
+
+void Roundings::disturb(Values& values, double least_scale) {
+  const double largest = std::max(largest_in(values), least_scale);
   // What is zero (dropped, clipped by a ReLU, never looked up) is exact.
   for (double& value : values)
     if (value != 0) value += amplitude * largest * draw.centred();
@@ -84,8 +100,11 @@ void Interpreter::go_back(const std::vector<Values>& values, const std::vector<V
   for (size_t l = layers_.size(); l-- > 0;) {
     const Layer& layer = layers_[l];
     OpGradients made = backward(layer.op, call_of(layer, values, parameters, batch, pass), of_values[input_count_ + l]);
+    // What a loss sends back is a difference of numbers as large as what it reads, or probabilities.
+    const bool is_loss = &layer == &layers_.back();
+    const double scale = is_loss ? std::max(1.0, largest_in(nth(values, layer.inputs[0]))) : 0;
     for (size_t i = 0; i < layer.inputs.size(); ++i) {
-      if (pass.roundings != nullptr) pass.roundings->disturb(made.inputs[i]);
+      if (pass.roundings != nullptr) pass.roundings->disturb(made.inputs[i], scale);
       add(nth(of_values, layer.inputs[i]), made.inputs[i]);
     }
     for (size_t p = 0; p < layer.parameters.size(); ++p) {

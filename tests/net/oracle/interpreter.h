@@ -22,7 +22,10 @@ struct Roundings {
   double amplitude = 0;
   Draw draw{0};
 
-  void disturb(Values& values);
+  void disturb(Values& values, double least_scale = 0);
+  /// Gradients of parameters: what cancels to nothing is off by roundoffs of what cancelled, which is taken to be
+  /// as large as the largest gradient.
+  void disturb_gradients(std::vector<Values>& gradients);
 };
 
 /// With what a micro-batch is computed.

@@ -152,15 +152,12 @@ Expected OracleTraining::train(Roundings* roundings) const {
             .kinks = &expected.kinks};
   for (int64_t step = 0; step < config_.trainer.steps; ++step) {
     pass.step = static_cast<uint64_t>(step);
-    const Step computed = compute(batches_of(step), pass, true);
+    Step computed = compute(batches_of(step), pass, true);
+    if (roundings != nullptr) roundings->disturb_gradients(computed.gradients);
     const double norm = norm_of(computed), limit = config_.trainer.clip_norm;
     expected.losses.push_back(computed.loss);
     expected.norms.push_back(norm);
     const double scale = limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1;
-    for (size_t p = 0; p < computed.gradients.size(); ++p)
-      for (const double g : computed.gradients[p])
-        if (!is_statistic(graph_.parameters[p]))
-          expected.largest_gradient = std::max(expected.largest_gradient, scale * std::abs(g));
     update(step, computed, scale, parameters, state);
   }
   pass.training = false;

@@ -17,7 +17,6 @@ struct Expected {
   double eval_loss = 0;
   std::vector<Values> parameters;  ///< after the last step
   Kinks kinks;
-  double largest_gradient = 0;  ///< of an element of a weight, clipped
 };
 
 /// The training that a config describes, in double precision: data, losses, gradients, clipping, optimizer.
