@@ -12,7 +12,9 @@
 #include "model/pieces.h"
 #include "parallel/rank_program.h"
 #include "parallel/session_programs.h"
+#include "proof/call_proof.h"
 #include "proof/checker.h"
+#include "proof/model_flow.h"
 
 namespace lockstep::compile {
 namespace {
@@ -355,7 +357,10 @@ void CompiledRun::check_kind(const parallel::ProgramPlan& plan,
     programs.push_back(compile_kind(plan, rank));
     finish_program(programs.back());
   }
-  proof::ensure_checked(programs);
+  const proof::ModelFlow flow = proof::flow_of(graph_, partition_);
+  proof::ensure_checked(programs, &flow);
+  proof::CallProof calls(compile_kind == parallel::compile_evaluation ? plan.evaluation : plan.training);
+  for (const program::Program& program : programs) proof::ensure_calls(program, calls);
 }
 
 void CompiledRun::check_sessions() const {

@@ -214,17 +214,14 @@ void ModelCode::choose_repeated(int segment, const std::vector<int>& kept) {
   for (int n = range.first_node; n <= range.last_node; ++n) {
     const auto& node = graph_.node(n);
     if (!node.signature.cheap_to_repeat) continue;
-    // What it reads is still there, and what it makes is read in the segment alone.
+    // What it reads is still there, and what it makes is kept, for this segment alone.
     const bool can_read = std::ranges::all_of(node.inputs, [&](int input) {
       const int root = graph_.value(input).storage;
       return contains(kept, root) || contains(layout.face.reads, root) || contains(layout.face.writes, root);
     });
-    const bool stays = std::ranges::none_of(
-        node.outputs, [&](int output) { return contains(layout.face.writes, graph_.value(output).storage); });
-    // What backward does not read was never kept.
-    const bool needed = std::ranges::any_of(
+    const bool stays = std::ranges::all_of(
         node.outputs, [&](int output) { return contains(kept, graph_.value(output).storage); });
-    nth(layout.repeats, n - range.first_node) = can_read && stays && needed;
+    nth(layout.repeats, n - range.first_node) = can_read && stays;
   }
 }
 

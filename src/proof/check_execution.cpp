@@ -19,10 +19,10 @@ namespace {
 /// on each rank loses nothing.) Where nobody can go on, the ranks that wait for each other are reported.
 class Walk {
  public:
-  Walk(const ProgramWorld& world, Findings& findings)
+  Walk(const ProgramWorld& world, const ModelFlow* flow, Findings& findings)
       : world_(world),
         findings_(findings),
-        mathematics_(world, findings),
+        mathematics_(world, flow, findings),
         ranks_(static_cast<size_t>(world.size())) {}
 
   void run() {
@@ -267,6 +267,8 @@ class Walk {
 
 }  // namespace
 
-void check_execution(const ProgramWorld& world, Findings& findings) { Walk(world, findings).run(); }
+void check_execution(const ProgramWorld& world, const ModelFlow* flow, Findings& findings) {
+  Walk(world, flow, findings).run();
+}
 
 }  // namespace lockstep::proof

@@ -121,6 +121,7 @@ std::string describe(const program::Program& program, const program::ByteRange& 
 void check_matching(const ProgramWorld& world, Findings& findings);
 void check_data(const ProgramWorld& world, int rank, Findings& findings);
 /// Deadlock and mathematics, in one walk through all programs.
-void check_execution(const ProgramWorld& world, Findings& findings);
+/// `flow`: of the model, or null.
+void check_execution(const ProgramWorld& world, const ModelFlow* flow, Findings& findings);
 
 }  // namespace lockstep::proof

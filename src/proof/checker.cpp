@@ -47,12 +47,12 @@ std::vector<CheckFinding> check_programs(std::span<const program::Program> progr
   check_matching(world, findings);
   const bool matched = findings.empty();
   for (int rank = 0; rank < world.size(); ++rank) check_data(world, rank, findings);
-  if (matched) check_execution(world, findings);
+  if (matched) check_execution(world, options.flow, findings);
   return findings.take();
 }
 
-void ensure_checked(std::span<const program::Program> programs) {
-  const auto findings = check_programs(programs);
+void ensure_checked(std::span<const program::Program> programs, const ModelFlow* flow) {
+  const auto findings = check_programs(programs, {.flow = flow});
   if (findings.empty()) return;
   std::string text = "the step programs are wrong (a bug in the compiler that wrote them):";
   for (const CheckFinding& finding : findings)

@@ -9,6 +9,8 @@
 
 namespace lockstep::proof {
 
+struct ModelFlow;
+
 struct CheckFinding {
   enum class Property { structure, matching, deadlock, data, mathematics } property;
   int rank = -1;
@@ -20,16 +22,18 @@ std::string_view name_of(CheckFinding::Property property);
 
 struct CheckOptions {
   int max_findings = 20;
+  const ModelFlow* flow = nullptr;  ///< what the model's graph says; null: programs alone are asked
 };
 
 /// Proves, without communication, what docs/step-program.md lists: matching, freedom from deadlock with zero
 /// buffering, ordering of every conflicting access, no read before a write, and that what reaches each
-/// `update` is the canonical tree (REPRODUCIBLE) or each leaf exactly once (FAST). Unrolls two iterations.
+/// `update` is the canonical tree (REPRODUCIBLE) or each leaf exactly once (FAST), and with `flow` that segments
+/// hand on just what the graph says. Unrolls two iterations.
 /// `programs` holds the programs of all ranks, by rank. Empty result: proven.
 std::vector<CheckFinding> check_programs(std::span<const program::Program> programs,
                                          const CheckOptions& options = {});
 
 /// Throws InternalError with all findings, if any.
-void ensure_checked(std::span<const program::Program> programs);
+void ensure_checked(std::span<const program::Program> programs, const ModelFlow* flow = nullptr);
 
 }  // namespace lockstep::proof

@@ -1,6 +1,7 @@
 #include "proof/mathematics.h"
 
 #include "proof/activation_proof.h"
+#include "proof/flow_proof.h"
 #include "proof/gradient_proof.h"
 #include "proof/metrics_proof.h"
 #include "proof/ownership_proof.h"
@@ -11,7 +12,7 @@
 
 namespace lockstep::proof {
 
-Mathematics::Mathematics(const ProgramWorld& world, Findings& findings)
+Mathematics::Mathematics(const ProgramWorld& world, const ModelFlow* flow, Findings& findings)
     : machine_(world), findings_(findings) {
   proofs_.push_back(std::make_unique<ParameterProof>(machine_, findings_));
   proofs_.push_back(std::make_unique<ActivationProof>(machine_, findings_));
@@ -19,6 +20,7 @@ Mathematics::Mathematics(const ProgramWorld& world, Findings& findings)
   proofs_.push_back(std::make_unique<MetricsProof>(machine_, findings_));
   proofs_.push_back(std::make_unique<VerdictProof>(machine_, findings_));
   proofs_.push_back(std::make_unique<OwnershipProof>(machine_, findings_));
+  if (flow != nullptr) proofs_.push_back(std::make_unique<FlowProof>(machine_, findings_, *flow));
 }
 
 void Mathematics::local(const Place& at) {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "proof/model_flow.h"
 #include "proof/proof.h"
 #include "proof/symbolic_machine.h"
 
@@ -13,7 +14,8 @@ namespace lockstep::proof {
 /// communications meet; `finish` comes last.
 class Mathematics {
  public:
-  Mathematics(const ProgramWorld& world, Findings& findings);
+  /// `flow`: of the model, null if it is not known; outlives it.
+  Mathematics(const ProgramWorld& world, const ModelFlow* flow, Findings& findings);
 
   void local(const Place& at);
   void transfer(const Place& from, const program::Operand& send, const Place& to,

@@ -15,15 +15,13 @@ namespace lockstep::proof {
 namespace {
 
 void load(SymbolicMachine& machine, const Place& at) {
-  int ordinal = 0;
   for (const program::Operand& operand : machine.instruction(at).operands) {
     int value = Expressions::kOther;
-    if (operand.role == program::Role::batch) {
-      value = machine.expressions().activation(machine.signature_of(at, operand, ordinal), false,
+    // Ranks read some of the inputs: which one is told by its index alone.
+    if (operand.role == program::Role::batch)
+      value = machine.expressions().activation(machine.signature_of(at, operand, operand.index), false,
                                                extent_of(operand), machine.atom(at, 0),
-                                               fmt::format("model input {}", ordinal));
-      ++ordinal;
-    }
+                                               fmt::format("model input {}", operand.index));
     machine.memory(at.rank).write(operand.range, value, operand.dtype);
   }
 }

@@ -333,6 +333,32 @@ TEST(SelectiveRecomputation, LeavesModelsWithoutThemAlone) {
   }
 }
 
+/// What a GELU makes for a dropout or a sum, backward does not read.
+TEST(SelectiveRecomputation, DoesNotRepeatWhatIsNotKept) {
+  const config::RunConfig config = config_of(R"(
+model {
+  input { name: "image" shape: 8 shape: 8 shape: 1 }
+  input { name: "label" type: INT32 }
+  layer { name: "flat" input: "image" flatten {} }
+  layer { name: "a" linear { units: 8 } }
+  layer { name: "g" gelu {} }
+  layer { name: "b" linear { units: 8 } }
+  layer { name: "h" gelu {} }
+  layer { name: "drop" dropout { rate: 0.5 } }
+  layer { name: "c" linear { units: 8 } }
+  layer { name: "i" gelu {} }
+  layer { name: "sum" input: "i" input: "drop" add {} }
+  layer { name: "d" linear { units: 4 } }
+  layer { name: "loss" input: "d" input: "label" softmax_cross_entropy {} }
+}
+data { synthetic { samples: 40 eval_samples: 23 classes: 4 shape: 8 shape: 8 shape: 1 } }
+)");
+  const Trace one = train_on_threads(config, 1);
+  for (const char* layout : {"dp=1,pp=2,recompute=selective", "dp=1,pp=3,recompute=selective",
+                             "dp=1,pp=2,schedule=zero_bubble,recompute=selective"})
+    EXPECT_EQ(trace_of(config, layout), one) << layout;
+}
+
 TEST(SelectiveRecomputation, ThatIsLeftOutIsNoticed) {
   const auto run = compile_run(with(config_of(kDeepGpt), "dp=1,pp=2,recompute=selective"), {.world_size = 2});
   std::vector<program::Program> programs{run.compile(0).step, run.compile(1).step};

@@ -1,0 +1,144 @@
+#include "proof/call_accesses.h"
+
+#include <utility>
+
+#include "base/index.h"
+#include "lockstep/error.h"
+#include "program/step_scalars.h"
+
+namespace lockstep::proof {
+namespace {
+
+CallAccess access(const Tensor& tensor, const CallSymbol& symbol) {
+  return {tensor.data, tensor.size_bytes(), symbol};
+}
+
+class AccessFinder {
+ public:
+  AccessFinder(const GraphSymbols& symbols, const program::ModelCode& code, const program::KernelCall& call)
+      : symbols_(symbols),
+        graph_(symbols.graph()),
+        call_(call),
+        node_(graph_.node(call.node)),
+        fused_(nth(code.fusion().neighbors, call.node)) {}
+
+  CallAccesses find() {
+    found_.workspace = {call_.workspace, call_.kernel->workspace_bytes(call_.phase), {}};
+    found_.reads.push_back({call_.constants, static_cast<int64_t>(sizeof(ops::StepConstants)),
+                            {CallSymbol::Kind::constants}});
+    parameters();
+    switch (call_.phase) {
+      case ops::KernelPhase::forward:
+        forward();
+        break;
+      case ops::KernelPhase::backward_input:
+        backward();
+        input_gradients();
+        if (node_.signature.backward == ops::BackwardForm::joint) parameter_gradients();
+        break;
+      case ops::KernelPhase::backward_weight:
+        backward();
+        parameter_gradients();
+        break;
+    }
+    return std::move(found_);
+  }
+
+ private:
+  const model::Node& producer_of(int value) const { return graph_.node(graph_.value(value).producer); }
+
+  void forward() {
+    std::vector<int> inputs = node_.inputs, outputs = node_.outputs;
+    if (fused_.gelu_behind) outputs.push_back(graph_.node(graph_.value(outputs[0]).consumer).outputs[0]);
+    if (fused_.add_before) {
+      const int sum = symbols_.activation_value(node_.inputs[0]);
+      inputs = producer_of(sum).inputs;
+      outputs.push_back(sum);
+    }
+    ensure(call_.inputs.size() == inputs.size() && call_.outputs.size() == outputs.size(),
+           "a call has a tensor for each value");
+    for (size_t i = 0; i < inputs.size(); ++i)
+      found_.reads.push_back(access(call_.inputs[i], symbols_.activation(inputs[i])));
+    for (size_t o = 0; o < outputs.size(); ++o)
+      found_.writes.push_back(access(call_.outputs[o], symbols_.activation(outputs[o])));
+    auxiliaries(found_.writes);
+    if (node_.signature.is_loss)
+      found_.writes.push_back({call_.metrics, program::kMetricBytes, {CallSymbol::Kind::metrics}});
+  }
+
+  /// What both halves read.
+  void backward() {
+    for (size_t i = 0; i < node_.inputs.size(); ++i)
+      if (node_.signature.backward_needs_input[i])
+        found_.reads.push_back(access(call_.inputs[i], symbols_.activation(node_.inputs[i])));
+    if (node_.signature.backward_needs_output)
+      for (size_t o = 0; o < node_.outputs.size(); ++o)
+        found_.reads.push_back(access(call_.outputs[o], symbols_.activation(node_.outputs[o])));
+    const bool is_first_half = call_.phase == ops::KernelPhase::backward_input;
+    if (is_first_half && fused_.gelu_before)
+      found_.reads.push_back(
+          access(call_.inputs.back(), symbols_.activation(producer_of(node_.inputs[0]).inputs[0])));
+    auxiliaries(found_.reads);
+    for (size_t o = 0; o < node_.outputs.size(); ++o)
+      if (graph_.value(node_.outputs[o]).needs_gradient)
+        found_.reads.push_back(access(call_.output_gradients[o], symbols_.gradient(node_.outputs[o])));
+    if (is_first_half && fused_.fork_before) {
+      const auto& input = graph_.value(node_.inputs[0]);
+      const int other = nth(producer_of(node_.inputs[0]).outputs, 1 - input.producer_output);
+      found_.reads.push_back(access(call_.output_gradients.back(), symbols_.gradient(other)));
+    }
+  }
+
+  void auxiliaries(std::vector<CallAccess>& list) {
+    for (size_t a = 0; a < call_.auxiliary.size(); ++a)
+      list.push_back(access(call_.auxiliary[a],
+                            {CallSymbol::Kind::auxiliary, call_.node, static_cast<int>(a)}));
+  }
+
+  void parameters() {
+    for (size_t slot = 0; slot < node_.parameters.size(); ++slot) {
+      const bool narrow =
+          graph_.compute != DType::float32 && node_.signature.parameters[slot].narrow;
+      found_.reads.push_back(access(
+          call_.parameters[slot],
+          {narrow ? CallSymbol::Kind::narrow_parameter : CallSymbol::Kind::parameter, node_.parameters[slot]}));
+    }
+  }
+
+  void input_gradients() {
+    const bool is_of_neighbour = fused_.gelu_before || fused_.fork_before;
+    for (size_t i = 0; i < node_.inputs.size(); ++i) {
+      const int input = node_.inputs[i];
+      if (!graph_.value(input).needs_gradient || !node_.signature.differentiable[i]) continue;
+      const int made = is_of_neighbour ? producer_of(input).inputs[0] : input;
+      found_.writes.push_back(access(call_.input_gradients[i], symbols_.gradient(made)));
+    }
+  }
+
+  void parameter_gradients() {
+    for (size_t slot = 0; slot < node_.parameters.size(); ++slot) {
+      const auto& uses = graph_.parameter(node_.parameters[slot]).uses;
+      int use = 0;
+      while (nth(uses, use).node != call_.node || nth(uses, use).slot != static_cast<int>(slot)) ++use;
+      ensure(slot < call_.parameter_gradients.size(), "a call has a tensor for each parameter's gradient");
+      found_.writes.push_back(access(call_.parameter_gradients[slot],
+                                     {CallSymbol::Kind::parameter_gradient, node_.parameters[slot], use}));
+    }
+  }
+
+  const GraphSymbols& symbols_;
+  const model::Graph& graph_;
+  const program::KernelCall& call_;
+  const model::Node& node_;
+  const ops::FusedNeighbors& fused_;
+  CallAccesses found_;
+};
+
+}  // namespace
+
+CallAccesses accesses_of(const GraphSymbols& symbols, const program::ModelCode& code,
+                         const program::KernelCall& call) {
+  return AccessFinder(symbols, code, call).find();
+}
+
+}  // namespace lockstep::proof

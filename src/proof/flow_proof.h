@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "proof/model_flow.h"
+#include "proof/proof.h"
+
+namespace lockstep::proof {
+
+/// Programs do what the model's graph says: a segment's instructions read and write just the values and
+/// gradients that cross its ends, each of them is what its operand's index names, and parameters have the
+/// uses that the graph gives them. So each use of each value adds to its gradient exactly once, also where all
+/// ranks agree on leaving it out. What happens within an instruction, CallProof says.
+class FlowProof : public Proof {
+ public:
+  /// All have to outlive the proof.
+  FlowProof(SymbolicMachine& machine, MathematicsFindings& findings, const ModelFlow& flow);
+
+  void before(const Place& at) override;
+
+ private:
+  /// A value, or its gradient, by whose memory is its.
+  struct Made {
+    bool is_gradient;
+    int storage;
+    bool operator==(const Made&) const = default;
+  };
+
+  void check_parameters();
+  void check_lists(const Place& at, const SegmentFlow& flow);
+  /// That the instruction's operands of a role are of these values.
+  void check_list(const Place& at, program::Role role, std::span<const int> wanted);
+  void check_read(const Place& at, const program::Operand& operand);
+  void note_written(const Place& at);
+  std::string text(const Made& made) const;
+  std::string text(std::span<const int> storages) const;
+
+  const ModelFlow& flow_;
+  std::map<uint64_t, Made> made_;  ///< by the signature of what makes it
+};
+
+}  // namespace lockstep::proof
