@@ -43,9 +43,13 @@ std::string config_text(const Case& test_case) {
   return text + "}\n" + parallel_text(test_case);
 }
 
-std::string command_of(const Case& test_case) {
-  return fmt::format("lockstep verify case.textproto --layouts \"dp=1; {}\"",
-                     layout::to_string(test_case.layout));
+std::string describe(const Case& test_case) {
+  std::string text = config_text(test_case);
+  text += fmt::format("# lockstep verify case.textproto --layouts \"dp=1; {}\" --steps 3\n",
+                      layout::to_string(test_case.layout));
+  if (test_case.shared_memory) text += "# Ranks share memory.\n";
+  if (test_case.on_gpu) text += "# On the emulated GPU.\n";
+  return text;
 }
 
 }  // namespace lockstep::net

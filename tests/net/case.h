@@ -39,7 +39,8 @@ struct Case {
 
 /// As a user would write it.
 std::string config_text(const Case& test_case);
-/// The command that compares the layout with one rank, given a file of the text.
-std::string command_of(const Case& test_case);
+/// The text, and in comments the command that compares the layout with one rank, given a file of it, and what no
+/// config says.
+std::string describe(const Case& test_case);
 
 }  // namespace lockstep::net

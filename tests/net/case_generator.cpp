@@ -127,9 +127,7 @@ bool compiles(const Case& test_case) {
 
 /// Whether one rank can train it, whatever the layout is.
 bool trains_alone(Case test_case) {
-  test_case.layout = {};
-  test_case.layout.dp = 1;
-  test_case.cuts.clear();
+  test_case.layout = layout::Layout{.dp = 1};
   return compiles(test_case);
 }
 
@@ -160,6 +158,15 @@ Case generate_case(uint64_t seed, const GeneratorOptions& options) {
       test_case.shared_memory = !options.on_gpu && draw.percent(50);
       if (trains_alone(test_case) && draw_fitting_layout(draw, options, test_case)) return test_case;
     }
+  }
+}
+
+bool is_possible(const Case& test_case) {
+  try {
+    layout::parse_layout(layout::to_string(test_case.layout));
+    return trains_alone(test_case) && compiles(test_case);
+  } catch (const ConfigError&) {
+    return false;
   }
 }
 

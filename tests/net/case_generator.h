@@ -15,6 +15,9 @@ struct GeneratorOptions {
 /// compiles.
 Case generate_case(uint64_t seed, const GeneratorOptions& options = {});
 
+/// Whether its layout, and one rank, can be compiled.
+bool is_possible(const Case& test_case);
+
 /// The seed of the case with this number in a run of many.
 uint64_t seed_of_case(uint64_t run_seed, int64_t number);
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+
 #include "lockstep/error.h"
 #include "net/training.h"
 #include "train/worker/compile_options.h"
@@ -9,66 +11,82 @@
 namespace lockstep::net {
 namespace {
 
+using Kind = Finding::Kind;
+
 config::RunConfig read(const std::string& text, const std::string& layout) {
-  config::RunConfig config = config::parse_run_config(text, "case.textproto", {}, layout);
-  return config;
+  return config::parse_run_config(text, "case.textproto", {}, layout);
 }
 
-/// Of one rank there are no pieces to be cut.
-config::RunConfig read_for_one(const std::string& text) {
-  config::RunConfig config = read(text, "dp=1");
-  config.parallel.cuts.clear();
-  return config;
+/// Trains, or says why not.
+struct Attempt {
+  Trained trained;
+  std::string failure;
+
+  /// An evaluation that is no number ends a run; that is the model's doing, whatever the layout.
+  bool diverged() const { return failure.find("has diverged") != std::string::npos; }
+};
+
+Attempt attempt(const config::RunConfig& config, const RankFacts& facts) {
+  try {
+    return {train_here(config, facts), ""};
+  } catch (const std::exception& failure) {
+    return {{}, failure.what()};
+  }
+}
+
+std::string refusal(const config::RunConfig& config, const compile::CompileFacts& facts) {
+  try {
+    train::compile_run(config, facts).check();
+    return "";
+  } catch (const std::exception& failure) {
+    return failure.what();
+  }
 }
 
 }  // namespace
 
-std::string_view name_of(Finding::Kind kind) {
+std::string_view name_of(Kind kind) {
   switch (kind) {
-    case Finding::Kind::bits:
+    case Kind::bits:
       return "bits";
-    case Finding::Kind::error:
+    case Kind::error:
       return "error";
-    case Finding::Kind::proof:
+    case Kind::proof:
       return "proof";
-    default:
+    case Kind::crash:
+      return "crash";
+    case Kind::oracle:
       return "oracle";
   }
+  return "";
 }
 
-std::optional<Finding> check_texts(const std::string& config, const std::string& layout,
-                                   const CaseFacts& facts, OracleReport* oracle) {
-  using Kind = Finding::Kind;
+std::optional<Finding> check_texts(const std::string& config, const std::string& layout, const CaseFacts& facts,
+                                   const CheckOptions& options, OracleReport* oracle) {
   const auto device = facts.on_gpu ? device::DeviceKind::cuda : device::DeviceKind::cpu;
-  Trained one, many;
-  try {
-    one = train_here(read_for_one(config), {.device = device});
-  } catch (const std::exception& failure) {
-    return Finding{Kind::error, fmt::format("on one rank: {}", failure.what())};
+  const config::RunConfig alone = read(config, "dp=1"), together = read(config, layout);
+  const int ranks = together.parallel.layout.world_size();
+  if (options.proves) {
+    const auto text = refusal(
+        together, {.world_size = ranks, .shared_memory = facts.shared_memory, .device = device});
+    if (!text.empty()) return Finding{Kind::proof, text};
   }
-  const config::RunConfig run = read(config, layout);
-  const int ranks = run.parallel.layout.world_size();
-  try {
-    train::compile_run(run, {.world_size = ranks, .shared_memory = facts.shared_memory, .device = device}).check();
-  } catch (const std::exception& failure) {
-    return Finding{Kind::proof, failure.what()};
-  }
-  try {
-    many = train_here(run, {.ranks = ranks, .device = device, .shared_memory = facts.shared_memory});
-  } catch (const std::exception& failure) {
-    return Finding{Kind::error, failure.what()};
-  }
-  if (const auto text = difference(one, many); !text.empty()) return Finding{Kind::bits, text};
-  const OracleReport report = compare_with_oracle(read_for_one(config), one);
+  const Attempt one = attempt(alone, {.device = device});
+  if (!one.failure.empty() && !one.diverged()) return Finding{Kind::error, "on one rank: " + one.failure};
+  const Attempt many =
+      attempt(together, {.ranks = ranks, .device = device, .shared_memory = facts.shared_memory});
+  if (!many.failure.empty() && !(many.diverged() && one.diverged())) return Finding{Kind::error, many.failure};
+  if (one.diverged()) return many.diverged() ? std::nullopt : std::optional(Finding{Kind::bits, one.failure});
+  if (const auto text = difference(one.trained, many.trained); !text.empty()) return Finding{Kind::bits, text};
+  const OracleReport report = compare_with_oracle(alone, one.trained);
   if (oracle != nullptr) *oracle = report;
   if (!report.difference.empty()) return Finding{Kind::oracle, report.difference};
   return std::nullopt;
 }
 
-std::optional<Finding> check_case(const Case& test_case, OracleReport* oracle) {
+std::optional<Finding> check_case(const Case& test_case, const CheckOptions& options, OracleReport* oracle) {
   return check_texts(config_text(test_case), layout::to_string(test_case.layout),
-                     {.on_gpu = test_case.on_gpu, .shared_memory = test_case.shared_memory},
-                     oracle);
+                     {.on_gpu = test_case.on_gpu, .shared_memory = test_case.shared_memory}, options, oracle);
 }
 
 }  // namespace lockstep::net
