@@ -70,6 +70,10 @@ OpCall Interpreter::call_of(const Layer& layer, const std::vector<Values>& value
               .op_number = layer.op_number,
               .first_sample = batch.first_sample,
               .kinks = pass.kinks};
+  if (pass.roundings != nullptr)
+    call.error = [&roundings = *pass.roundings](double size) {
+      return roundings.amplitude * size * roundings.draw.centred();
+    };
   for (const int input : layer.inputs) {
     call.input_shapes.push_back(nth(shapes_, input));
     call.inputs.push_back(&nth(values, input));
