@@ -1,10 +1,11 @@
 // Tries random models and layouts for as long as it is told, and prints what it finds, made as small as it can:
-//   net_campaign --seed 7 --cases 1000 [--first 0] [--seconds 600] [--gpu] [--brief]
+//   net_campaign --seed 7 --cases 1000 [--first 0] [--gpu] [--brief]
 //   net_campaign --case 1234567890 [--gpu]   one case, by the seed that a failure prints
 //   net_campaign --show 1234567890 [--gpu]   its config and layout alone
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -29,7 +30,6 @@ Options parse(int count, char** words) {
     if (word == "--seed") options.search.seed = number();
     if (word == "--first") options.search.first = static_cast<int64_t>(number());
     if (word == "--cases") options.search.cases = static_cast<int64_t>(number());
-    if (word == "--seconds") options.search.seconds = static_cast<double>(number());
     if (word == "--gpu") options.search.generator.on_gpu = true;
     if (word == "--brief") options.brief = true;
     if (word == "--show") options.show = true;
@@ -61,8 +61,16 @@ int run_many(const Options& options) {
     std::fflush(stdout);
     return true;
   };
-  const SearchTotals totals = search(options.search, told);
-  fmt::print("seed {}: {}\n", options.search.seed, totals.text());
+  // Told as it goes: somebody may end it.
+  constexpr int64_t kTogether = 1000;
+  SearchTotals totals;
+  const int64_t end = options.search.first + options.search.cases;
+  for (Search part = options.search; part.first < end; part.first += kTogether) {
+    part.cases = std::min(kTogether, end - part.first);
+    totals += search(part, told);
+    fmt::print("seed {}: {}\n", options.search.seed, totals.text());
+    std::fflush(stdout);
+  }
   return totals.wrong > 0 ? 1 : 0;
 }
 

@@ -14,7 +14,6 @@ namespace lockstep::net {
 struct Search {
   uint64_t seed = 1;
   int64_t first = 0, cases = 300;
-  double seconds = 0;  ///< 0: as long as it takes
   GeneratorOptions generator;
   CheckOptions check;
 };
@@ -30,10 +29,11 @@ struct SearchTotals {
   int64_t cases = 0, wrong = 0;
   int64_t compared = 0;  ///< with the oracle
   int64_t tensors = 0, sharp_tensors = 0;
+  SearchTotals& operator+=(const SearchTotals& more);
   std::string text() const;
 };
 
-/// Tries cases until there are no more, the time is over, or `found` returns false.
+/// Tries cases until there are no more, or `found` returns false.
 SearchTotals search(const Search& search, const std::function<bool(const FoundCase&)>& found);
 
 /// What somebody needs to see it again: the finding, the smallest case that has one of its kind, and the seed.
