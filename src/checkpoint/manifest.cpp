@@ -152,6 +152,8 @@ Manifest manifest_from(const Json& json) {
     manifest.loss_scale = json.at("loss_scale").get<double>();
     manifest.loss_scale_steps = count_from(json.at("loss_scale_steps"));
   }
+  manifest.numerics_revision =
+      json.contains("numerics_revision") ? count_from(json.at("numerics_revision")) : 0;
   if (json.contains("layout")) manifest.layout = json.at("layout").get<std::string>();
   if (json.contains("overflowed_steps")) manifest.overflowed_steps = count_from(json.at("overflowed_steps"));
   // They also wrote infinite losses, as null.
@@ -195,6 +197,7 @@ std::string to_text(const Manifest& manifest) {
             {"math_hash", to_hex(manifest.math_hash)},
             {"config_hash", to_hex(manifest.config_hash)},
             {"layout", manifest.layout},
+            {"numerics_revision", manifest.numerics_revision},
             {"math_fields", fields},
             {"dataset_identity", to_hex(manifest.dataset_identity)},
             {"arithmetic_fingerprint", manifest.arithmetic_fingerprint},

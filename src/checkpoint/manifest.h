@@ -30,10 +30,13 @@ struct FileRecord {
 using MathFields = std::vector<std::pair<std::string, std::string>>;
 
 /// Everything about a checkpoint except the tensors' values. Nothing in it depends on ranks, and nothing on
-/// the layout but its name, which tells people and which nothing reads back: any layout goes on from a
-/// checkpoint of any other.
+/// the layout but its name, which tells people, and by which checkpoints of builds with a known fault are
+/// told: any layout goes on from a checkpoint of any other.
 struct Manifest {
   static constexpr int kFormatVersion = 1;
+  /// Raised if a fault was mended that had changed numbers. 1: with schedule=zero_bubble gradients are those
+  /// of every layout.
+  static constexpr int kNumericsRevision = 1;
 
   std::string run_id;
   int64_t step = 0;           ///< optimizer steps complete
@@ -43,6 +46,7 @@ struct Manifest {
   uint64_t seed = 0;
   uint64_t math_hash = 0, config_hash = 0;
   std::string layout;  ///< of the run that saved it, "dp=2"; "": not known, since an earlier build saved it
+  int64_t numerics_revision = kNumericsRevision;  ///< of the build that saved it; 0: of those before the first
   MathFields math_fields;
   uint64_t dataset_identity = 0;
   std::string arithmetic_fingerprint;

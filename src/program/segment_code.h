@@ -116,7 +116,6 @@ class ModelCode {
   int64_t activation_bytes(int value) const;  ///< of a micro-batch
   const Options& options() const { return options_; }
   const model::Graph& graph() const { return graph_; }
-  const model::Partition& partition() const { return partition_; }
   const model::Fusion& fusion() const { return fusion_; }
 
   /// Makes what kernels need of a device. Once, before they run.

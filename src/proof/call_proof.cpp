@@ -238,16 +238,21 @@ void CallProof::check_written(const program::OperandBinding& operands, CallMemor
 
 void CallProof::check_gradients(const program::OperandBinding& operands, const program::Operand& operand,
                                 CallMemory& memory, std::vector<std::string>& faults) const {
-  const model::Bucket& bucket = code_.partition().bucket(operands.instruction().segment);
-  for (const model::BucketEntry& entry : bucket.entries) {
-    const int64_t begin = entry.offset_bytes - operand.position, size_bytes = 4 * entry.count;
-    if (begin + size_bytes <= 0 || begin >= operand.range.size_bytes) continue;
-    const CallSymbol symbol{CallSymbol::Kind::parameter_gradient, entry.parameter, entry.use};
+  const auto& places = operands.program().parameters;
+  const auto check_use = [&](int p, int u) {
+    const program::ParameterPlace::Use& use = nth(nth(places, p).uses, u);
+    const int64_t begin = use.bucket_offset - operand.position, size_bytes = nth(places, p).size_bytes;
+    if (use.segment != operands.instruction().segment || begin + size_bytes <= 0 ||
+        begin >= operand.range.size_bytes)
+      return;
+    const CallSymbol symbol{CallSymbol::Kind::parameter_gradient, p, u};
     if (const std::string fault = memory.read(address_of(operands.at(operand)) + begin, size_bytes, symbol);
         !fault.empty())
       faults.push_back(fmt::format("it declares to write {} to its bucket from byte {} on, and {}",
-                                   symbols_.text(symbol), entry.offset_bytes, fault));
-  }
+                                   symbols_.text(symbol), use.bucket_offset, fault));
+  };
+  for (int p = 0; p < static_cast<int>(places.size()); ++p)
+    for (int u = 0; u < static_cast<int>(nth(places, p).uses.size()); ++u) check_use(p, u);
 }
 
 void CallProof::keep_stashes(const program::OperandBinding& operands, CallMemory& memory) {

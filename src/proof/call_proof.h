@@ -36,9 +36,10 @@ class CallProof {
                                  const std::vector<program::KernelCall>& calls);
   /// An instruction's own calls, at the addresses of the proof.
   std::vector<program::KernelCall> calls_of(const program::Program& program, int instruction) const;
+  /// Where its operands lie. REQUIRES: the program outlives it.
+  program::OperandBinding operands_of(const program::Program& program, int instruction) const;
 
  private:
-  program::OperandBinding operands_of(const program::Program& program, int instruction) const;
   void enter(const program::OperandBinding& operands, CallMemory& memory) const;
   void enter_parameters(const program::OperandBinding& operands, const program::Operand& operand,
                         CallMemory& memory) const;

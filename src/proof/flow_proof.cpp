@@ -36,12 +36,12 @@ void FlowProof::check_parameters() {
   for (const ModelFlow::Parameter& wanted : flow_.parameters) {
     const auto found = std::ranges::find(parameters, wanted.name, &ModelParameter::name);
     const bool fits = found != parameters.end() && found->size_bytes == wanted.size_bytes &&
-                      std::ranges::equal(found->uses, wanted.uses, [](const auto& one, const auto& other) {
-                        return one.segment == other.segment && one.bucket_offset == other.bucket_offset;
-                      });
+                      std::ranges::equal(found->uses, wanted.uses, {},
+                                         &program::ParameterPlace::Use::segment);
     if (!fits)
-      fail(fmt::format("programs do not have parameter '{}' with the size and the {} uses that the model gives it",
-                       wanted.name, wanted.uses.size()));
+      fail(fmt::format("programs do not have parameter '{}' with the size and the uses that the model gives it, in "
+                       "segments {}",
+                       wanted.name, fmt::join(wanted.uses, " and ")));
   }
 }
 

@@ -29,6 +29,12 @@ class FlowFinder {
     return flows;
   }
 
+  std::vector<int> segments_of(const model::Parameter& parameter) const {
+    std::vector<int> segments;
+    for (const auto& use : parameter.uses) segments.push_back(segment_of(use.node));
+    return segments;
+  }
+
  private:
   struct Sets {
     std::set<int> inputs, outputs, output_gradients, input_gradients, weight_gradients;
@@ -73,17 +79,15 @@ class FlowFinder {
 }  // namespace
 
 ModelFlow flow_of(const model::Graph& graph, const model::Partition& partition) {
-  ModelFlow flow{.segments = FlowFinder(graph, partition).find(),
+  FlowFinder finder(graph, partition);
+  ModelFlow flow{.segments = finder.find(),
                  .parameters = {},
                  .inputs = graph.inputs,
                  .names = {}};
   for (const auto& value : graph.values) flow.names.push_back(value.name);
   for (const auto& parameter : graph.parameters)
-    flow.parameters.push_back({parameter.name, 4 * parameter.spec.shape.count(),
-                               std::vector<ModelFlow::Use>(parameter.uses.size(), {-1, -1})});
-  for (size_t s = 0; s < partition.buckets.size(); ++s)
-    for (const model::BucketEntry& entry : partition.buckets[s].entries)
-      nth(nth(flow.parameters, entry.parameter).uses, entry.use) = {static_cast<int>(s), entry.offset_bytes};
+    flow.parameters.push_back(
+        {parameter.name, 4 * parameter.spec.shape.count(), finder.segments_of(parameter)});
   return flow;
 }
 

@@ -26,15 +26,10 @@ struct SegmentFlow {
 /// What flows between the segments of a model, as its graph alone says: neither how segments lay out their
 /// memory nor what programs say is asked.
 struct ModelFlow {
-  struct Use {
-    int segment;
-    int64_t bucket_offset;
-    bool operator==(const Use&) const = default;
-  };
   struct Parameter {
     std::string name;
     int64_t size_bytes;
-    std::vector<Use> uses;  ///< in graph order
+    std::vector<int> uses;  ///< segments, in graph order
   };
   std::vector<SegmentFlow> segments;
   std::vector<Parameter> parameters;

@@ -119,6 +119,13 @@ TEST(Manifest, ReadsWhatWasWrittenBeforeItNamedTheLayout) {
   EXPECT_EQ(manifest_from_text(rehashed([](auto& json) { json.erase("layout"); }), "name"), expected);
 }
 
+TEST(Manifest, TellsBuildsBeforeTheFirstRevisionOfNumbers) {
+  Manifest expected = full_manifest();
+  expected.numerics_revision = 0;
+  EXPECT_EQ(manifest_from_text(rehashed([](auto& json) { json.erase("numerics_revision"); }), "name"),
+            expected);
+}
+
 TEST(Manifest, SaysNothingOfALossScaleWhereThereIsNone) {
   Manifest manifest = full_manifest();
   manifest.loss_scale = 0;

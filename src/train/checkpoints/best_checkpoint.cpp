@@ -13,13 +13,23 @@
 namespace lockstep::train {
 namespace {
 
-bool is_best_of_its_time(const std::string& path) {
+std::optional<checkpoint::Manifest> readable_manifest(const std::string& path) {
   try {
-    const checkpoint::Manifest manifest = checkpoint::read_manifest(path);
-    return manifest.best_step == manifest.step;
-  } catch (const CheckpointError&) {
-    return false;
+    return checkpoint::read_manifest(path);
+  } catch (const std::exception&) {
+    return std::nullopt;
   }
+}
+
+/// In a folder there may be checkpoints of other runs, too.
+bool is_of_run(const std::string& path, const std::string& run_id) {
+  const auto manifest = readable_manifest(path);
+  return manifest && manifest->run_id == run_id;
+}
+
+bool is_best_of_its_time(const std::string& path) {
+  const auto manifest = readable_manifest(path);
+  return manifest && manifest->best_step == manifest->step;
 }
 
 }  // namespace
@@ -34,7 +44,8 @@ std::optional<std::string> run_of_best(const std::string& path) {
 
 std::string best_checkpoint(const std::string& directory, const std::string& newest, const std::string& run) {
   const checkpoint::Manifest manifest = checkpoint::read_manifest(newest);
-  const auto all = checkpoint::find_checkpoints(directory);
+  auto all = checkpoint::find_checkpoints(directory);
+  std::erase_if(all, [&](const auto& found) { return !is_of_run(found.path, manifest.run_id); });
   for (const auto& found : all)
     if (found.step == manifest.best_step) return found.path;
   // Its save has failed: the best before it was kept.
@@ -47,36 +58,31 @@ std::string best_checkpoint(const std::string& directory, const std::string& new
                         manifest.best_step, run, found.step));
         return found.path;
       }
-  throw CheckpointError(
-      manifest.best_step < 0
-          ? fmt::format("{} knows no best checkpoint: nothing was evaluated", run)
-          : fmt::format("the checkpoint of step {}, the best of {}, was not kept; train with "
-                        "checkpoint.keep_best: true",
-                        manifest.best_step, run));
+  if (manifest.best_step < 0)
+    throw CheckpointError(fmt::format("{} knows no best checkpoint: nothing was evaluated", run));
+  throw CheckpointError(fmt::format(
+      "the checkpoint of step {}, the best of {}, is not there: {}", manifest.best_step, run,
+      manifest.keeps_best ? "it is in the folder of the run that this one was resumed from, or its save failed"
+                          : "it was not kept; train with checkpoint.keep_best: true"));
 }
 
 std::optional<checkpoint::Manifest> manifest_of(const std::string& checkpoint_or_run) {
   namespace fs = std::filesystem;
   std::error_code unknown;
-  const auto read = [](const std::string& path) -> std::optional<checkpoint::Manifest> {
-    try {
-      return checkpoint::read_manifest(path);
-    } catch (const std::exception&) {
-      return std::nullopt;
-    }
-  };
-  if (checkpoint::claims_to_be_checkpoint(checkpoint_or_run)) return read(checkpoint_or_run);
+  if (checkpoint::claims_to_be_checkpoint(checkpoint_or_run)) return readable_manifest(checkpoint_or_run);
   const auto best_of = run_of_best(checkpoint_or_run);
   const bool is_best = best_of && !fs::exists(checkpoint_or_run, unknown);
   const std::string run = is_best ? *best_of : checkpoint_or_run;
   const auto all =
       checkpoint::find_checkpoints(fs::exists(run + "/checkpoints", unknown) ? run + "/checkpoints" : run);
   for (const auto& found : all) {
-    const auto newest = read(found.path);
+    const auto newest = readable_manifest(found.path);
     if (!newest) continue;
     if (!is_best) return newest;
-    const auto best = std::ranges::find(all, newest->best_step, &checkpoint::FoundCheckpoint::step);
-    return best == all.end() ? std::nullopt : read(best->path);
+    const auto best = std::ranges::find_if(all, [&](const auto& one) {
+      return one.step == newest->best_step && is_of_run(one.path, newest->run_id);
+    });
+    return best == all.end() ? std::nullopt : readable_manifest(best->path);
   }
   return std::nullopt;
 }

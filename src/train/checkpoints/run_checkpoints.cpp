@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint_writer.h"
 #include "lockstep/error.h"
 #include "train/checkpoints/best_checkpoint.h"
+#include "train/checkpoints/known_faults.h"
 #include "train/faults/position.h"
 #include "train/worker/fingerprint.h"
 #include "train/worker/model_state.h"
@@ -352,6 +353,8 @@ void RunCheckpoints::check_configuration(const checkpoint::Manifest& manifest) c
                     "--allow-config-change to go on with the new ones.",
                     join(differences, "\n  ")));
   for (const auto& difference : differences) tell("goes on with a changed configuration: " + difference);
+  const std::string fault = known_fault_of(manifest, worker_->compiled().graph());
+  if (!fault.empty() && worker_->rank() == 0) log_warning(fault);
   const std::string fingerprint = arithmetic_fingerprint(worker_->device(), config.parallel.intra_op_threads);
   if (fingerprint != manifest.arithmetic_fingerprint)
     tell(
@@ -391,23 +394,16 @@ void RunCheckpoints::load(const std::string& path) {
                                                      ? manifest.optimizer_updates
                                                      : manifest.step - manifest.skipped_steps,
                             .loss_scaling = {manifest.loss_scale, manifest.loss_scale_steps},
-                            .evaluations = history_of(manifest, path)}};
+                            .evaluations = history_of(manifest)}};
 }
 
-EvaluationHistory RunCheckpoints::history_of(const checkpoint::Manifest& manifest,
-                                             const std::string& path) const {
+EvaluationHistory RunCheckpoints::history_of(const checkpoint::Manifest& manifest) const {
   if (options_.parameters_alone || manifest.last_evaluated_step < 0) return {};
   const uint64_t data = worker_->has_eval_data() ? worker_->eval_data().identity() : 0;
   if (manifest.evaluation_data_identity != 0 && manifest.evaluation_data_identity != data) {
     tell("what is evaluated on has changed: which step was the best is found out anew");
     return {};
   }
-  // Another run's best checkpoint is not in this one's folder, where it would be looked for.
-  namespace fs = std::filesystem;
-  std::error_code unknown;
-  if (worker_->config().checkpoint.keep_best && !directory_.empty() &&
-      !fs::equivalent(fs::path(path).parent_path(), directory_, unknown))
-    return {};
   return {.best_step = manifest.best_step,
           .best_loss = manifest.best_eval_loss,
           .since_best = manifest.evaluations_since_best,

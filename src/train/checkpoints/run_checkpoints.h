@@ -104,7 +104,7 @@ class RunCheckpoints {
   void check_configuration(const checkpoint::Manifest& manifest) const;
   void check_model(const checkpoint::Manifest& manifest) const;
   /// What of its evaluations counts for the run that goes on from it.
-  EvaluationHistory history_of(const checkpoint::Manifest& manifest, const std::string& path) const;
+  EvaluationHistory history_of(const checkpoint::Manifest& manifest) const;
   /// The checkpoint of the lowest evaluation loss of a run, or of a folder of checkpoints.
   std::string best_of(const std::string& run) const;
   std::optional<std::string> newest_below(const std::string& directory) const;

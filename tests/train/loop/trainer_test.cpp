@@ -6,7 +6,10 @@
 #include <limits>
 #include <vector>
 
+#include "checkpoint/checkpoint.h"
 #include "data/test_files.h"
+#include "lockstep/error.h"
+#include "train/checkpoints/best_checkpoint.h"
 #include "train/thread_ranks.h"
 #include "train/worker/model_state.h"
 
@@ -183,17 +186,32 @@ TEST_F(TrainerOnThreads, OtherEvaluationDataBeginTheHistoryAnew) {
   EXPECT_EQ(second.outcome.evaluations.best_step, 6);
 }
 
-TEST_F(TrainerOnThreads, AnotherRunsBestCheckpointIsNotLookedForInThisOnesFolder) {
-  const std::vector<std::string> overrides = {"trainer.eval_every_steps=2", "optimizer.learning_rate=1e-30",
-                                              "checkpoint.keep_best=true"};
-  const Ended first = train(overrides, [](TrainerRunOptions& options, int) { options.stop_after = 5; });
-  EXPECT_EQ(first.outcome.evaluations.best_step, 2);
+/// Whatever lies in the folder in which a run goes on: what it has been through before counts.
+TEST_F(TrainerOnThreads, EarlyStoppingCountsOnInAnotherFolder) {
+  const std::vector<std::string> overrides = {"trainer.early_stopping=3", "trainer.eval_every_steps=2",
+                                              "optimizer.learning_rate=1e-30", "checkpoint.keep_best=true"};
+  const std::string old = directory_;
+  train(overrides, [](TrainerRunOptions& options, int) { options.stop_after = 5; });
   std::vector<std::string> from_there = overrides;
-  from_there.push_back("checkpoint.resume_path=" + directory_);
-  directory_ = folder_ / "other";
-  const Ended second = train(from_there);
-  EXPECT_EQ(second.outcome.first_step, 5);
-  EXPECT_EQ(second.outcome.evaluations.best_step, 6);
+  from_there.push_back("checkpoint.resume_path=" + old);
+  for (const bool holds_another_run : {false, true}) {
+    directory_ = folder_ / (holds_another_run ? "used" : "new");
+    if (holds_another_run)
+      train({"trainer.eval_every_steps=2", "checkpoint.every_steps=2", "trainer.seed=9", "trainer.steps=4"});
+    const Ended second = train(from_there);
+    EXPECT_EQ(second.outcome.first_step, 5);
+    EXPECT_EQ(second.outcome.steps, 8);  // evaluated after 2, 4, 6 and 8
+    EXPECT_TRUE(second.outcome.ended_early);
+    EXPECT_EQ(second.outcome.evaluations.best_step, 2);
+    // The best one is in the other folder, and what is here of the same step is another run's.
+    const std::string checkpoints = directory_ + "/checkpoints";
+    try {
+      best_checkpoint(checkpoints, checkpoint::find_checkpoints(checkpoints).front().path, directory_);
+      FAIL() << "another run's checkpoint was taken for the best";
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("is in the folder of the run that this one was resumed from"));
+    }
+  }
 }
 
 TEST_F(TrainerOnThreads, AStopInTheLastEvaluationIsAStop) {

@@ -10,6 +10,8 @@
 
 #include "lockstep/error.h"
 #include "program/golden_programs.h"
+#include "proof/checker.h"
+#include "proof/model_flow.h"
 #include "train/programs/golden_ranks.h"
 
 namespace lockstep::train {
@@ -46,6 +48,11 @@ class GoldenExecution : public testing::TestWithParam<std::string> {
 
 class RunnableGolden : public GoldenExecution {};
 class RefusedGolden : public GoldenExecution {};
+
+TEST_P(RunnableGolden, DoesWhatItsModelsGraphSays) {
+  const proof::ModelFlow flow = proof::flow_of(model_->graph, model_->partition);
+  for (const auto& finding : proof::check_programs(programs_, {.flow = &flow})) ADD_FAILURE() << finding.message;
+}
 
 TEST_P(RunnableGolden, HasTheModelsParameters) {
   for (const program::Program& program : programs_) {
