@@ -260,9 +260,10 @@ void add_verify_command(CLI::App& program, CommandAction& selected) {
   const auto arguments = std::make_shared<VerifyArguments>();
   arguments->config.add_to(command, /*with_data=*/true);
   command
-      .add_option("--layouts", arguments->layouts,
-                  "Layouts, separated by ';'; the first is what others are compared with. Default: a list with every "
-                  "schedule and mode that fits the config and --processes")
+      .add_option(
+          "--layouts", arguments->layouts,
+          "Layouts, separated by ';'; the first is what others are compared with. Default: a list with every "
+          "schedule and mode that fits the config and --processes")
       ->type_name("LIST");
   command
       .add_option("--processes", arguments->processes,

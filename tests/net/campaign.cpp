@@ -1,4 +1,5 @@
-// Tries random models and layouts for as long as it is told, and prints what it finds, made as small as it can:
+// Tries random models and layouts for as long as it is told, and prints what it finds, made as small as it
+// can:
 //   net_campaign --seed 7 --cases 1000 [--first 0] [--gpu] [--brief]
 //   net_campaign --case 1234567890 [--gpu]   one case, by the seed that a failure prints
 //   net_campaign --show 1234567890 [--gpu]   its config and layout alone

@@ -35,12 +35,13 @@ struct Case {
   std::vector<std::string> cuts;
   bool on_gpu = false;  ///< the emulated one
   bool shared_memory = false;
+  bool lanes_at_once = false;  ///< on the asynchronous CPU, where each waits a little now and then
 };
 
 /// As a user would write it.
 std::string config_text(const Case& test_case);
-/// The text, and in comments the command that compares the layout with one rank, given a file of it, and what no
-/// config says.
+/// The text, and in comments the command that compares the layout with one rank, given a file of it, and what
+/// no config says.
 std::string describe(const Case& test_case);
 
 }  // namespace lockstep::net

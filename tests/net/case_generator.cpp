@@ -71,6 +71,10 @@ void draw_sync(Draw& draw, layout::Layout& layout) {
   if (draw.percent(35)) layout.placement = layout::ServerPlacement::colocated;
   if (draw.percent(30)) layout.assign = layout::ServerAssignment::whole;
   if (draw.percent(30)) layout.aggregate = layout::Aggregation::host;
+  if (draw.percent(15)) {
+    layout.mode = layout::ServerMode::stale;
+    layout.bound = 0;  // all wait for each other
+  }
 }
 
 /// As a text, so that it is what a user could have stated.
@@ -85,9 +89,8 @@ std::optional<layout::Layout> draw_layout(Draw& draw, const GeneratorOptions& op
     if (layout.schedule == layout::PipelineSchedule::interleaved)
       layout.chunks = static_cast<int>(draw.between(2, 3));
   }
-  layout.recompute =
-      draw.of({layout::Recompute::none, layout::Recompute::none, layout::Recompute::selective,
-               layout::Recompute::full});
+  layout.recompute = draw.of({layout::Recompute::none, layout::Recompute::none, layout::Recompute::selective,
+                              layout::Recompute::full});
   draw_sync(draw, layout);
   if (layout.world_size() > kMostRanks) return std::nullopt;
   if (layout.world_size() == 1 && layout.recompute == layout::Recompute::none && draw.percent(90))
@@ -116,9 +119,10 @@ bool compiles(const Case& test_case) {
   try {
     const auto config =
         config::parse_run_config(config_text(test_case), "case", {}, layout::to_string(test_case.layout));
-    train::compile_run(config, {.world_size = test_case.layout.world_size(),
-                                .shared_memory = test_case.shared_memory,
-                                .device = test_case.on_gpu ? device::DeviceKind::cuda : device::DeviceKind::cpu});
+    train::compile_run(config,
+                       {.world_size = test_case.layout.world_size(),
+                        .shared_memory = test_case.shared_memory,
+                        .device = test_case.on_gpu ? device::DeviceKind::cuda : device::DeviceKind::cpu});
     return true;
   } catch (const ConfigError&) {
     return false;
@@ -156,6 +160,7 @@ Case generate_case(uint64_t seed, const GeneratorOptions& options) {
     for (int i = 0; i < 3; ++i) {
       test_case.training = draw_training(draw, model.classes);
       test_case.shared_memory = !options.on_gpu && draw.percent(50);
+      test_case.lanes_at_once = !options.on_gpu && draw.percent(15);
       if (trains_alone(test_case) && draw_fitting_layout(draw, options, test_case)) return test_case;
     }
   }

@@ -61,23 +61,28 @@ std::string_view name_of(Kind kind) {
   return "";
 }
 
-std::optional<Finding> check_texts(const std::string& config, const std::string& layout, const CaseFacts& facts,
-                                   const CheckOptions& options, OracleReport* oracle) {
+std::optional<Finding> check_texts(const std::string& config, const std::string& layout,
+                                   const CaseFacts& facts, const CheckOptions& options,
+                                   OracleReport* oracle) {
   const auto device = facts.on_gpu ? device::DeviceKind::cuda : device::DeviceKind::cpu;
   const config::RunConfig alone = read(config, "dp=1"), together = read(config, layout);
   const int ranks = together.parallel.layout.world_size();
   if (options.proves) {
-    const auto text = refusal(
-        together, {.world_size = ranks, .shared_memory = facts.shared_memory, .device = device});
+    const auto text =
+        refusal(together, {.world_size = ranks, .shared_memory = facts.shared_memory, .device = device});
     if (!text.empty()) return Finding{Kind::proof, text};
   }
   const Attempt one = attempt(alone, {.device = device});
   if (!one.failure.empty() && !one.diverged()) return Finding{Kind::error, "on one rank: " + one.failure};
-  const Attempt many =
-      attempt(together, {.ranks = ranks, .device = device, .shared_memory = facts.shared_memory});
-  if (!many.failure.empty() && !(many.diverged() && one.diverged())) return Finding{Kind::error, many.failure};
+  const Attempt many = attempt(together, {.ranks = ranks,
+                                          .device = device,
+                                          .shared_memory = facts.shared_memory,
+                                          .lanes_at_once = facts.lanes_at_once});
+  if (!many.failure.empty() && !(many.diverged() && one.diverged()))
+    return Finding{Kind::error, many.failure};
   if (one.diverged()) return many.diverged() ? std::nullopt : std::optional(Finding{Kind::bits, one.failure});
-  if (const auto text = difference(one.trained, many.trained); !text.empty()) return Finding{Kind::bits, text};
+  if (const auto text = difference(one.trained, many.trained); !text.empty())
+    return Finding{Kind::bits, text};
   const OracleReport report = compare_with_oracle(alone, one.trained);
   if (oracle != nullptr) *oracle = report;
   if (!report.difference.empty()) return Finding{Kind::oracle, report.difference};
@@ -86,7 +91,10 @@ std::optional<Finding> check_texts(const std::string& config, const std::string&
 
 std::optional<Finding> check_case(const Case& test_case, const CheckOptions& options, OracleReport* oracle) {
   return check_texts(config_text(test_case), layout::to_string(test_case.layout),
-                     {.on_gpu = test_case.on_gpu, .shared_memory = test_case.shared_memory}, options, oracle);
+                     {.on_gpu = test_case.on_gpu,
+                      .shared_memory = test_case.shared_memory,
+                      .lanes_at_once = test_case.lanes_at_once},
+                     options, oracle);
 }
 
 }  // namespace lockstep::net

@@ -28,16 +28,17 @@ struct CheckOptions {
   bool proves = true;  ///< false: programs run that the checker might refuse
 };
 
-/// Trains the case on one rank and in its layout, and compares both; then one rank with the oracle, whose report
-/// is left in `oracle` unless that is null.
+/// Trains the case on one rank and in its layout, and compares both; then one rank with the oracle, whose
+/// report is left in `oracle` unless that is null.
 std::optional<Finding> check_case(const Case& test_case, const CheckOptions& options = {},
                                   OracleReport* oracle = nullptr);
 
 /// The same of texts, as a user has them, and of what neither says.
 struct CaseFacts {
-  bool on_gpu = false, shared_memory = false;
+  bool on_gpu = false, shared_memory = false, lanes_at_once = false;
 };
-std::optional<Finding> check_texts(const std::string& config, const std::string& layout, const CaseFacts& facts,
-                                   const CheckOptions& options = {}, OracleReport* oracle = nullptr);
+std::optional<Finding> check_texts(const std::string& config, const std::string& layout,
+                                   const CaseFacts& facts, const CheckOptions& options = {},
+                                   OracleReport* oracle = nullptr);
 
 }  // namespace lockstep::net

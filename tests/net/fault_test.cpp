@@ -1,10 +1,9 @@
 // The net notices engines that are wrong.
 
-#include "net/faults.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "net/faults.h"
 #include "net/search.h"
 
 namespace lockstep::net {

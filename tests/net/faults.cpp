@@ -25,8 +25,10 @@ Calls bind_right(const program::OperandBinding& operands,
 Calls bind_wrong(const program::OperandBinding& operands,
                  const program::ModelCode& code) asm("__wrap_" LOCKSTEP_BIND_SEGMENT);
 
-void ensure_right(const program::Program& program, proof::CallProof& proof) asm("__real_" LOCKSTEP_ENSURE_CALLS);
-void ensure_or_not(const program::Program& program, proof::CallProof& proof) asm("__wrap_" LOCKSTEP_ENSURE_CALLS);
+void ensure_right(const program::Program& program,
+                  proof::CallProof& proof) asm("__real_" LOCKSTEP_ENSURE_CALLS);
+void ensure_or_not(const program::Program& program,
+                   proof::CallProof& proof) asm("__wrap_" LOCKSTEP_ENSURE_CALLS);
 
 namespace {
 
@@ -105,7 +107,8 @@ void overlap_lifetimes(Calls& calls) {
       const size_t reader = last_reader(right, made, kept.data);
       for (size_t between = made + 1; between < reader; ++between)
         for (const Tensor& other : right[between].input_gradients) {
-          if (other.data == nullptr || other.data == kept.data || other.size_bytes() > kept.size_bytes()) continue;
+          if (other.data == nullptr || other.data == kept.data || other.size_bytes() > kept.size_bytes())
+            continue;
           for_gradients(calls, [&](Tensor& tensor) {
             if (tensor.data == other.data) tensor.data = kept.data;
           });

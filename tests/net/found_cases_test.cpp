@@ -1,5 +1,5 @@
-// What the net, and others before it, have found: the smallest case of each. They stay, whatever the generator makes
-// of a seed.
+// What the net, and others before it, have found: the smallest case of each. They stay, whatever the
+// generator makes of a seed.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,8 @@ struct FoundCase {
 constexpr const char* kSmall = "data { synthetic { samples: 20 eval_samples: 5 classes: 3 } }\n";
 
 const std::vector<FoundCase> kFound = {
-    // The gradient of `sum` is that of what `b` makes and of `t`, which the stage before waits for; in halves, the
+    // The gradient of `sum` is that of what `b` makes and of `t`, which the stage before waits for; in
+    // halves, the
     // first wrote it where the second would look for it, and the stage before got what lay there.
     {"ProductIsAddedToAValueOfAnotherStage",
      R"(
@@ -35,7 +36,8 @@ layer { name: "loss" input: "c" input: "label" softmax_cross_entropy {} }
      "parallel { reduction: REPRODUCIBLE pipeline { cuts: \"b\" } }",
      "dp=1,pp=2,schedule=zero_bubble dp=2,pp=2,schedule=zero_bubble,recompute=full "
      "dp=1,pp=2,schedule=zero_bubble,recompute=selective dp=1,pp=2,schedule=zero_bubble,sync=ps"},
-    // Backward reads what `relu` makes, and not what `gelu` does: that was computed again all the same, into memory
+    // Backward reads what `relu` makes, and not what `gelu` does: that was computed again all the same, into
+    // memory
     // that nobody had planned.
     {"GeluIsReadByForwardAlone",
      R"(
@@ -51,7 +53,8 @@ layer { name: "loss" input: "c" input: "label" softmax_cross_entropy {} }
      "parallel { reduction: REPRODUCIBLE bucket_bytes: 64 }",
      "dp=2,recompute=selective dp=1,pp=2,schedule=gpipe,recompute=selective "
      "dp=1,pp=2,schedule=zero_bubble,recompute=selective"},
-    // Nothing of the segment is kept but what is computed again, so that it seemed to be computed again as a whole.
+    // Nothing of the segment is kept but what is computed again, so that it seemed to be computed again as a
+    // whole.
     {"NothingIsKeptButWhatIsRepeated",
      R"(
 layer { name: "gelu" input: "image" gelu {} }

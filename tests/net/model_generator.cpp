@@ -40,8 +40,8 @@ class ModelMaker {
   const Made& at(int value) const { return nth(values_, value); }
   const Shape& shape() const { return at(last_).shape; }
   int64_t width() const { return shape()[-1]; }
-  int then(const char* prefix, Op op, std::vector<int> inputs, Shape shape,
-           std::vector<Tie> ties = {}, bool product = false);
+  int then(const char* prefix, Op op, std::vector<int> inputs, Shape shape, std::vector<Tie> ties = {},
+           bool product = false);
   void linear(int64_t units);
   void residual();
   void norm();
@@ -200,7 +200,9 @@ void ModelMaker::attention() {
 
 void ModelMaker::convolution() {
   const int64_t smallest = std::min(shape()[0], shape()[1]);
-  Conv2d op{.channels = draw_.of<int64_t>({1, 2, 3, 4, 5}), .kernel = draw_.between(1, 3), .bias = draw_.percent(70)};
+  Conv2d op{.channels = draw_.of<int64_t>({1, 2, 3, 4, 5}),
+            .kernel = draw_.between(1, 3),
+            .bias = draw_.percent(70)};
   op.padding = draw_.between(0, op.kernel - 1);
   op.stride = draw_.weighted({3, 1}) + 1;
   if (op.kernel > smallest + 2 * op.padding) op.kernel = smallest + 2 * op.padding;

@@ -1,4 +1,5 @@
-// Random models in random layouts, other ones every day: all have one rank's bits, and one rank the oracle's numbers.
+// Random models in random layouts, other ones every day: all have one rank's bits, and one rank the oracle's
+// numbers.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -12,7 +12,8 @@ namespace lockstep::net {
 
 std::string SearchTotals::text() const {
   return fmt::format(
-      "{} cases, {} wrong; {} compared with the oracle, {} tensors of them, {} to a hundredth of what training "
+      "{} cases, {} wrong; {} compared with the oracle, {} tensors of them, {} to a hundredth of what "
+      "training "
       "changed",
       cases, wrong, compared, tensors, sharp_tensors);
 }

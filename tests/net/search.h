@@ -36,7 +36,8 @@ struct SearchTotals {
 /// Tries cases until there are no more, or `found` returns false.
 SearchTotals search(const Search& search, const std::function<bool(const FoundCase&)>& found);
 
-/// What somebody needs to see it again: the finding, the smallest case that has one of its kind, and the seed.
+/// What somebody needs to see it again: the finding, the smallest case that has one of its kind, and the
+/// seed.
 std::string report_of(const FoundCase& found, const CheckOptions& options = {});
 
 /// Changes by day: LOCKSTEP_NET_SEED, where it is set.

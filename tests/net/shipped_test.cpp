@@ -1,5 +1,5 @@
-// Every config that lockstep ships has one rank's bits in every schedule, for two steps: made small, on data that are
-// drawn.
+// Every config that lockstep ships has one rank's bits in every schedule, for two steps: made small, on data
+// that are drawn.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -37,10 +37,10 @@ std::vector<std::string> shipped_configs() {
 
 /// Few samples of small models, whose layers are those of the file.
 std::vector<std::string> made_small(const std::string& text, bool drops) {
-  std::vector<std::string> overrides{"trainer.steps=2",          "trainer.global_batch=12",
-                                     "trainer.virtual_replicas=4", "trainer.micro_batch=1",
-                                     "trainer.eval_every_steps=0", "checkpoint.every_steps=0",
-                                     "device.memory_limit=0",      "parallel.reduction=REPRODUCIBLE"};
+  std::vector<std::string> overrides{
+      "trainer.steps=2",       "trainer.global_batch=12",        "trainer.virtual_replicas=4",
+      "trainer.micro_batch=1", "trainer.eval_every_steps=0",     "checkpoint.every_steps=0",
+      "device.memory_limit=0", "parallel.reduction=REPRODUCIBLE"};
   const std::string rate = drops ? "0.2" : "0";
   if (text.find("gpt {") != std::string::npos) {
     // Tokens of a vocabulary, so that cutting it cuts the embedding and the head.
@@ -56,10 +56,12 @@ std::vector<std::string> made_small(const std::string& text, bool drops) {
   return overrides;
 }
 
-/// Every schedule on 2 to 4 stages with each kind of recomputation; who updates goes around, unless all is asked for.
+/// Every schedule on 2 to 4 stages with each kind of recomputation; who updates goes around, unless all is
+/// asked for.
 std::vector<std::string> layouts() {
   const bool all = std::getenv("LOCKSTEP_SHIPPED_ALL") != nullptr;
-  const std::vector<std::string> updates{"", ",shard=optimizer", ",sync=ps,servers=2", ",sync=ps,placement=colocated,servers="};
+  const std::vector<std::string> updates{"", ",shard=optimizer", ",sync=ps,servers=2",
+                                         ",sync=ps,placement=colocated,servers="};
   std::vector<std::string> texts{"dp=2", "dp=3,shard=optimizer", "dp=2,sync=ps", "dp=2,recompute=full",
                                  "dp=2,recompute=selective"};
   size_t turn = 0;
@@ -111,7 +113,8 @@ TEST_P(Shipped, HasTheSameBitsInEveryLayout) {
 
 INSTANTIATE_TEST_SUITE_P(All, Shipped, testing::ValuesIn(shipped_configs()), [](const auto& info) {
   std::string name = info.param.substr(0, info.param.rfind('.'));
-  std::ranges::replace_if(name, [](char letter) { return !std::isalnum(static_cast<unsigned char>(letter)); }, '_');
+  std::ranges::replace_if(
+      name, [](char letter) { return !std::isalnum(static_cast<unsigned char>(letter)); }, '_');
   return name;
 });
 

@@ -24,10 +24,11 @@ struct RankFacts {
   int ranks = 1;
   device::DeviceKind device = device::DeviceKind::cpu;
   bool shared_memory = false;
+  bool lanes_at_once = false;  ///< on the asynchronous CPU, of random delays
 };
 
-/// Trains in this process, each rank on a thread of its own. What rank 0 saw, after looking whether the others
-/// saw the same. Throws what a rank throws.
+/// Trains in this process, each rank on a thread of its own. What rank 0 saw, after looking whether the
+/// others saw the same. Throws what a rank throws.
 Trained train_here(const config::RunConfig& config, const RankFacts& facts);
 
 /// The first thing that differs, in words; "" where nothing does.

@@ -13,11 +13,11 @@
 namespace lockstep::net {
 namespace {
 
-// How far right answers may lie apart is not guessed but tried: the oracle runs four times more with everything that
-// an engine stores (values, gradients, the parameters that products read) off by random amounts of the size of
-// rounding errors, and what that changes, three steps and an optimizer later, is the measure. So a sum that
-// cancels, a normalization of nearly equal numbers or Adam on a gradient of nearly zero get the room that they
-// need, and everything else gets none beyond it.
+// How far right answers may lie apart is not guessed but tried: the oracle runs four times more with
+// everything that an engine stores (values, gradients, the parameters that products read) off by random
+// amounts of the size of rounding errors, and what that changes, three steps and an optimizer later, is the
+// measure. So a sum that cancels, a normalization of nearly equal numbers or Adam on a gradient of nearly
+// zero get the room that they need, and everything else gets none beyond it.
 
 /// Unit roundoff of what is stored.
 double roundoff_of(const config::RunConfig& config) {
@@ -33,8 +33,8 @@ double roundoff_of(const config::RunConfig& config) {
 }
 
 /// A value is the result of a sum, each term of which rounds: of n terms, at random, about sqrt(n) roundoffs
-/// of the largest. Models of the net have sums of up to a few hundred terms. Sums of narrow types are float32,
-/// so that a value of them has one roundoff, and a second one where it is converted.
+/// of the largest. Models of the net have sums of up to a few hundred terms. Sums of narrow types are
+/// float32, so that a value of them has one roundoff, and a second one where it is converted.
 double amplitude_of(const config::RunConfig& config) {
   const double roundoff = roundoff_of(config);
   return roundoff == 0x1p-24 ? 8 * roundoff : 2 * roundoff;
@@ -44,8 +44,8 @@ double amplitude_of(const config::RunConfig& config) {
 constexpr double kMargin = 12;
 constexpr int kRoundedRuns = 4;
 
-/// Where rounding alone makes so much of a difference, relative to the largest of the numbers, these are chaotic,
-/// and a few runs say nothing about them.
+/// Where rounding alone makes so much of a difference, relative to the largest of the numbers, these are
+/// chaotic, and a few runs say nothing about them.
 double chaos_of(const config::RunConfig& config) { return std::min(0.02, 2000 * amplitude_of(config)); }
 
 /// A relative distance within which an error could carry a value over a kink: a hundred amplitudes.
@@ -84,9 +84,8 @@ class Comparison {
     if (!report_.compared) return report_;
     const bool has_norms =
         config_.trainer.clip_norm > 0 || config_.trainer.nonfinite != config::NonFinitePolicy::ignore;
-    numbers("loss", losses_of(trained_.losses, trained_.eval_loss), [](const Expected& expected) {
-      return losses_of(expected.losses, expected.eval_loss);
-    });
+    numbers("loss", losses_of(trained_.losses, trained_.eval_loss),
+            [](const Expected& expected) { return losses_of(expected.losses, expected.eval_loss); });
     if (has_norms && !is_near_kink(exact_, config_))
       numbers("norm", trained_.norms, [](const Expected& expected) { return expected.norms; });
     if (!report_.compared) return report_;
@@ -126,7 +125,8 @@ class Comparison {
     const double tolerance = kMargin * doubt + amplitude_of(config_) * (1 + largest) + loose;
     for (size_t i = 0; i < actual.size(); ++i)
       if (!(std::abs(actual[i] - expected[i]) <= tolerance))
-        differ(fmt::format("{} of step {}: {} and not {} (+- {:.2g})", what, i + 1, actual[i], expected[i], tolerance));
+        differ(fmt::format("{} of step {}: {} and not {} (+- {:.2g})", what, i + 1, actual[i], expected[i],
+                           tolerance));
   }
 
   void tensors() {
@@ -135,7 +135,8 @@ class Comparison {
       double doubt = 0, largest = 0, change = 0, error = 0;
       for (size_t i = 0; i < exact_.parameters[p].size(); ++i) {
         const double expected = exact_.parameters[p][i];
-        for (const Expected& rounded : rounded_) doubt = std::max(doubt, std::abs(rounded.parameters[p][i] - expected));
+        for (const Expected& rounded : rounded_)
+          doubt = std::max(doubt, std::abs(rounded.parameters[p][i] - expected));
         largest = std::max(largest, std::abs(expected));
         change = std::max(change, std::abs(expected - first[p][i]));
         error = std::max(error, std::abs(static_cast<double>(trained_.parameters[p][i]) - expected));

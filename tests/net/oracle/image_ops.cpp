@@ -6,8 +6,8 @@
 namespace lockstep::net {
 namespace {
 
-/// Calls `visit(output pixel, input pixel, place in the window)` for all pixels of all windows that lie in the
-/// image. Pixels are numbered over all samples.
+/// Calls `visit(output pixel, input pixel, place in the window)` for all pixels of all windows that lie in
+/// the image. Pixels are numbered over all samples.
 template <class Visit>
 void for_windows(const OpCall& call, int64_t kernel, int64_t stride, int64_t padding, const Visit& visit) {
   const int64_t height = call.input_shapes[0][0], width = call.input_shapes[0][1];
@@ -121,7 +121,8 @@ OpGradients backward_of(const Pool2d& op, const OpCall& call, const Values& dy) 
   }
   for_windows(call, op.kernel, stride_of(op), op.padding, [&](int64_t to, int64_t from, int64_t) {
     for (int64_t c = 0; c < channels; ++c)
-      dx[from * channels + c] += dy[to * channels + c] / static_cast<double>(windows.counts[to * channels + c]);
+      dx[from * channels + c] +=
+          dy[to * channels + c] / static_cast<double>(windows.counts[to * channels + c]);
   });
   return {{dx}, {}};
 }

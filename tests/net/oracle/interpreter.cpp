@@ -33,9 +33,11 @@ void Roundings::disturb(Values& values, double least_scale) {
     if (value != 0) value += amplitude * largest * draw.centred();
 }
 
-Interpreter::Interpreter(const ModelSpec& spec, const model::Graph& graph) : input_count_(spec.inputs.size()) {
+Interpreter::Interpreter(const ModelSpec& spec, const model::Graph& graph)
+    : input_count_(spec.inputs.size()) {
   std::map<std::string, int> values, parameters, nodes;
-  for (size_t p = 0; p < graph.parameters.size(); ++p) parameters[graph.parameters[p].name] = static_cast<int>(p);
+  for (size_t p = 0; p < graph.parameters.size(); ++p)
+    parameters[graph.parameters[p].name] = static_cast<int>(p);
   for (size_t n = 0; n < graph.nodes.size(); ++n) nodes[graph.nodes[n].name] = static_cast<int>(n);
   for (const auto& input : spec.inputs) {
     values[input.name] = static_cast<int>(shapes_.size());
@@ -103,7 +105,8 @@ void Interpreter::go_back(const std::vector<Values>& values, const std::vector<V
   std::vector<Values> of_values(values.size());
   for (size_t l = layers_.size(); l-- > 0;) {
     const Layer& layer = layers_[l];
-    OpGradients made = backward(layer.op, call_of(layer, values, parameters, batch, pass), of_values[input_count_ + l]);
+    OpGradients made =
+        backward(layer.op, call_of(layer, values, parameters, batch, pass), of_values[input_count_ + l]);
     // What a loss sends back is a difference of numbers as large as what it reads, or probabilities.
     const bool is_loss = &layer == &layers_.back();
     const double scale = is_loss ? std::max(1.0, largest_in(nth(values, layer.inputs[0]))) : 0;

@@ -23,8 +23,8 @@ struct Roundings {
   Draw draw{0};
 
   void disturb(Values& values, double least_scale = 0);
-  /// Gradients of parameters: what cancels to nothing is off by roundoffs of what cancelled, which is taken to be
-  /// as large as the largest gradient.
+  /// Gradients of parameters: what cancels to nothing is off by roundoffs of what cancelled, which is taken
+  /// to be as large as the largest gradient.
   void disturb_gradients(std::vector<Values>& gradients);
 };
 
@@ -61,8 +61,8 @@ class Interpreter {
   };
   OpCall call_of(const Layer& layer, const std::vector<Values>& values, const std::vector<Values>& parameters,
                  const MicroBatch& batch, const Pass& pass) const;
-  void go_back(const std::vector<Values>& values, const std::vector<Values>& parameters, const MicroBatch& batch,
-               const Pass& pass, std::vector<Values>& gradients) const;
+  void go_back(const std::vector<Values>& values, const std::vector<Values>& parameters,
+               const MicroBatch& batch, const Pass& pass, std::vector<Values>& gradients) const;
 
   std::vector<Layer> layers_;
   std::vector<Shape> shapes_;  // by value

@@ -55,7 +55,8 @@ Values forward_of(const BatchNorm& op, const OpCall& call) {
   for (int64_t c = 0; c < channels; ++c) {
     Moments moments{(*call.parameters[2])[c], (*call.parameters[3])[c]};
     if (call.training) moments = moments_of(call, c, rows, channels);
-    const double scale = (*call.parameters[0])[c] / std::sqrt(moments.variance + static_cast<double>(op.epsilon));
+    const double scale =
+        (*call.parameters[0])[c] / std::sqrt(moments.variance + static_cast<double>(op.epsilon));
     for (int64_t r = 0; r < rows; ++r)
       y[r * channels + c] = (x[r * channels + c] - moments.mean) * scale + (*call.parameters[1])[c];
   }
@@ -78,8 +79,7 @@ OpGradients backward_of(const BatchNorm& op, const OpCall& call, const Values& d
       dn[at] = dy[at] * (*call.parameters[0])[c];
     }
     gradients.parameters[2][c] = moments.mean;
-    gradients.parameters[3][c] =
-        moments.variance * static_cast<double>(rows) / static_cast<double>(rows - 1);
+    gradients.parameters[3][c] = moments.variance * static_cast<double>(rows) / static_cast<double>(rows - 1);
     normalized_backward(call, dn, dx, static_cast<double>(op.epsilon), c, rows, channels);
   }
   gradients.inputs.push_back(dx);

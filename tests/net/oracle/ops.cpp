@@ -54,7 +54,8 @@ Values forward_of(const GlobalPool2d&, const OpCall& call) {
   for (int64_t s = 0; s < call.samples; ++s)
     for (int64_t p = 0; p < pixels; ++p)
       for (int64_t c = 0; c < channels; ++c)
-        y[s * channels + c] += (*call.inputs[0])[(s * pixels + p) * channels + c] / static_cast<double>(pixels);
+        y[s * channels + c] +=
+            (*call.inputs[0])[(s * pixels + p) * channels + c] / static_cast<double>(pixels);
   return y;
 }
 
@@ -112,16 +113,13 @@ OpGradients backward_of(const Dropout& op, const OpCall& call, const Values& dy)
   return {{dx}, {}};
 }
 
-double gelu_inner(double x) {
-  return std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
-}
+double gelu_inner(double x) { return std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x); }
 double value_of(const Relu&, double x) { return x > 0 ? x : 0; }
 double slope_of(const Relu&, double x) { return x > 0 ? 1 : 0; }
 double value_of(const Gelu&, double x) { return 0.5 * x * (1 + std::tanh(gelu_inner(x))); }
 double slope_of(const Gelu&, double x) {
   const double t = std::tanh(gelu_inner(x));
-  return 0.5 * (1 + t) +
-         0.5 * x * (1 - t * t) * std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * x * x);
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * x * x);
 }
 double value_of(const Sigmoid&, double x) { return 1 / (1 + std::exp(-x)); }
 double slope_of(const Sigmoid& op, double x) { return value_of(op, x) * (1 - value_of(op, x)); }
@@ -150,10 +148,18 @@ Values forward_of(const Relu& op, const OpCall& call) { return activated(op, cal
 Values forward_of(const Gelu& op, const OpCall& call) { return activated(op, call); }
 Values forward_of(const Sigmoid& op, const OpCall& call) { return activated(op, call); }
 Values forward_of(const Tanh& op, const OpCall& call) { return activated(op, call); }
-OpGradients backward_of(const Relu& op, const OpCall& call, const Values& dy) { return through(op, call, dy); }
-OpGradients backward_of(const Gelu& op, const OpCall& call, const Values& dy) { return through(op, call, dy); }
-OpGradients backward_of(const Sigmoid& op, const OpCall& call, const Values& dy) { return through(op, call, dy); }
-OpGradients backward_of(const Tanh& op, const OpCall& call, const Values& dy) { return through(op, call, dy); }
+OpGradients backward_of(const Relu& op, const OpCall& call, const Values& dy) {
+  return through(op, call, dy);
+}
+OpGradients backward_of(const Gelu& op, const OpCall& call, const Values& dy) {
+  return through(op, call, dy);
+}
+OpGradients backward_of(const Sigmoid& op, const OpCall& call, const Values& dy) {
+  return through(op, call, dy);
+}
+OpGradients backward_of(const Tanh& op, const OpCall& call, const Values& dy) {
+  return through(op, call, dy);
+}
 
 Values forward_of(const Add&, const OpCall& call) {
   Values y = *call.inputs[0];

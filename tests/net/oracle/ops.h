@@ -32,7 +32,8 @@ struct OpCall {
   uint32_t op_number = 0;
   int64_t first_sample = 0;
   Kinks* kinks = nullptr;  ///< told by forward
-  /// The rounding error of an intermediate number from terms of this size, which many results share; empty: 0.
+  /// The rounding error of an intermediate number from terms of this size, which many results share; empty:
+  /// 0.
   std::function<double(double size)> error;
 
   int64_t rows() const { return samples * input_shapes[0].count() / input_shapes[0][-1]; }

@@ -59,7 +59,8 @@ Values attention_factors(const Attention& op, const OpCall& call) {
   return dropout_factors(op.dropout, call, op.heads * positions * ((positions + 3) / 4 * 4));
 }
 
-void head_backward(const Head& head, const Values& factors, const OpCall& call, const Values& dy, Values& dx) {
+void head_backward(const Head& head, const Values& factors, const OpCall& call, const Values& dy,
+                   Values& dx) {
   const Values& x = *call.inputs[0];
   for (int64_t query = 0; query < head.positions(); ++query) {
     const Values weights = head.weights(query);

@@ -188,7 +188,8 @@ double OracleTraining::error_of_gradients(uint64_t seed) const {
     const auto central = [&](double h) { return (loss_at(h) - loss_at(-h)) / (2 * h); };
     const double wide = central(2e-5), narrow = central(1e-5);
     parameters[p] = kept;
-    // The wide one's error is four times the narrow one's; what is left of that, and of the losses' last bits.
+    // The wide one's error is four times the narrow one's; what is left of that, and of the losses' last
+    // bits.
     const double doubt = std::abs(wide - narrow) + 1e-9;
     worst = std::max(worst, (std::abs(narrow - slope) - 2 * doubt) / (std::abs(slope) + 1e-3));
   }
