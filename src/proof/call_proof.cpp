@@ -20,8 +20,7 @@ namespace {
 int64_t address_of(const void* data) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(data)); }
 
 /// The buffers of an instruction one behind the other, apart from each other and from address 0.
-std::map<int, int64_t> addresses_of(const program::Program& program,
-                                    const program::Instruction& instruction) {
+std::map<int, int64_t> addresses_of(const program::Program& program, const program::Instruction& instruction) {
   constexpr int64_t kGap = 4096;
   std::map<int, int64_t> addresses;
   int64_t next = kGap;
@@ -135,11 +134,10 @@ std::vector<program::KernelCall> CallProof::calls_of(const program::Program& pro
 }
 
 program::OperandBinding CallProof::operands_of(const program::Program& program, int instruction) const {
-  return {
-      program, instruction,
-      [addresses = addresses_of(program, program.instruction(instruction))](const program::ByteRange& range) {
-        return reinterpret_cast<std::byte*>(addresses.at(range.buffer) + range.offset);
-      }};
+  return {program, instruction,
+          [addresses = addresses_of(program, program.instruction(instruction))](const program::ByteRange& range) {
+            return reinterpret_cast<std::byte*>(addresses.at(range.buffer) + range.offset);
+          }};
 }
 
 void CallProof::enter(const program::OperandBinding& operands, CallMemory& memory) const {
@@ -179,10 +177,10 @@ void CallProof::enter_parameters(const program::OperandBinding& operands, const 
   for (int p = 0; p < static_cast<int>(places.size()); ++p) {
     const program::ParameterPlace& place = nth(places, p);
     const bool narrow = operand.range.buffer == place.narrow_buffer;
-    const program::ByteRange bytes = narrow
-                                         ? program::ByteRange{place.narrow_buffer, place.narrow_offset,
-                                                              place.size_bytes / 4 * size_of(operand.dtype)}
-                                         : program::ByteRange{place.buffer, place.offset, place.size_bytes};
+    const program::ByteRange bytes =
+        narrow ? program::ByteRange{place.narrow_buffer, place.narrow_offset,
+                                    place.size_bytes / 4 * size_of(operand.dtype)}
+               : program::ByteRange{place.buffer, place.offset, place.size_bytes};
     if (program::holds(operand.range, bytes))
       memory.fill(address + bytes.offset, bytes.size_bytes,
                   {narrow ? CallSymbol::Kind::narrow_parameter : CallSymbol::Kind::parameter, p});
@@ -194,9 +192,8 @@ void CallProof::run(const program::KernelCall& call, CallMemory& memory,
   const CallAccesses accesses = accesses_of(symbols_, code_, call);
   const auto fail = [&](std::string_view does, const CallAccess& access, const std::string& fault) {
     if (!fault.empty())
-      faults.push_back(fmt::format("the call of '{}' ({}) {} {} at {}, and {}",
-                                   code_.graph().node(call.node).name, name_of(call.phase), does,
-                                   symbols_.text(access.symbol),
+      faults.push_back(fmt::format("the call of '{}' ({}) {} {} at {}, and {}", code_.graph().node(call.node).name,
+                                   name_of(call.phase), does, symbols_.text(access.symbol),
                                    memory.place(address_of(access.data), access.size_bytes), fault));
   };
   if (!are_apart(accesses))
@@ -234,8 +231,8 @@ void CallProof::check_written(const program::OperandBinding& operands, CallMemor
     if (const std::string fault =
             memory.read(address_of(operands.at(operand)), operand.range.size_bytes, symbol);
         !fault.empty())
-      faults.push_back(fmt::format("it declares to write {} as {}, and {}", symbols_.text(symbol),
-                                   name_of(operand), fault));
+      faults.push_back(
+          fmt::format("it declares to write {} as {}, and {}", symbols_.text(symbol), name_of(operand), fault));
   }
 }
 

@@ -51,8 +51,7 @@ class RefusedGolden : public GoldenExecution {};
 
 TEST_P(RunnableGolden, DoesWhatItsModelsGraphSays) {
   const proof::ModelFlow flow = proof::flow_of(model_->graph, model_->partition);
-  for (const auto& finding : proof::check_programs(programs_, {.flow = &flow}))
-    ADD_FAILURE() << finding.message;
+  for (const auto& finding : proof::check_programs(programs_, {.flow = &flow})) ADD_FAILURE() << finding.message;
 }
 
 TEST_P(RunnableGolden, HasTheModelsParameters) {
