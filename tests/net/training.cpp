@@ -28,7 +28,7 @@ Trained train_rank(const config::RunConfig& config, const RankFacts& facts, int 
     options.asynchronous =
         device::AsyncCpuOptions{.jitter_seed = static_cast<uint64_t>(rank) + 1, .max_jitter_us = 50};
   Worker worker(config, options);
-  train::agree_on_fields(world, worker.agreement_fields(), std::chrono::seconds(60));
+  // They need not agree on what they run: threads of a process run the same.
   worker.connect(world);
   train::TrainerEvents events;
   events.on_step = [&](const train::StepRecord& record) {
