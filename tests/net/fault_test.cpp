@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "net/faults.h"
+#include "net/apart.h"
 #include "net/search.h"
+#include "net/shrink.h"
 
 namespace lockstep::net {
 namespace {
@@ -31,8 +33,7 @@ void expect_noticed(const FaultCase& wrong, bool proves_calls) {
 
 TEST_P(Faults, AreNoticedByNumbersWithinThreeHundredCases) { expect_noticed(GetParam(), false); }
 
-/// Before anything runs.
-TEST_P(Faults, AreNoticedByProofsOfKernelCalls) { expect_noticed(GetParam(), true); }
+TEST_P(Faults, AreNoticedWithProofsOfKernelCalls) { expect_noticed(GetParam(), true); }
 
 INSTANTIATE_TEST_SUITE_P(All, Faults,
                          testing::Values(FaultCase{"LostGradient", Fault::lost_gradient},
@@ -41,6 +42,23 @@ INSTANTIATE_TEST_SUITE_P(All, Faults,
                                          FaultCase{"OverlappedLifetime", Fault::overlapped_lifetime},
                                          FaultCase{"ForgottenBranch", Fault::forgotten_branch}),
                          [](const auto& info) { return info.param.name; });
+
+/// What a failure prints is little, and fails by itself.
+TEST(Faults, AreShownByTheSmallestCase) {
+  set_fault(Fault::lost_gradient, false);
+  std::optional<Case> smallest;
+  search({.seed = 1, .cases = 300}, [&](const FoundCase& found) {
+    smallest = shrink(found.test_case, [&](const Case& smaller) { return check_apart(smaller).has_value(); });
+    return false;
+  });
+  ASSERT_TRUE(smallest);
+  fmt::print("{}", describe(*smallest));
+  EXPECT_EQ(layout::to_string(smallest->layout), "dp=1,pp=2,schedule=zero_bubble");
+  EXPECT_LE(smallest->model.layers.size(), 9u);
+  EXPECT_TRUE(check_apart(*smallest));
+  set_fault(Fault::none);
+  EXPECT_FALSE(check_apart(*smallest));
+}
 
 TEST(Faults, AreNoneUnlessTheyAreSet) {
   const SearchTotals totals = search({.seed = 1, .cases = 20}, [](const FoundCase& found) {
