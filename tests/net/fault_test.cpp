@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "net/faults.h"
 #include "net/apart.h"
+#include "net/faults.h"
 #include "net/search.h"
 #include "net/shrink.h"
 

@@ -9,7 +9,7 @@
 namespace lockstep::net {
 namespace {
 
-struct FoundCase {
+struct KnownCase {
   const char* name;
   const char* layers;
   const char* training;
@@ -18,7 +18,7 @@ struct FoundCase {
 
 constexpr const char* kSmall = "data { synthetic { samples: 20 eval_samples: 5 classes: 3 } }\n";
 
-const std::vector<FoundCase> kFound = {
+const std::vector<KnownCase> kKnown = {
     // The gradient of `sum` is that of what `b` makes and of `t`, which the stage before waits for; in
     // halves, the
     // first wrote it where the second would look for it, and the stage before got what lay there.
@@ -66,7 +66,7 @@ layer { name: "loss" input: "b" input: "label" softmax_cross_entropy {} }
      "parallel { reduction: REPRODUCIBLE bucket_bytes: 64 }", "dp=2,recompute=selective"},
 };
 
-std::string config_of(const FoundCase& found) {
+std::string config_of(const KnownCase& found) {
   return fmt::format(
       "format_version: 1\nmodel {{\ninput {{ name: \"image\" shape: [8, 8, 1] }}\n"
       "input {{ name: \"label\" type: INT32 }}{}}}\n{}"
@@ -75,7 +75,7 @@ std::string config_of(const FoundCase& found) {
       found.layers, kSmall, found.training);
 }
 
-class FoundCases : public testing::TestWithParam<FoundCase> {};
+class FoundCases : public testing::TestWithParam<KnownCase> {};
 
 TEST_P(FoundCases, AreMended) {
   std::string layouts = GetParam().layouts;
@@ -88,7 +88,7 @@ TEST_P(FoundCases, AreMended) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FoundCases, testing::ValuesIn(kFound),
+INSTANTIATE_TEST_SUITE_P(All, FoundCases, testing::ValuesIn(kKnown),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
