@@ -99,6 +99,7 @@ bool is_found_later(const Bound& bound, const Calls& changed) {
     const program::Instruction& later = bound.program.instruction(i);
     const program::Instruction& own = bound.program.instruction(bound.index);
     if (program::runs_segment(later.kind) && later.segment == own.segment &&
+        later.micro_batch == own.micro_batch &&
         !proof.check(bound.program, i, proof.calls_of(bound.program, i)).empty())
       return true;
   }
