@@ -46,7 +46,8 @@ struct Manifest {
   uint64_t seed = 0;
   uint64_t math_hash = 0, config_hash = 0;
   std::string layout;  ///< of the run that saved it, "dp=2"; "": not known, since an earlier build saved it
-  int64_t numerics_revision = kNumericsRevision;  ///< of the build that saved it; 0: of those before the first
+  int64_t numerics_revision =
+      kNumericsRevision;  ///< of the build that saved it; 0: of those before the first
   MathFields math_fields;
   uint64_t dataset_identity = 0;
   std::string arithmetic_fingerprint;

@@ -250,6 +250,11 @@ uint64_t hash_of(const parallel::ProgramPlan& plan) {
                          plan.update_as_it_lands, plan.digests_parameters});
 }
 
+void ensure_calls(const program::Program& program, const program::ModelCode& code) {
+  proof::CallProof calls(code);
+  proof::ensure_calls(program, calls);
+}
+
 }  // namespace
 
 CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& facts)
@@ -344,6 +349,8 @@ CompiledRun::RankPrograms CompiledRun::compile(int rank) const {
   add(programs.step, programs.step_plan, parallel::compile_step);
   add(programs.evaluate, programs.evaluate_plan, parallel::compile_evaluation);
   add(programs.boundary, programs.boundary_plan, parallel::compile_boundary);
+  ensure_calls(programs.step, *training_);
+  ensure_calls(programs.evaluate, *evaluation_);
   if (!layout().has_sessions()) return programs;
   add(programs.serve, programs.serve_plan, parallel::compile_serve);
   add(programs.gather, programs.gather_plan, parallel::compile_gather);

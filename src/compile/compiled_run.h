@@ -67,6 +67,7 @@ class CompiledRun {
     /// Of a step of all workers: what the rank sends and receives with step and serve.
     program::ProgramTraffic traffic() const;
   };
+  /// Their kernel calls are proven; throws InternalError with what is wrong.
   RankPrograms compile(int rank) const;
   /// Proves all ranks' programs; throws InternalError with what is wrong.
   void check() const;

@@ -22,8 +22,7 @@ int count_team(int threads) {
 std::string cause_of_fewer(int threads) {
   if (omp_get_thread_limit() < threads)
     return fmt::format("OMP_THREAD_LIMIT={} allows no more; unset it", omp_get_thread_limit());
-  if (omp_get_max_active_levels() < 1)
-    return "OMP_MAX_ACTIVE_LEVELS=0 allows no more; unset it";
+  if (omp_get_max_active_levels() < 1) return "OMP_MAX_ACTIVE_LEVELS=0 allows no more; unset it";
   return "its runtime allows no more; unset the variables OMP_*";
 }
 

@@ -26,8 +26,7 @@ const Operand* OperandBinding::find(Role role, int index) const {
 
 const Operand* OperandBinding::required_operand(Role role) const {
   const Operand* found = find(role);
-  if (found == nullptr)
-    throw InternalError(fmt::format("{} has no operand '{}'", describe(), name_of(role)));
+  if (found == nullptr) throw InternalError(fmt::format("{} has no operand '{}'", describe(), name_of(role)));
   return found;
 }
 
@@ -61,8 +60,8 @@ void OperandBinding::at_least(Role role, int index, int64_t size_bytes) const {
   if (size_bytes == 0) return;
   required(role, index);
   if (const int64_t found = find(role, index)->range.size_bytes; found < size_bytes)
-    throw InternalError(fmt::format("{} has {} bytes of '{}' and needs {}", describe(), found,
-                                    name_of(role), size_bytes));
+    throw InternalError(
+        fmt::format("{} has {} bytes of '{}' and needs {}", describe(), found, name_of(role), size_bytes));
 }
 
 std::byte* OperandBinding::in_operand(Role role, DType dtype, const ByteRange& bytes) const {

@@ -24,8 +24,8 @@ class AccessFinder {
 
   CallAccesses find() {
     found_.workspace = {call_.workspace, call_.kernel->workspace_bytes(call_.phase), {}};
-    found_.reads.push_back({call_.constants, static_cast<int64_t>(sizeof(ops::StepConstants)),
-                            {CallSymbol::Kind::constants}});
+    found_.reads.push_back(
+        {call_.constants, static_cast<int64_t>(sizeof(ops::StepConstants)), {CallSymbol::Kind::constants}});
     parameters();
     switch (call_.phase) {
       case ops::KernelPhase::forward:
@@ -91,17 +91,16 @@ class AccessFinder {
 
   void auxiliaries(std::vector<CallAccess>& list) {
     for (size_t a = 0; a < call_.auxiliary.size(); ++a)
-      list.push_back(access(call_.auxiliary[a],
-                            {CallSymbol::Kind::auxiliary, call_.node, static_cast<int>(a)}));
+      list.push_back(
+          access(call_.auxiliary[a], {CallSymbol::Kind::auxiliary, call_.node, static_cast<int>(a)}));
   }
 
   void parameters() {
     for (size_t slot = 0; slot < node_.parameters.size(); ++slot) {
-      const bool narrow =
-          graph_.compute != DType::float32 && node_.signature.parameters[slot].narrow;
+      const bool narrow = graph_.compute != DType::float32 && node_.signature.parameters[slot].narrow;
       found_.reads.push_back(access(
-          call_.parameters[slot],
-          {narrow ? CallSymbol::Kind::narrow_parameter : CallSymbol::Kind::parameter, node_.parameters[slot]}));
+          call_.parameters[slot], {narrow ? CallSymbol::Kind::narrow_parameter : CallSymbol::Kind::parameter,
+                                   node_.parameters[slot]}));
     }
   }
 

@@ -15,10 +15,10 @@ namespace lockstep::proof {
 class CallMemory {
  public:
   enum class Kind {
-    read,      ///< has contents, which stay
-    written,   ///< each byte is written at most once
-    updated,   ///< likewise, and added to what was there
-    scratch,   ///< written as often as wanted
+    read,     ///< has contents, which stay
+    written,  ///< each byte is written at most once
+    updated,  ///< likewise, and added to what was there
+    scratch,  ///< written as often as wanted
   };
   /// A stretch of a region with what it holds, from the region's first byte on.
   struct Content {

@@ -20,7 +20,8 @@ namespace {
 int64_t address_of(const void* data) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(data)); }
 
 /// The buffers of an instruction one behind the other, apart from each other and from address 0.
-std::map<int, int64_t> addresses_of(const program::Program& program, const program::Instruction& instruction) {
+std::map<int, int64_t> addresses_of(const program::Program& program,
+                                    const program::Instruction& instruction) {
   constexpr int64_t kGap = 4096;
   std::map<int, int64_t> addresses;
   int64_t next = kGap;
@@ -28,27 +29,6 @@ std::map<int, int64_t> addresses_of(const program::Program& program, const progr
     if (addresses.emplace(operand.range.buffer, next).second)
       next += (program.buffer(operand.range.buffer).size_bytes + 2 * kGap) / kGap * kGap;
   return addresses;
-}
-
-/// Equal for instructions whose calls differ in nothing but where their operands lie.
-uint64_t shape_of(const program::Instruction& instruction) {
-  uint64_t shape = 0;
-  const auto add = [&](auto part) { shape = hash_combine(shape, static_cast<uint64_t>(part)); };
-  add(instruction.kind);
-  add(instruction.segment);
-  add(instruction.accumulate);
-  for (const program::Operand& operand : instruction.operands) {
-    add(operand.role);
-    add(operand.index);
-    add(operand.access);
-    add(operand.dtype);
-    add(operand.position);
-    add(operand.range.size_bytes);
-    // What a buffer of parameters holds depends on which it is.
-    add(operand.role == program::Role::parameters ? operand.range.buffer : 0);
-    add(operand.role == program::Role::parameters ? operand.range.offset : 0);
-  }
-  return shape;
 }
 
 std::string name_of(const program::Operand& operand) {
@@ -107,9 +87,14 @@ CallProof::CallProof(const program::ModelCode& code) : code_(code), symbols_(cod
 
 std::vector<std::string> CallProof::check(const program::Program& program) {
   std::vector<std::string> faults;
+  left_by_.clear();
   for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
     const program::Instruction& instruction = program.instruction(i);
-    if (!program::runs_segment(instruction.kind) || !proven_.insert(shape_of(instruction)).second) continue;
+    if (!program::runs_segment(instruction.kind)) continue;
+    if (const uint64_t shape = shape_of(instruction); !proven_.insert(shape).second) {
+      note_stashes(instruction, shape);
+      continue;
+    }
     const auto found = check(program, i, calls_of(program, i));
     faults.insert(faults.end(), found.begin(), found.end());
   }
@@ -124,7 +109,12 @@ std::vector<std::string> CallProof::check(const program::Program& program, int i
   std::vector<std::string> faults;
   for (const program::KernelCall& call : calls) run(call, memory, faults);
   check_written(operands, memory, faults);
-  keep_stashes(operands, memory);
+  const uint64_t shape = shape_of(operands.instruction());
+  for (const program::Operand& operand : operands.instruction().operands)
+    if (operand.role == program::Role::stash && program::writes(operand.access))
+      contents_[{shape, operand.index}] =
+          memory.contents(address_of(operands.at(operand)), operand.range.size_bytes);
+  note_stashes(operands.instruction(), shape);
   for (std::string& fault : faults) fault = fmt::format("{}: {}", operands.describe(), fault);
   return faults;
 }
@@ -134,10 +124,11 @@ std::vector<program::KernelCall> CallProof::calls_of(const program::Program& pro
 }
 
 program::OperandBinding CallProof::operands_of(const program::Program& program, int instruction) const {
-  return {program, instruction,
-          [addresses = addresses_of(program, program.instruction(instruction))](const program::ByteRange& range) {
-            return reinterpret_cast<std::byte*>(addresses.at(range.buffer) + range.offset);
-          }};
+  return {
+      program, instruction,
+      [addresses = addresses_of(program, program.instruction(instruction))](const program::ByteRange& range) {
+        return reinterpret_cast<std::byte*>(addresses.at(range.buffer) + range.offset);
+      }};
 }
 
 void CallProof::enter(const program::OperandBinding& operands, CallMemory& memory) const {
@@ -160,9 +151,10 @@ void CallProof::enter(const program::OperandBinding& operands, CallMemory& memor
         enter_parameters(operands, operand, memory);
         break;
       case program::Role::stash:
-        if (const auto found = stashes_.find({operands.instruction().segment, operand.index});
-            found != stashes_.end())
-          memory.fill(address, found->second);
+        if (const auto writer = left_by_.find({operand.range.buffer, operand.range.offset});
+            writer != left_by_.end())
+          if (const auto left = contents_.find({writer->second, operand.index}); left != contents_.end())
+            memory.fill(address, left->second);
         break;
       default:
         break;
@@ -177,10 +169,10 @@ void CallProof::enter_parameters(const program::OperandBinding& operands, const 
   for (int p = 0; p < static_cast<int>(places.size()); ++p) {
     const program::ParameterPlace& place = nth(places, p);
     const bool narrow = operand.range.buffer == place.narrow_buffer;
-    const program::ByteRange bytes =
-        narrow ? program::ByteRange{place.narrow_buffer, place.narrow_offset,
-                                    place.size_bytes / 4 * size_of(operand.dtype)}
-               : program::ByteRange{place.buffer, place.offset, place.size_bytes};
+    const program::ByteRange bytes = narrow
+                                         ? program::ByteRange{place.narrow_buffer, place.narrow_offset,
+                                                              place.size_bytes / 4 * size_of(operand.dtype)}
+                                         : program::ByteRange{place.buffer, place.offset, place.size_bytes};
     if (program::holds(operand.range, bytes))
       memory.fill(address + bytes.offset, bytes.size_bytes,
                   {narrow ? CallSymbol::Kind::narrow_parameter : CallSymbol::Kind::parameter, p});
@@ -192,8 +184,9 @@ void CallProof::run(const program::KernelCall& call, CallMemory& memory,
   const CallAccesses accesses = accesses_of(symbols_, code_, call);
   const auto fail = [&](std::string_view does, const CallAccess& access, const std::string& fault) {
     if (!fault.empty())
-      faults.push_back(fmt::format("the call of '{}' ({}) {} {} at {}, and {}", code_.graph().node(call.node).name,
-                                   name_of(call.phase), does, symbols_.text(access.symbol),
+      faults.push_back(fmt::format("the call of '{}' ({}) {} {} at {}, and {}",
+                                   code_.graph().node(call.node).name, name_of(call.phase), does,
+                                   symbols_.text(access.symbol),
                                    memory.place(address_of(access.data), access.size_bytes), fault));
   };
   if (!are_apart(accesses))
@@ -231,8 +224,8 @@ void CallProof::check_written(const program::OperandBinding& operands, CallMemor
     if (const std::string fault =
             memory.read(address_of(operands.at(operand)), operand.range.size_bytes, symbol);
         !fault.empty())
-      faults.push_back(
-          fmt::format("it declares to write {} as {}, and {}", symbols_.text(symbol), name_of(operand), fault));
+      faults.push_back(fmt::format("it declares to write {} as {}, and {}", symbols_.text(symbol),
+                                   name_of(operand), fault));
   }
 }
 
@@ -255,11 +248,35 @@ void CallProof::check_gradients(const program::OperandBinding& operands, const p
     for (int u = 0; u < static_cast<int>(nth(places, p).uses.size()); ++u) check_use(p, u);
 }
 
-void CallProof::keep_stashes(const program::OperandBinding& operands, CallMemory& memory) {
-  for (const program::Operand& operand : operands.instruction().operands)
+uint64_t CallProof::shape_of(const program::Instruction& instruction) const {
+  uint64_t shape = 0;
+  const auto add = [&](auto part) { shape = hash_combine(shape, static_cast<uint64_t>(part)); };
+  add(instruction.kind);
+  add(instruction.segment);
+  add(instruction.accumulate);
+  for (const program::Operand& operand : instruction.operands) {
+    add(operand.role);
+    add(operand.index);
+    add(operand.access);
+    add(operand.dtype);
+    add(operand.position);
+    add(operand.range.size_bytes);
+    // What a buffer of parameters holds depends on which it is, and a stash on who has written it.
+    if (operand.role == program::Role::parameters) {
+      add(operand.range.buffer);
+      add(operand.range.offset);
+    } else if (operand.role == program::Role::stash && program::reads(operand.access)) {
+      const auto found = left_by_.find({operand.range.buffer, operand.range.offset});
+      add(found == left_by_.end() ? 0 : found->second);
+    }
+  }
+  return shape;
+}
+
+void CallProof::note_stashes(const program::Instruction& instruction, uint64_t shape) {
+  for (const program::Operand& operand : instruction.operands)
     if (operand.role == program::Role::stash && program::writes(operand.access))
-      stashes_[{operands.instruction().segment, operand.index}] =
-          memory.contents(address_of(operands.at(operand)), operand.range.size_bytes);
+      left_by_[{operand.range.buffer, operand.range.offset}] = shape;
 }
 
 void ensure_calls(const program::Program& program, CallProof& proof) {

@@ -50,13 +50,19 @@ class CallProof {
                      std::vector<std::string>& faults) const;
   void check_gradients(const program::OperandBinding& operands, const program::Operand& operand,
                        CallMemory& memory, std::vector<std::string>& faults) const;
-  void keep_stashes(const program::OperandBinding& operands, CallMemory& memory);
+  /// Equal for instructions whose calls differ in nothing but where their operands lie, and which find the
+  /// same in their stashes.
+  uint64_t shape_of(const program::Instruction& instruction) const;
+  /// Who has written the stashes that later instructions read.
+  void note_stashes(const program::Instruction& instruction, uint64_t shape);
 
   const program::ModelCode& code_;
   GraphSymbols symbols_;
-  std::set<uint64_t> proven_;  ///< shapes of instructions
-  /// What the instructions so far have left in a segment's stash.
-  std::map<std::pair<int, int>, std::vector<CallMemory::Content>> stashes_;
+  std::set<uint64_t> proven_;  ///< shapes
+  /// What instructions of a shape leave in a stash, by its index.
+  std::map<std::pair<uint64_t, int>, std::vector<CallMemory::Content>> contents_;
+  /// Of a program's stashes, by buffer and offset: the shape of the last instruction that wrote there.
+  std::map<std::pair<int, int64_t>, uint64_t> left_by_;
 };
 
 /// Throws InternalError with all that is wrong, if anything.

@@ -35,13 +35,14 @@ void FlowProof::check_parameters() {
                      parameters.size()));
   for (const ModelFlow::Parameter& wanted : flow_.parameters) {
     const auto found = std::ranges::find(parameters, wanted.name, &ModelParameter::name);
-    const bool fits = found != parameters.end() && found->size_bytes == wanted.size_bytes &&
-                      std::ranges::equal(found->uses, wanted.uses, {},
-                                         &program::ParameterPlace::Use::segment);
+    const bool fits =
+        found != parameters.end() && found->size_bytes == wanted.size_bytes &&
+        std::ranges::equal(found->uses, wanted.uses, {}, &program::ParameterPlace::Use::segment);
     if (!fits)
-      fail(fmt::format("programs do not have parameter '{}' with the size and the uses that the model gives it, in "
-                       "segments {}",
-                       wanted.name, fmt::join(wanted.uses, " and ")));
+      fail(fmt::format(
+          "programs do not have parameter '{}' with the size and the uses that the model gives it, in "
+          "segments {}",
+          wanted.name, fmt::join(wanted.uses, " and ")));
   }
 }
 

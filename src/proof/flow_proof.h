@@ -13,8 +13,8 @@ namespace lockstep::proof {
 
 /// Programs do what the model's graph says: a segment's instructions read and write just the values and
 /// gradients that cross its ends, each of them is what its operand's index names, and parameters have the
-/// uses that the graph gives them. So each use of each value adds to its gradient exactly once, also where all
-/// ranks agree on leaving it out. What happens within an instruction, CallProof says.
+/// uses that the graph gives them. So each use of each value adds to its gradient exactly once, also where
+/// all ranks agree on leaving it out. What happens within an instruction, CallProof says.
 class FlowProof : public Proof {
  public:
   /// All have to outlive the proof.

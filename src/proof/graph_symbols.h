@@ -37,9 +37,7 @@ class GraphSymbols {
   int activation_value(int value) const;
   /// The value whose gradient a value's is: sums and views pass their gradient on as it is.
   int gradient_value(int value) const;
-  CallSymbol activation(int value) const {
-    return {CallSymbol::Kind::activation, activation_value(value)};
-  }
+  CallSymbol activation(int value) const { return {CallSymbol::Kind::activation, activation_value(value)}; }
   CallSymbol gradient(int value) const { return {CallSymbol::Kind::gradient, gradient_value(value)}; }
   /// How messages name it.
   std::string text(const CallSymbol& symbol) const;

@@ -58,7 +58,8 @@ class FlowFinder {
     const int producer = graph_.value(v).producer;
     const auto& node = graph_.node(producer);
     if (node.signature.passes_gradient) return;
-    const int made = segment_of(graph_.value(symbols_.gradient_value(v)).consumer), used = segment_of(producer);
+    const int made = segment_of(graph_.value(symbols_.gradient_value(v)).consumer),
+              used = segment_of(producer);
     const int storage = graph_.value(v).gradient_storage;
     if (made != used) {
       nth(segments_, made).input_gradients.insert(storage);
@@ -80,10 +81,7 @@ class FlowFinder {
 
 ModelFlow flow_of(const model::Graph& graph, const model::Partition& partition) {
   FlowFinder finder(graph, partition);
-  ModelFlow flow{.segments = finder.find(),
-                 .parameters = {},
-                 .inputs = graph.inputs,
-                 .names = {}};
+  ModelFlow flow{.segments = finder.find(), .parameters = {}, .inputs = graph.inputs, .names = {}};
   for (const auto& value : graph.values) flow.names.push_back(value.name);
   for (const auto& parameter : graph.parameters)
     flow.parameters.push_back(

@@ -6,7 +6,6 @@
 #include <array>
 
 #include "lockstep/error.h"
-#include "proof/call_proof.h"
 #include "run/bind.h"
 
 namespace lockstep::run {
@@ -87,8 +86,6 @@ bool is_runnable(program::InstructionKind kind) {
 std::vector<Action> make_actions(const program::Program& program, const ExecutionContext& context,
                                  const KernelObserver* observer) {
   require_runnable(program);
-  proof::CallProof calls(context.code);
-  proof::ensure_calls(program, calls);
   const std::shared_ptr<StepKernels> kernels =
       make_step_kernels(context.device.kind(), context.update_threads, context.sum_order);
   const Stagings stagings = {std::make_shared<Staging>(), std::make_shared<Staging>()};

@@ -21,7 +21,8 @@ Action bind_snapshot(const Binding& binding) {
          "a snapshot has room for exactly what it copies");
   std::byte* copy = binding.pointer(program::Role::destination, 0);
   auto* failures = reinterpret_cast<double*>(binding.required(program::Role::metrics, 0));
-  auto outcome = std::make_shared<device::Buffer>(binding.context().device.allocate_host(program::kMetricBytes));
+  auto outcome =
+      std::make_shared<device::Buffer>(binding.context().device.allocate_host(program::kMetricBytes));
   return {.start = [=, pieces = std::move(pieces), save = binding.context().snapshot](
                        device::Stream& stream, const StepInputs&, const auto&) {
     std::byte* to = copy;

@@ -20,7 +20,8 @@ struct StepScalars {
   optim::UpdateConstants update;
   uint64_t reserved = 0;
 };
-static_assert(sizeof(StepScalars) == program::kStepScalarsBytes && std::is_trivially_copyable_v<StepScalars> &&
+static_assert(sizeof(StepScalars) == program::kStepScalarsBytes &&
+              std::is_trivially_copyable_v<StepScalars> &&
               offsetof(StepScalars, kernels) == 0);  // kernels find what they read at the buffer's start
 
 /// All ranks' records, one behind the other: what `agree` folds into the first part of a verdict.

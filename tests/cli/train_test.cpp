@@ -106,9 +106,8 @@ TEST(Train, ComputesWithAsManyThreadsAsItIsToldOrNotAtAll) {
   for (const std::string variable : {"OMP_THREAD_LIMIT=1", "OMP_MAX_ACTIVE_LEVELS=0"}) {
     const Ran refused = with_environment(variable);
     EXPECT_EQ(refused.code, 2) << variable;
-    EXPECT_THAT(refused.err,
-                HasSubstr("parallel.intra_op_threads is 2, and OpenMP starts 1: " + variable +
-                          " allows no more; unset it, or set parallel.intra_op_threads to 1"));
+    EXPECT_THAT(refused.err, HasSubstr("parallel.intra_op_threads is 2, and OpenMP starts 1: " + variable +
+                                       " allows no more; unset it, or set parallel.intra_op_threads to 1"));
   }
 }
 

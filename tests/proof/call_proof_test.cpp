@@ -24,8 +24,8 @@ constexpr auto kDevice = LOCKSTEP_CALLS_OF_GPU ? device::DeviceKind::cuda : devi
 
 std::vector<Tensor*> tensors_of(program::KernelCall& call) {
   std::vector<Tensor*> list;
-  for (auto* tensors : {&call.inputs, &call.outputs, &call.parameters, &call.auxiliary, &call.output_gradients,
-                        &call.input_gradients, &call.parameter_gradients})
+  for (auto* tensors : {&call.inputs, &call.outputs, &call.parameters, &call.auxiliary,
+                        &call.output_gradients, &call.input_gradients, &call.parameter_gradients})
     for (Tensor& tensor : *tensors) list.push_back(&tensor);
   return list;
 }
@@ -79,7 +79,8 @@ void for_each_instruction(const std::function<void(const Bound&)>& visit) {
       for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
         const program::Instruction& instruction = program.instruction(i);
         if (!program::runs_segment(instruction.kind) || instruction.micro_batch > 0) continue;
-        ASSERT_EQ(proof.check(program, i, proof.calls_of(program, i)), std::vector<std::string>{}) << one.name;
+        ASSERT_EQ(proof.check(program, i, proof.calls_of(program, i)), std::vector<std::string>{})
+            << one.name;
         visit({one.name, run.training_code(), proof, program, i});
       }
   }
@@ -183,9 +184,8 @@ std::vector<Life> lives_in_temporaries(const Bound& bound, const Calls& calls) {
       if (write.data >= begin && write.data < end) lives.push_back({const_cast<void*>(write.data), c, c});
     for (const CallAccess& read : accesses.reads) {
       // Of several values that lie there one after the other, the last that began before.
-      const auto life = std::find_if(lives.rbegin(), lives.rend(), [&](const Life& one) {
-        return one.data == read.data && one.first < c;
-      });
+      const auto life = std::find_if(lives.rbegin(), lives.rend(),
+                                     [&](const Life& one) { return one.data == read.data && one.first < c; });
       if (life != lives.rend()) life->last = c;
     }
   }
@@ -264,9 +264,10 @@ TEST(CallProof, NamesCallValueAndPlace) {
     for (program::KernelCall& call : calls)
       if (run.graph().node(call.node).name == "c" && call.phase == ops::KernelPhase::backward_input) {
         call.output_gradients[0].data = nullptr;
-        EXPECT_THAT(join(proof.check(program, i, calls), "\n"),
-                    HasSubstr("the call of 'c' (the gradients of inputs) reads the gradient of 'c' at memory that "
-                              "the instruction does not name, and it has no memory"));
+        EXPECT_THAT(
+            join(proof.check(program, i, calls), "\n"),
+            HasSubstr("the call of 'c' (the gradients of inputs) reads the gradient of 'c' at memory that "
+                      "the instruction does not name, and it has no memory"));
         return;
       }
     EXPECT_EQ(proof.check(program, i, calls), std::vector<std::string>{});

@@ -95,9 +95,8 @@ TEST(FlowProof, FindsOperandsThatAllRanksExchange) {
   const ModelFlow flow = flow_of(run.graph(), run.partition());
   const Programs programs = steps_of(run);
   int count = 0;
-  for (const program::Role role :
-       {program::Role::input, program::Role::output_gradient, program::Role::input_gradient,
-        program::Role::output})
+  for (const program::Role role : {program::Role::input, program::Role::output_gradient,
+                                   program::Role::input_gradient, program::Role::output})
     for (int segment = 0; segment < static_cast<int>(flow.segments.size()); ++segment) {
       Programs changed = programs;
       bool has_two = false;
@@ -126,9 +125,10 @@ TEST(FlowProof, MissesAUseOfAParameterThatAllRanksForget) {
   for (program::Program& program : programs)
     for (program::ParameterPlace& place : program.parameters)
       if (place.uses.size() > 1) place.uses.pop_back();
-  EXPECT_THAT(findings_of(programs, &flow),
-              HasSubstr("programs do not have parameter 'wte.weight' with the size and the uses that the model "
-                        "gives it, in segments 0 and "));
+  EXPECT_THAT(
+      findings_of(programs, &flow),
+      HasSubstr("programs do not have parameter 'wte.weight' with the size and the uses that the model "
+                "gives it, in segments 0 and "));
 }
 
 TEST(FlowProof, KnowsWhichSegmentsThereAre) {

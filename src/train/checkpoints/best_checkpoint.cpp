@@ -60,10 +60,11 @@ std::string best_checkpoint(const std::string& directory, const std::string& new
       }
   if (manifest.best_step < 0)
     throw CheckpointError(fmt::format("{} knows no best checkpoint: nothing was evaluated", run));
-  throw CheckpointError(fmt::format(
-      "the checkpoint of step {}, the best of {}, is not there: {}", manifest.best_step, run,
-      manifest.keeps_best ? "it is in the folder of the run that this one was resumed from, or its save failed"
-                          : "it was not kept; train with checkpoint.keep_best: true"));
+  throw CheckpointError(
+      fmt::format("the checkpoint of step {}, the best of {}, is not there: {}", manifest.best_step, run,
+                  manifest.keeps_best
+                      ? "it is in the folder of the run that this one was resumed from, or its save failed"
+                      : "it was not kept; train with checkpoint.keep_best: true"));
 }
 
 std::optional<checkpoint::Manifest> manifest_of(const std::string& checkpoint_or_run) {

@@ -209,6 +209,21 @@ TEST(GpuTrainingOnce, FusedGelusRoundLessAndFollowTheCpu) {
   }
 }
 
+/// Without dropout the gradient of a residual sum, which a stage sends, is that of the product before it,
+/// too.
+TEST(GpuTrainingOnce, HalvesOfBackwardHaveTheSameBitsWhereProductsAreAdded) {
+  NEEDS_GPUS(3);
+  for (const char* gelu : {"precision.fused_gelu=false", "precision.fused_gelu=true"}) {
+    config::RunConfig config =
+        config_of(kModels[2], {"model.gpt.dropout=0", "precision.compute=BFLOAT16", gelu});
+    const Trace one = train_on_gpu(config, 1);
+    for (const char* layout : {"dp=1,pp=2,schedule=zero_bubble", "dp=1,pp=3,schedule=zero_bubble"}) {
+      config.parallel.layout = layout::parse_layout(layout);
+      EXPECT_EQ(train_on_gpu(config, config.parallel.layout.world_size()), one) << layout << ", " << gelu;
+    }
+  }
+}
+
 TEST(GpuTrainingOnce, EveryOptimizerFollowsTheCpu) {
   NEEDS_GPUS(1);
   for (const char* optimizer :

@@ -10,6 +10,7 @@
 
 #include "lockstep/error.h"
 #include "program/golden_programs.h"
+#include "proof/call_proof.h"
 #include "proof/checker.h"
 #include "proof/model_flow.h"
 #include "train/programs/golden_ranks.h"
@@ -51,7 +52,12 @@ class RefusedGolden : public GoldenExecution {};
 
 TEST_P(RunnableGolden, DoesWhatItsModelsGraphSays) {
   const proof::ModelFlow flow = proof::flow_of(model_->graph, model_->partition);
-  for (const auto& finding : proof::check_programs(programs_, {.flow = &flow})) ADD_FAILURE() << finding.message;
+  for (const auto& finding : proof::check_programs(programs_, {.flow = &flow}))
+    ADD_FAILURE() << finding.message;
+  const auto code = model_->code(programs_[0].name == "step");
+  proof::CallProof calls(*code);
+  for (const program::Program& program : programs_)
+    EXPECT_EQ(calls.check(program), std::vector<std::string>{}) << "rank " << program.rank;
 }
 
 TEST_P(RunnableGolden, HasTheModelsParameters) {
