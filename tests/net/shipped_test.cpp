@@ -107,6 +107,7 @@ TEST_P(Shipped, HasTheSameBitsInEveryLayout) {
       EXPECT_EQ(difference(one, train_here(config, {.ranks = ranks})), "")
           << layout << (drops ? ", with dropout" : "");
     }
+    fmt::print("{} layouts{}\n", tried, drops ? ", with dropout" : "");
     EXPECT_GE(tried, 25) << "few layouts fit";
   }
 }
