@@ -34,7 +34,7 @@ TEST(Net, RandomModelsHaveTheSameBitsInRandomLayouts) {
   });
   fmt::print("{}\n", totals.text());
   if (totals.wrong > 0) return;
-  EXPECT_GT(totals.compared, totals.cases * 3 / 4) << "hardly anything was compared with the oracle";
+  EXPECT_GT(totals.compared, totals.cases * 2 / 3) << "hardly anything was compared with the oracle";
   EXPECT_GT(totals.sharp_tensors, totals.tensors / 3) << "tolerances hide what they should show";
 }
 

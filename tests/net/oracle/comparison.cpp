@@ -46,7 +46,7 @@ constexpr int kRoundedRuns = 4;
 
 /// Where rounding alone makes so much of a difference, relative to the largest of the numbers, these are
 /// chaotic, and a few runs say nothing about them.
-double chaos_of(const config::RunConfig& config) { return std::min(0.005, 2000 * amplitude_of(config)); }
+double chaos_of(const config::RunConfig& config) { return std::min(0.003, 2000 * amplitude_of(config)); }
 
 /// A relative distance within which an error could carry a value over a kink: a hundred amplitudes.
 bool is_near_kink(const Expected& exact, const config::RunConfig& config) {
