@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/covering_layouts.h"
 #include "cli/job.h"
 #include "cli/traced_training.h"
 #include "cli/workplace.h"
@@ -28,6 +29,7 @@ struct VerifyArguments {
   DeviceArguments device;
   std::string layouts, directory;
   int64_t steps = 0, resume_at = 0;
+  int processes = 4;  ///< without layouts
 
   /// REPRODUCIBLE comes first, so that --set can replace it.
   std::vector<std::string> overrides() const {
@@ -52,7 +54,10 @@ std::vector<std::string> stop_after(int64_t steps) {
 class Verification {
  public:
   explicit Verification(const VerifyArguments& arguments)
-      : arguments_(arguments), layouts_(layout::parse_layouts(arguments.layouts)) {
+      : arguments_(arguments),
+        layouts_(arguments.layouts.empty() ? covering_layouts(arguments.processes)
+                                           : layout::parse_layouts(arguments.layouts)) {
+    if (arguments.layouts.empty()) leave_out_refused();
     check();
     workplace_.emplace("verify", arguments.directory);
   }
@@ -81,6 +86,7 @@ class Verification {
   config::RunConfig load(const layout::Layout& layout) const {
     return config::load_run_config(arguments_.config.path, arguments_.overrides(), layout::to_string(layout));
   }
+  void leave_out_refused();
   void check() const;
   void check(const layout::Layout& layout) const;
   VerifiedRun whole(const layout::Layout& layout);
@@ -99,6 +105,21 @@ class Verification {
 layout::Layout with_one_replica(layout::Layout layout) {
   layout.dp = 1;
   return layout;
+}
+
+/// Of layouts that nobody named, those that the config cannot have. One process must do.
+void Verification::leave_out_refused() {
+  const layout::Layout one = layouts_.front();
+  std::erase_if(layouts_, [&](const layout::Layout& layout) {
+    if (layout == one) return false;
+    try {
+      train::compile_run(load(layout), {.world_size = layout.world_size()});
+      return false;
+    } catch (const ConfigError& error) {
+      log_info(fmt::format("layout '{}' is left out: {}", layout::to_string(layout), error.what()));
+      return true;
+    }
+  });
 }
 
 /// Refuses what cannot work before anything runs.
@@ -239,10 +260,16 @@ void add_verify_command(CLI::App& program, CommandAction& selected) {
   const auto arguments = std::make_shared<VerifyArguments>();
   arguments->config.add_to(command, /*with_data=*/true);
   command
-      .add_option("--layouts", arguments->layouts,
-                  "Layouts, separated by ';'; the first is what others are compared with")
-      ->type_name("LIST")
-      ->required();
+      .add_option(
+          "--layouts", arguments->layouts,
+          "Layouts, separated by ';'; the first is what others are compared with. Default: a list with every "
+          "schedule and mode that fits the config and --processes")
+      ->type_name("LIST");
+  command
+      .add_option("--processes", arguments->processes,
+                  "Without --layouts: the most processes of a layout (default: 4)")
+      ->check(CLI::Range(1, 64))
+      ->excludes("--layouts");
   command
       .add_option("--steps", arguments->steps, "Only the first so many steps of the run; left out: all of it")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));

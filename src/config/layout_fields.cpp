@@ -107,6 +107,7 @@ void leave_out_ignored(schema::Parallel& parallel, const layout::Layout& layout,
     parallel.clear_server_device();
   if (layout.sync == layout::SyncMethod::parameter_server && is_from_file("algorithm"))
     parallel.clear_algorithm();
+  if (layout.pp == 1 && is_from_file("pipeline") && is_from_file("pipeline.cuts")) parallel.clear_pipeline();
 }
 
 }  // namespace

@@ -53,6 +53,8 @@ void ProgramWriter::recompute(int lane, int segment, int micro_batch, int leaf) 
     recompute.operands.push_back(
         {program::Role::constants, 0, program::Access::read, program.whole(constants_)});
     add_stash(recompute, Stash::kept, program::Access::read);
+    // Without a stash to read it counts as one of the whole segment, which names its parameters.
+    if (face.stash_bytes == 0) read_parameters(recompute, segment);
   } else {
     read_for_forward(recompute, piece);
     add_stash(recompute, Stash::kept, program::Access::write);

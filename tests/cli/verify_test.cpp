@@ -63,6 +63,22 @@ TEST(Verify, ReproducibleIsSetWhateverTheFileSays) {
   EXPECT_THAT(ran.out, HasSubstr("identical in 2 runs"));
 }
 
+TEST(Verify, TriesEveryScheduleAndModeThatFitsWhereItIsToldNone) {
+  const SmallConfig config;
+  const Ran ran = lockstep({"verify", config.path(), "--steps", "2", "--processes", "3", "--json"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const Json json = Json::parse(ran.out);
+  EXPECT_EQ(json["identical"], true);
+  EXPECT_EQ(json["runs"][0]["layout"], "dp=1");
+  std::string tried;
+  for (const auto& run : json["runs"]) tried += run["layout"].get<std::string>() + "\n";
+  for (const char* word : {"dp=3", "pp=2\n", "gpipe", "zero_bubble", "recompute=full", "recompute=selective",
+                           "shard=optimizer", "sync=ps", "colocated", "mode=stale,bound=0"})
+    EXPECT_THAT(tried, HasSubstr(word));
+  const Ran both = lockstep({"verify", config.path(), "--layouts", "dp=1; dp=2", "--processes", "3"});
+  EXPECT_EQ(both.code, 2);
+}
+
 TEST(Verify, RefusesBeforeAnythingRuns) {
   const SmallConfig config;
   const auto refusal = [&](const std::string& layouts, std::vector<std::string> more = {}) {

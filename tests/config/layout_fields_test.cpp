@@ -130,6 +130,9 @@ TEST(LayoutOption, ReplacesWhatOnlyTheFilesLayoutHasAUseForAndRefusesWhatIsSetBe
   EXPECT_NO_THROW(with_option("dp=2,sync=ps", {}, ring));
   EXPECT_EQ(with_option("dp=2", {}, ring).parallel,
             parse(kSmallConfig, {"parallel={dp: 2 algorithm: RING}"}).parallel);
+  const std::string cut = "parallel { pp: 2 pipeline { cuts: \"fc2\" } }\n";
+  EXPECT_TRUE(with_option("dp=2", {}, cut).parallel.cuts.empty());
+  EXPECT_EQ(with_option("pp=2", {}, cut).parallel.cuts, std::vector<std::string>{"fc2"});
   const auto run = with_option("pp=1", {}, file);
   EXPECT_EQ(run.parallel, parse(kSmallConfig).parallel);
   EXPECT_EQ(run.math_hash, parse(kSmallConfig).math_hash);

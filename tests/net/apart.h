@@ -1,0 +1,14 @@
+#pragma once
+
+#include <optional>
+
+#include "net/check.h"
+
+namespace lockstep::net {
+
+/// check_case in a process of its own, so that one that crashes, or that nothing ends within a minute, is a
+/// finding like others. REQUIRES: no thread of this process is in the middle of anything.
+std::optional<Finding> check_apart(const Case& test_case, const CheckOptions& options = {},
+                                   OracleReport* oracle = nullptr);
+
+}  // namespace lockstep::net

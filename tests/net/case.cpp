@@ -1,0 +1,57 @@
+#include "net/case.h"
+
+#include <fmt/format.h>
+
+namespace lockstep::net {
+namespace {
+
+std::string trainer_text(const Training& training) {
+  std::string text = fmt::format("trainer {{\n  steps: 3 global_batch: {} virtual_replicas: {} seed: {}\n",
+                                 training.global_batch, training.virtual_replicas, training.seed);
+  text +=
+      fmt::format("  micro_batch: {} clip_norm: {} nonfinite: {} check_every_steps: {}\n}}\n",
+                  training.micro_batch, training.clip_norm, training.nonfinite, training.check_every_steps);
+  return text;
+}
+
+std::string parallel_text(const Case& test_case) {
+  std::string text = "parallel {\n  reduction: REPRODUCIBLE\n";
+  if (test_case.training.bucket_bytes > 0)
+    text += fmt::format("  bucket_bytes: {}\n", test_case.training.bucket_bytes);
+  if (!test_case.cuts.empty()) {
+    text += "  pipeline {";
+    for (const auto& cut : test_case.cuts) text += fmt::format(" cuts: \"{}\"", cut);
+    text += " }\n";
+  }
+  return text + "}\n";
+}
+
+}  // namespace
+
+std::string config_text(const Case& test_case) {
+  const Training& training = test_case.training;
+  std::string text = "format_version: 1\nmodel {\n" + config::model_to_text(test_case.model) + "}\n";
+  text +=
+      fmt::format("data {{ synthetic {{ samples: {} eval_samples: 5 classes: {} seed: {} }} shuffle: {} }}\n",
+                  training.samples, training.classes, training.data_seed, training.shuffle);
+  text += trainer_text(training);
+  text += fmt::format("optimizer {{\n  learning_rate: {} {} weight_decay: {} decay_norm_and_bias: {}\n}}\n",
+                      training.learning_rate, training.optimizer, training.weight_decay,
+                      training.decay_norm_and_bias);
+  text += fmt::format("precision {{ compute: {} ", training.compute);
+  if (training.loss_scale > 0)
+    text += fmt::format("loss_scaling {{ initial_scale: {} }} ", training.loss_scale);
+  return text + "}\n" + parallel_text(test_case);
+}
+
+std::string describe(const Case& test_case) {
+  std::string text = config_text(test_case);
+  text += fmt::format("# lockstep verify case.textproto --layouts \"dp=1; {}\" --steps 3\n",
+                      layout::to_string(test_case.layout));
+  if (test_case.shared_memory) text += "# Ranks share memory.\n";
+  if (test_case.lanes_at_once) text += "# Lanes run at once, each on a thread of its own.\n";
+  if (test_case.on_gpu) text += "# On the emulated GPU.\n";
+  return text;
+}
+
+}  // namespace lockstep::net

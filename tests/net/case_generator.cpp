@@ -1,0 +1,182 @@
+#include "net/case_generator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "lockstep/error.h"
+#include "model/graph.h"
+#include "model/pieces.h"
+#include "net/draw.h"
+#include "net/model_generator.h"
+#include "train/worker/compile_options.h"
+
+namespace lockstep::net {
+namespace {
+
+constexpr int kMostRanks = 6;
+constexpr int kTries = 30;  // of a layout, before the model is left to two replicas
+
+std::string draw_optimizer(Draw& draw) {
+  switch (draw.weighted({4, 3, 1, 1})) {
+    case 0:
+      return draw.percent(50) ? "sgd {}" : "sgd { momentum: 0.9 }";
+    case 1:  // mostly with an epsilon that does not make large updates of rounding errors
+      return draw.percent(30) ? "adamw {}" : "adamw { epsilon: 0.001 }";
+    case 2:
+      return "adam { epsilon: 0.01 }";
+    default:
+      return "sgd { momentum: 0.5 nesterov: true }";
+  }
+}
+
+void draw_precision(Draw& draw, Training& training) {
+  training.compute = "FLOAT32";
+  if (draw.percent(35)) training.compute = draw.of({"BFLOAT16", "BFLOAT16", "FLOAT16", "FLOAT16", "TF32"});
+  // The default scale overflows now and then, which is tried, too.
+  if (training.compute == "FLOAT16" && draw.percent(70)) training.loss_scale = 256;
+}
+
+Training draw_training(Draw& draw, int64_t classes) {
+  Training training;
+  training.classes = classes;
+  training.samples = draw.between(5, 40);
+  training.data_seed = static_cast<uint64_t>(draw.between(1, 1000));
+  training.seed = static_cast<uint64_t>(draw.between(1, 1000));
+  training.shuffle = draw.percent(70);
+  training.virtual_replicas = draw.of({1, 2, 2, 3, 4, 4, 6});
+  const int64_t leaf = draw.of<int64_t>({1, 2, 2, 3, 4});
+  training.global_batch = leaf * training.virtual_replicas;
+  training.micro_batch = draw.of<int64_t>({0, 1, 1, 2});
+  training.optimizer = draw_optimizer(draw);
+  training.learning_rate = training.optimizer.starts_with("sgd") ? 0.1 : 0.01;
+  if (draw.percent(40)) training.weight_decay = 0.1;
+  training.decay_norm_and_bias = draw.percent(30);
+  if (draw.percent(40)) training.clip_norm = draw.of({0.1, 0.5, 5.0});
+  draw_precision(draw, training);
+  training.nonfinite = draw.of({"LOCATE", "IGNORE", "IGNORE", "SKIP"});
+  training.check_every_steps = draw.of<int64_t>({0, 1, 100});
+  training.bucket_bytes = draw.of<int64_t>({0, 64, 64, 300, 300, 1000, 4000, 1 << 20});
+  return training;
+}
+
+void draw_sync(Draw& draw, layout::Layout& layout) {
+  if (draw.percent(60)) {
+    if (draw.percent(35)) layout.shard = layout::ShardedState::optimizer;
+    return;
+  }
+  layout.sync = layout::SyncMethod::parameter_server;
+  layout.servers = static_cast<int>(draw.between(1, 2));
+  if (draw.percent(35)) layout.placement = layout::ServerPlacement::colocated;
+  if (draw.percent(30)) layout.assign = layout::ServerAssignment::whole;
+  if (draw.percent(30)) layout.aggregate = layout::Aggregation::host;
+  if (draw.percent(15)) {
+    layout.mode = layout::ServerMode::stale;
+    layout.bound = 0;  // all wait for each other
+  }
+}
+
+/// As a text, so that it is what a user could have stated.
+std::optional<layout::Layout> draw_layout(Draw& draw, const GeneratorOptions& options) {
+  layout::Layout layout;
+  layout.pp = options.pipelines ? draw.of({1, 2, 2, 2, 3, 3, 4}) : 1;
+  layout.dp = draw.of({1, 1, 2, 2, 3});
+  if (layout.pp > 1) {
+    layout.schedule = draw.of({layout::PipelineSchedule::zero_bubble, layout::PipelineSchedule::zero_bubble,
+                               layout::PipelineSchedule::gpipe, layout::PipelineSchedule::one_f_one_b,
+                               layout::PipelineSchedule::interleaved});
+    if (layout.schedule == layout::PipelineSchedule::interleaved)
+      layout.chunks = static_cast<int>(draw.between(2, 3));
+  }
+  layout.recompute = draw.of({layout::Recompute::none, layout::Recompute::none, layout::Recompute::selective,
+                              layout::Recompute::full});
+  draw_sync(draw, layout);
+  if (layout.world_size() > kMostRanks) return std::nullopt;
+  if (layout.world_size() == 1 && layout.recompute == layout::Recompute::none && draw.percent(90))
+    return std::nullopt;
+  try {
+    return layout::parse_layout(layout::to_string(layout));
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+/// Places to cut at, anywhere between fused groups: most of them far from where the estimates would cut.
+std::vector<std::string> draw_cuts(Draw& draw, const model::Graph& graph, int pieces) {
+  std::vector<int> begins = model::group_begins(graph);
+  std::erase(begins, 0);
+  const auto wanted = static_cast<size_t>(pieces - 1);
+  if (begins.size() < wanted) return {};
+  while (begins.size() > wanted)
+    begins.erase(begins.begin() + draw.below(static_cast<int64_t>(begins.size())));
+  std::vector<std::string> names;
+  for (const int node : begins) names.push_back(graph.node(node).name);
+  return names;
+}
+
+bool compiles(const Case& test_case) {
+  try {
+    const auto config =
+        config::parse_run_config(config_text(test_case), "case", {}, layout::to_string(test_case.layout));
+    train::compile_run(config,
+                       {.world_size = test_case.layout.world_size(),
+                        .shared_memory = test_case.shared_memory,
+                        .device = test_case.on_gpu ? device::DeviceKind::cuda : device::DeviceKind::cpu});
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+/// Whether one rank can train it, whatever the layout is.
+bool trains_alone(Case test_case) {
+  test_case.layout = layout::Layout{.dp = 1};
+  return compiles(test_case);
+}
+
+bool draw_fitting_layout(Draw& draw, const GeneratorOptions& options, Case& test_case) {
+  const model::Graph graph = model::make_graph(test_case.model);
+  for (int i = 0; i < kTries; ++i) {
+    const auto layout = draw_layout(draw, options);
+    if (!layout) continue;
+    test_case.layout = *layout;
+    test_case.cuts.clear();
+    if (layout->pp > 1 && draw.percent(60)) test_case.cuts = draw_cuts(draw, graph, layout->pieces());
+    if (compiles(test_case)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Case generate_case(uint64_t seed, const GeneratorOptions& options) {
+  Draw draw(seed);
+  Case test_case;
+  test_case.on_gpu = options.on_gpu;
+  for (;;) {
+    GeneratedModel model = generate_model(draw);
+    test_case.model = std::move(model.spec);
+    for (int i = 0; i < 3; ++i) {
+      test_case.training = draw_training(draw, model.classes);
+      test_case.shared_memory = !options.on_gpu && draw.percent(50);
+      test_case.lanes_at_once = !options.on_gpu && draw.percent(15);
+      if (trains_alone(test_case) && draw_fitting_layout(draw, options, test_case)) return test_case;
+    }
+  }
+}
+
+bool is_possible(const Case& test_case) {
+  try {
+    layout::parse_layout(layout::to_string(test_case.layout));
+    return trains_alone(test_case) && compiles(test_case);
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+uint64_t seed_of_case(uint64_t run_seed, int64_t number) {
+  return Draw(run_seed * 0x2545F4914F6CDD1Du + static_cast<uint64_t>(number)).next();
+}
+
+}  // namespace lockstep::net

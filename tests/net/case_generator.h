@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include "net/case.h"
+
+namespace lockstep::net {
+
+struct GeneratorOptions {
+  bool on_gpu = false;    ///< cases for the emulated GPU
+  bool pipelines = true;  ///< false: layouts of one stage alone
+};
+
+/// The case of a seed. Layouts that a model or batch has no use for are drawn again; what is returned
+/// compiles.
+Case generate_case(uint64_t seed, const GeneratorOptions& options = {});
+
+/// Whether its layout, and one rank, can be compiled.
+bool is_possible(const Case& test_case);
+
+/// The seed of the case with this number in a run of many.
+uint64_t seed_of_case(uint64_t run_seed, int64_t number);
+
+}  // namespace lockstep::net

@@ -1,0 +1,100 @@
+#include "net/check.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+
+#include "lockstep/error.h"
+#include "net/training.h"
+#include "train/worker/compile_options.h"
+
+namespace lockstep::net {
+namespace {
+
+using Kind = Finding::Kind;
+
+config::RunConfig read(const std::string& text, const std::string& layout) {
+  return config::parse_run_config(text, "case.textproto", {}, layout);
+}
+
+/// Trains, or says why not.
+struct Attempt {
+  Trained trained;
+  std::string failure;
+
+  /// An evaluation that is no number ends a run; that is the model's doing, whatever the layout.
+  bool diverged() const { return failure.find("has diverged") != std::string::npos; }
+};
+
+Attempt attempt(const config::RunConfig& config, const RankFacts& facts) {
+  try {
+    return {train_here(config, facts), ""};
+  } catch (const std::exception& failure) {
+    return {{}, failure.what()};
+  }
+}
+
+std::string refusal(const config::RunConfig& config, const compile::CompileFacts& facts) {
+  try {
+    train::compile_run(config, facts).check();
+    return "";
+  } catch (const std::exception& failure) {
+    return failure.what();
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Kind kind) {
+  switch (kind) {
+    case Kind::bits:
+      return "bits";
+    case Kind::error:
+      return "error";
+    case Kind::proof:
+      return "proof";
+    case Kind::crash:
+      return "crash";
+    case Kind::oracle:
+      return "oracle";
+  }
+  return "";
+}
+
+std::optional<Finding> check_texts(const std::string& config, const std::string& layout,
+                                   const CaseFacts& facts, const CheckOptions& options,
+                                   OracleReport* oracle) {
+  const auto device = facts.on_gpu ? device::DeviceKind::cuda : device::DeviceKind::cpu;
+  const config::RunConfig alone = read(config, "dp=1"), together = read(config, layout);
+  const int ranks = together.parallel.layout.world_size();
+  if (options.proves) {
+    const auto text =
+        refusal(together, {.world_size = ranks, .shared_memory = facts.shared_memory, .device = device});
+    if (!text.empty()) return Finding{Kind::proof, text};
+  }
+  const Attempt one = attempt(alone, {.device = device});
+  if (!one.failure.empty() && !one.diverged()) return Finding{Kind::error, "on one rank: " + one.failure};
+  const Attempt many = attempt(together, {.ranks = ranks,
+                                          .device = device,
+                                          .shared_memory = facts.shared_memory,
+                                          .lanes_at_once = facts.lanes_at_once});
+  if (!many.failure.empty() && !(many.diverged() && one.diverged()))
+    return Finding{Kind::error, many.failure};
+  if (one.diverged()) return many.diverged() ? std::nullopt : std::optional(Finding{Kind::bits, one.failure});
+  if (const auto text = difference(one.trained, many.trained); !text.empty())
+    return Finding{Kind::bits, text};
+  const OracleReport report = compare_with_oracle(alone, one.trained);
+  if (oracle != nullptr) *oracle = report;
+  if (!report.difference.empty()) return Finding{Kind::oracle, report.difference};
+  return std::nullopt;
+}
+
+std::optional<Finding> check_case(const Case& test_case, const CheckOptions& options, OracleReport* oracle) {
+  return check_texts(config_text(test_case), layout::to_string(test_case.layout),
+                     {.on_gpu = test_case.on_gpu,
+                      .shared_memory = test_case.shared_memory,
+                      .lanes_at_once = test_case.lanes_at_once},
+                     options, oracle);
+}
+
+}  // namespace lockstep::net

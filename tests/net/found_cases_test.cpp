@@ -1,0 +1,95 @@
+// What the net, and others before it, have found: the smallest case of each. They stay, whatever the
+// generator makes of a seed.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "net/check.h"
+
+namespace lockstep::net {
+namespace {
+
+struct KnownCase {
+  const char* name;
+  const char* layers;
+  const char* training;
+  const char* layouts;  ///< separated by spaces
+};
+
+constexpr const char* kSmall = "data { synthetic { samples: 20 eval_samples: 5 classes: 3 } }\n";
+
+const std::vector<KnownCase> kKnown = {
+    // The gradient of `sum` is that of what `b` makes and of `t`, which the stage before waits for; in
+    // halves, the
+    // first wrote it where the second would look for it, and the stage before got what lay there.
+    {"ProductIsAddedToAValueOfAnotherStage",
+     R"(
+layer { name: "flatten" input: "image" flatten {} }
+layer { name: "a" linear { units: 8 } }
+layer { name: "t" tanh {} }
+layer { name: "d" tanh {} }
+layer { name: "b" linear { units: 8 } }
+layer { name: "sum" input: "b" input: "t" add {} }
+layer { name: "c" linear { units: 4 } }
+layer { name: "loss" input: "c" input: "label" softmax_cross_entropy {} }
+)",
+     "parallel { reduction: REPRODUCIBLE pipeline { cuts: \"b\" } }",
+     "dp=1,pp=2,schedule=zero_bubble dp=2,pp=2,schedule=zero_bubble,recompute=full "
+     "dp=1,pp=2,schedule=zero_bubble,recompute=selective dp=1,pp=2,schedule=zero_bubble,sync=ps"},
+    // Backward reads what `relu` makes, and not what `gelu` does: that was computed again all the same, into
+    // memory
+    // that nobody had planned.
+    {"GeluIsReadByForwardAlone",
+     R"(
+layer { name: "flatten" input: "image" flatten {} }
+layer { name: "a" linear { units: 8 } }
+layer { name: "gelu" gelu {} }
+layer { name: "relu" relu {} }
+layer { name: "b" linear { units: 8 } }
+layer { name: "gelu2" gelu {} }
+layer { name: "c" linear { units: 4 } }
+layer { name: "loss" input: "c" input: "label" softmax_cross_entropy {} }
+)",
+     "parallel { reduction: REPRODUCIBLE bucket_bytes: 64 }",
+     "dp=2,recompute=selective dp=1,pp=2,schedule=gpipe,recompute=selective "
+     "dp=1,pp=2,schedule=zero_bubble,recompute=selective"},
+    // Nothing of the segment is kept but what is computed again, so that it seemed to be computed again as a
+    // whole.
+    {"NothingIsKeptButWhatIsRepeated",
+     R"(
+layer { name: "gelu" input: "image" gelu {} }
+layer { name: "a" linear { units: 8 bias: false } }
+layer { name: "flatten" flatten {} }
+layer { name: "b" linear { units: 4 } }
+layer { name: "loss" input: "b" input: "label" softmax_cross_entropy {} }
+)",
+     "parallel { reduction: REPRODUCIBLE bucket_bytes: 64 }", "dp=2,recompute=selective"},
+};
+
+std::string config_of(const KnownCase& found) {
+  return fmt::format(
+      "format_version: 1\nmodel {{\ninput {{ name: \"image\" shape: [8, 8, 1] }}\n"
+      "input {{ name: \"label\" type: INT32 }}{}}}\n{}"
+      "trainer {{ steps: 3 global_batch: 8 virtual_replicas: 4 micro_batch: 1 }}\n"
+      "optimizer {{ learning_rate: 0.1 sgd {{}} }}\n{}\n",
+      found.layers, kSmall, found.training);
+}
+
+class FoundCases : public testing::TestWithParam<KnownCase> {};
+
+TEST_P(FoundCases, AreMended) {
+  std::string layouts = GetParam().layouts;
+  while (!layouts.empty()) {
+    const auto end = std::min(layouts.find(' '), layouts.size());
+    const std::string layout = layouts.substr(0, end);
+    layouts.erase(0, end + 1);
+    const auto finding = check_texts(config_of(GetParam()), layout, {});
+    EXPECT_FALSE(finding) << layout << ": " << name_of(finding->kind) << ": " << finding->what;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FoundCases, testing::ValuesIn(kKnown),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace lockstep::net

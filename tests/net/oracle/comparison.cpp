@@ -1,0 +1,169 @@
+#include "net/oracle/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "net/oracle/training.h"
+
+namespace lockstep::net {
+namespace {
+
+// How far right answers may lie apart is not guessed but tried: the oracle runs four times more with
+// everything that an engine stores (values, gradients, the parameters that products read) off by random
+// amounts of the size of rounding errors, and what that changes, three steps and an optimizer later, is the
+// measure. So a sum that cancels, a normalization of nearly equal numbers or Adam on a gradient of nearly
+// zero get the room that they need, and everything else gets none beyond it.
+
+/// Unit roundoff of what is stored.
+double roundoff_of(const config::RunConfig& config) {
+  switch (config.precision.compute) {
+    case config::ComputeType::bfloat16:
+      return 0x1p-9;
+    case config::ComputeType::float16:
+    case config::ComputeType::tf32:  // factors of products, on GPUs
+      return 0x1p-12;
+    default:
+      return 0x1p-24;
+  }
+}
+
+/// A value is the result of a sum, each term of which rounds: of n terms, at random, about sqrt(n) roundoffs
+/// of the largest. Models of the net have sums of up to a few hundred terms. Sums of narrow types are
+/// float32, so that a value of them has one roundoff, and a second one where it is converted.
+double amplitude_of(const config::RunConfig& config) {
+  const double roundoff = roundoff_of(config);
+  return roundoff == 0x1p-24 ? 8 * roundoff : 2 * roundoff;
+}
+
+/// Random runs show the size of errors, not the largest that there may be.
+constexpr double kMargin = 12;
+constexpr int kRoundedRuns = 4;
+
+/// Where rounding alone makes so much of a difference, relative to the largest of the numbers, these are
+/// chaotic, and a few runs say nothing about them.
+double chaos_of(const config::RunConfig& config) { return std::min(0.003, 2000 * amplitude_of(config)); }
+
+/// A relative distance within which an error could carry a value over a kink: a hundred amplitudes.
+bool is_near_kink(const Expected& exact, const config::RunConfig& config) {
+  return exact.kinks.nearest < 100 * amplitude_of(config);
+}
+
+/// Adam with its own epsilon moves a parameter as far for a gradient of rounding errors as for any other.
+bool amplifies_errors(const config::RunConfig& config) {
+  return config.optimizer.kind != optim::OptimizerKind::sgd && config.optimizer.epsilon < 1e-5;
+}
+
+bool decides_too_much(const Expected& exact, const Trained& trained) {
+  if (trained.skipped_steps > 0) return true;
+  return !std::ranges::all_of(exact.losses, [](double loss) { return std::abs(loss) < 1e4; });
+}
+
+/// The evaluation's counts as that of one more step.
+std::vector<double> losses_of(std::vector<double> losses, double of_evaluation) {
+  losses.push_back(of_evaluation);
+  return losses;
+}
+
+class Comparison {
+ public:
+  Comparison(const config::RunConfig& config, const Trained& trained)
+      : config_(config), trained_(trained), oracle_(config), exact_(oracle_.train(nullptr)) {
+    for (uint64_t i = 0; i < kRoundedRuns; ++i) {
+      Roundings roundings{.amplitude = amplitude_of(config), .draw = Draw(i + 1)};
+      rounded_[i] = oracle_.train(&roundings);
+    }
+  }
+
+  OracleReport report() {
+    report_.compared = !decides_too_much(exact_, trained_);
+    if (!report_.compared) return report_;
+    const bool has_norms =
+        config_.trainer.clip_norm > 0 || config_.trainer.nonfinite != config::NonFinitePolicy::ignore;
+    numbers("loss", losses_of(trained_.losses, trained_.eval_loss),
+            [](const Expected& expected) { return losses_of(expected.losses, expected.eval_loss); });
+    if (has_norms && !is_near_kink(exact_, config_))
+      numbers("norm", trained_.norms, [](const Expected& expected) { return expected.norms; });
+    if (!report_.compared) return report_;
+    report_.tensors = !is_near_kink(exact_, config_) && !amplifies_errors(config_);
+    if (report_.tensors) tensors();
+    if (const double error = oracle_.error_of_gradients(config_.trainer.seed); error > 1e-4)
+      differ(fmt::format("the oracle's gradients are not those of its loss, by {:.2g}", error));
+    return report_;
+  }
+
+ private:
+  void differ(const std::string& text) {
+    if (report_.difference.empty()) report_.difference = text;
+  }
+
+  /// One number is right by chance in a few runs; several of a kind are not.
+  double doubt_of(const std::function<std::vector<double>(const Expected&)>& list) const {
+    const std::vector<double> exact = list(exact_);
+    double doubt = 0;
+    for (const Expected& rounded : rounded_) {
+      const std::vector<double> other = list(rounded);
+      for (size_t i = 0; i < exact.size(); ++i) doubt = std::max(doubt, std::abs(other[i] - exact[i]));
+    }
+    return doubt;
+  }
+
+  void numbers(const std::string& what, const std::vector<double>& actual,
+               const std::function<std::vector<double>(const Expected&)>& list) {
+    const std::vector<double> expected = list(exact_);
+    const double doubt = doubt_of(list), largest = *std::ranges::max_element(expected);
+    if (doubt > chaos_of(config_) * (largest + 1e-3)) {
+      report_.compared = false;
+      return;
+    }
+    // After a kink the two paths may part, if not by much.
+    const double loose = is_near_kink(exact_, config_) ? 0.05 * (1 + largest) : 0;
+    const double tolerance = kMargin * doubt + amplitude_of(config_) * (1 + largest) + loose;
+    for (size_t i = 0; i < actual.size(); ++i)
+      if (!(std::abs(actual[i] - expected[i]) <= tolerance))
+        differ(fmt::format("{} of step {}: {} and not {} (+- {:.2g})", what, i + 1, actual[i], expected[i],
+                           tolerance));
+  }
+
+  void tensors() {
+    const std::vector<Values> first = oracle_.first_parameters();
+    for (size_t p = 0; p < exact_.parameters.size(); ++p) {
+      double doubt = 0, largest = 0, change = 0, error = 0;
+      for (size_t i = 0; i < exact_.parameters[p].size(); ++i) {
+        const double expected = exact_.parameters[p][i];
+        for (const Expected& rounded : rounded_)
+          doubt = std::max(doubt, std::abs(rounded.parameters[p][i] - expected));
+        largest = std::max(largest, std::abs(expected));
+        change = std::max(change, std::abs(expected - first[p][i]));
+        error = std::max(error, std::abs(static_cast<double>(trained_.parameters[p][i]) - expected));
+        if (std::isnan(trained_.parameters[p][i])) error = INFINITY;
+      }
+      // Parameters themselves are float32, and rounded by each step.
+      const double tolerance = kMargin * doubt + 8 * 0x1p-24 * largest + 1e-9;
+      ++report_.tensor_count;
+      if (tolerance < 0.01 * change) ++report_.sharp_tensors;
+      if (!(error <= tolerance))
+        differ(fmt::format("tensor {} is off by {:.3g} (+- {:.2g}), and training changed it by {:.3g}",
+                           oracle_.graph().parameters[p].name, error, tolerance, change));
+    }
+  }
+
+  const config::RunConfig& config_;
+  const Trained& trained_;
+  OracleTraining oracle_;
+  Expected exact_;
+  std::array<Expected, kRoundedRuns> rounded_;
+  OracleReport report_;
+};
+
+}  // namespace
+
+OracleReport compare_with_oracle(const config::RunConfig& config, const Trained& trained) {
+  return Comparison(config, trained).report();
+}
+
+}  // namespace lockstep::net

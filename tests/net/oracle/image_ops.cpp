@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <cmath>
+
+#include "net/oracle/op_parts.h"
+
+namespace lockstep::net {
+namespace {
+
+/// Calls `visit(output pixel, input pixel, place in the window)` for all pixels of all windows that lie in
+/// the image. Pixels are numbered over all samples.
+template <class Visit>
+void for_windows(const OpCall& call, int64_t kernel, int64_t stride, int64_t padding, const Visit& visit) {
+  const int64_t height = call.input_shapes[0][0], width = call.input_shapes[0][1];
+  const int64_t out_height = call.output_shape[0], out_width = call.output_shape[1];
+  for (int64_t s = 0; s < call.samples; ++s)
+    for (int64_t oy = 0; oy < out_height; ++oy)
+      for (int64_t ox = 0; ox < out_width; ++ox)
+        for (int64_t ky = 0; ky < kernel; ++ky)
+          for (int64_t kx = 0; kx < kernel; ++kx) {
+            const int64_t y = oy * stride - padding + ky, x = ox * stride - padding + kx;
+            if (y < 0 || y >= height || x < 0 || x >= width) continue;
+            visit((s * out_height + oy) * out_width + ox, (s * height + y) * width + x, ky * kernel + kx);
+          }
+}
+
+int64_t stride_of(const Pool2d& op) { return op.stride == 0 ? op.kernel : op.stride; }
+
+}  // namespace
+
+Values forward_of(const Conv2d& op, const OpCall& call) {
+  const int64_t in = call.input_shapes[0][2], out = op.channels, area = op.kernel * op.kernel;
+  const Values &x = *call.inputs[0], &weight = *call.parameters[0];
+  Values y(static_cast<size_t>(call.samples * call.output_shape.count()));
+  for (size_t i = 0; op.bias && i < y.size(); ++i) y[i] = (*call.parameters[1])[i % static_cast<size_t>(out)];
+  for_windows(call, op.kernel, op.stride, op.padding, [&](int64_t to, int64_t from, int64_t place) {
+    for (int64_t o = 0; o < out; ++o)
+      for (int64_t i = 0; i < in; ++i)
+        y[to * out + o] += x[from * in + i] * weight[(o * area + place) * in + i];
+  });
+  return y;
+}
+
+OpGradients backward_of(const Conv2d& op, const OpCall& call, const Values& dy) {
+  const int64_t in = call.input_shapes[0][2], out = op.channels, area = op.kernel * op.kernel;
+  const Values &x = *call.inputs[0], &weight = *call.parameters[0];
+  Values dx(x.size()), dw(weight.size()), db(static_cast<size_t>(out));
+  for (size_t i = 0; i < dy.size(); ++i) db[i % static_cast<size_t>(out)] += dy[i];
+  for_windows(call, op.kernel, op.stride, op.padding, [&](int64_t to, int64_t from, int64_t place) {
+    for (int64_t o = 0; o < out; ++o)
+      for (int64_t i = 0; i < in; ++i) {
+        dx[from * in + i] += dy[to * out + o] * weight[(o * area + place) * in + i];
+        dw[(o * area + place) * in + i] += dy[to * out + o] * x[from * in + i];
+      }
+  });
+  OpGradients gradients{{dx}, {dw}};
+  if (op.bias) gradients.parameters.push_back(db);
+  return gradients;
+}
+
+namespace {
+
+/// By output element: which input element it is, or how many inputs it is the mean of.
+struct Windows {
+  std::vector<int64_t> argmax, counts;
+};
+
+Windows windows_of(const Pool2d& op, const OpCall& call) {
+  const int64_t channels = call.input_shapes[0][2];
+  const Values& x = *call.inputs[0];
+  const auto size = static_cast<size_t>(call.samples * call.output_shape.count());
+  Windows windows{std::vector<int64_t>(size, -1), std::vector<int64_t>(size, 0)};
+  for_windows(call, op.kernel, stride_of(op), op.padding, [&](int64_t to, int64_t from, int64_t) {
+    for (int64_t c = 0; c < channels; ++c) {
+      int64_t& best = windows.argmax[to * channels + c];
+      ++windows.counts[to * channels + c];
+      // Of equal values the first wins.
+      if (best < 0 || x[from * channels + c] > x[best]) best = from * channels + c;
+    }
+  });
+  return windows;
+}
+
+void find_kinks(const Pool2d& op, const OpCall& call, const Windows& windows) {
+  const int64_t channels = call.input_shapes[0][2];
+  const Values& x = *call.inputs[0];
+  double scale = 0;
+  for (const double value : x) scale = std::max(scale, std::abs(value));
+  for_windows(call, op.kernel, stride_of(op), op.padding, [&](int64_t to, int64_t from, int64_t) {
+    for (int64_t c = 0; c < channels; ++c)
+      if (const int64_t best = windows.argmax[to * channels + c], other = from * channels + c; other != best)
+        near_kink(call, x[best] - x[other], scale);
+  });
+}
+
+}  // namespace
+
+Values forward_of(const Pool2d& op, const OpCall& call) {
+  const int64_t channels = call.input_shapes[0][2];
+  const Values& x = *call.inputs[0];
+  const Windows windows = windows_of(op, call);
+  Values y(windows.counts.size());
+  if (op.kind == PoolKind::max) {
+    find_kinks(op, call, windows);
+    for (size_t i = 0; i < y.size(); ++i) y[i] = x[windows.argmax[i]];
+    return y;
+  }
+  for_windows(call, op.kernel, stride_of(op), op.padding, [&](int64_t to, int64_t from, int64_t) {
+    for (int64_t c = 0; c < channels; ++c)
+      y[to * channels + c] += x[from * channels + c] / static_cast<double>(windows.counts[to * channels + c]);
+  });
+  return y;
+}
+
+OpGradients backward_of(const Pool2d& op, const OpCall& call, const Values& dy) {
+  const int64_t channels = call.input_shapes[0][2];
+  const Windows windows = windows_of(op, call);
+  Values dx(call.inputs[0]->size());
+  if (op.kind == PoolKind::max) {
+    for (size_t i = 0; i < dy.size(); ++i) dx[windows.argmax[i]] += dy[i];
+    return {{dx}, {}};
+  }
+  for_windows(call, op.kernel, stride_of(op), op.padding, [&](int64_t to, int64_t from, int64_t) {
+    for (int64_t c = 0; c < channels; ++c)
+      dx[from * channels + c] +=
+          dy[to * channels + c] / static_cast<double>(windows.counts[to * channels + c]);
+  });
+  return {{dx}, {}};
+}
+
+}  // namespace lockstep::net

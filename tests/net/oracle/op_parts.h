@@ -1,0 +1,29 @@
+#pragma once
+
+#include "net/oracle/ops.h"
+
+namespace lockstep::net {
+
+// What ops.cpp calls of the other files.
+Values forward_of(const Conv2d& op, const OpCall& call);
+OpGradients backward_of(const Conv2d& op, const OpCall& call, const Values& gradient);
+Values forward_of(const Pool2d& op, const OpCall& call);
+OpGradients backward_of(const Pool2d& op, const OpCall& call, const Values& gradient);
+Values forward_of(const BatchNorm& op, const OpCall& call);
+OpGradients backward_of(const BatchNorm& op, const OpCall& call, const Values& gradient);
+Values forward_of(const LayerNorm& op, const OpCall& call);
+OpGradients backward_of(const LayerNorm& op, const OpCall& call, const Values& gradient);
+Values forward_of(const Attention& op, const OpCall& call);
+OpGradients backward_of(const Attention& op, const OpCall& call, const Values& gradient);
+Values forward_of(const SoftmaxCrossEntropy& op, const OpCall& call);
+OpGradients backward_of(const SoftmaxCrossEntropy& op, const OpCall& call);
+
+inline void near_kink(const OpCall& call, double distance, double scale) {
+  if (call.kinks == nullptr) return;
+  if (distance == 0)
+    call.kinks->on_one = true;
+  else if (distance < call.kinks->nearest * scale)
+    call.kinks->nearest = distance / scale;
+}
+
+}  // namespace lockstep::net

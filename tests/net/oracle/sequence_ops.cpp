@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <cmath>
+
+#include "net/oracle/op_parts.h"
+
+namespace lockstep::net {
+namespace {
+
+/// One head of one sample: softmax weights, and where its queries, keys and values lie.
+class Head {
+ public:
+  Head(const Attention& op, const OpCall& call, int64_t sample, int64_t head)
+      : call_(call),
+        heads_(op.heads),
+        positions_(call.input_shapes[0][0]),
+        channels_(call.input_shapes[0][1] / 3),
+        size_(channels_ / op.heads),
+        sample_(sample),
+        head_(head) {}
+
+  int64_t size() const { return size_; }
+  int64_t positions() const { return positions_; }
+  double scale() const { return 1 / std::sqrt(static_cast<double>(size_)); }
+  /// part: 0 query, 1 key, 2 value.
+  int64_t at(int part, int64_t position, int64_t d) const {
+    return ((sample_ * positions_ + position) * 3 + part) * channels_ + head_ * size_ + d;
+  }
+  int64_t output_at(int64_t position, int64_t d) const {
+    return (sample_ * positions_ + position) * channels_ + head_ * size_ + d;
+  }
+  /// Weights of the keys up to `query`, before dropout.
+  Values weights(int64_t query) const {
+    const Values& x = *call_.inputs[0];
+    Values scores;
+    for (int64_t key = 0; key <= query; ++key) {
+      double score = 0;
+      for (int64_t d = 0; d < size_; ++d) score += x[at(0, query, d)] * x[at(1, key, d)];
+      scores.push_back(score * scale());
+    }
+    const double most = *std::max_element(scores.begin(), scores.end());
+    double sum = 0;
+    for (double& score : scores) sum += score = std::exp(score - most);
+    for (double& score : scores) score /= sum;
+    return scores;
+  }
+  /// Rows of keys are padded to a multiple of four in the numbering of random numbers.
+  double factor(const Values& factors, int64_t query, int64_t key) const {
+    const int64_t row = (positions_ + 3) / 4 * 4;
+    return factors[((sample_ * heads_ + head_) * positions_ + query) * row + key];
+  }
+
+ private:
+  const OpCall& call_;
+  int64_t heads_, positions_, channels_, size_, sample_, head_;
+};
+
+Values attention_factors(const Attention& op, const OpCall& call) {
+  const int64_t positions = call.input_shapes[0][0];
+  return dropout_factors(op.dropout, call, op.heads * positions * ((positions + 3) / 4 * 4));
+}
+
+void head_backward(const Head& head, const Values& factors, const OpCall& call, const Values& dy,
+                   Values& dx) {
+  const Values& x = *call.inputs[0];
+  for (int64_t query = 0; query < head.positions(); ++query) {
+    const Values weights = head.weights(query);
+    Values slopes(weights.size());  // of the weights, dropout included
+    double mean = 0;
+    for (int64_t key = 0; key <= query; ++key) {
+      const double factor = head.factor(factors, query, key);
+      for (int64_t d = 0; d < head.size(); ++d) {
+        const double g = dy[head.output_at(query, d)];
+        slopes[key] += factor * g * x[head.at(2, key, d)];
+        dx[head.at(2, key, d)] += factor * weights[key] * g;
+      }
+      mean += weights[key] * slopes[key];
+    }
+    for (int64_t key = 0; key <= query; ++key) {
+      const double score = weights[key] * (slopes[key] - mean) * head.scale();
+      for (int64_t d = 0; d < head.size(); ++d) {
+        dx[head.at(0, query, d)] += score * x[head.at(1, key, d)];
+        dx[head.at(1, key, d)] += score * x[head.at(0, query, d)];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Values forward_of(const Attention& op, const OpCall& call) {
+  const Values factors = attention_factors(op, call);
+  Values y(static_cast<size_t>(call.samples * call.output_shape.count()));
+  for (int64_t s = 0; s < call.samples; ++s)
+    for (int64_t h = 0; h < op.heads; ++h) {
+      const Head head(op, call, s, h);
+      for (int64_t query = 0; query < head.positions(); ++query) {
+        const Values weights = head.weights(query);
+        for (int64_t key = 0; key <= query; ++key)
+          for (int64_t d = 0; d < head.size(); ++d)
+            y[head.output_at(query, d)] +=
+                head.factor(factors, query, key) * weights[key] * (*call.inputs[0])[head.at(2, key, d)];
+      }
+    }
+  return y;
+}
+
+OpGradients backward_of(const Attention& op, const OpCall& call, const Values& dy) {
+  const Values factors = attention_factors(op, call);
+  Values dx(call.inputs[0]->size());
+  for (int64_t s = 0; s < call.samples; ++s)
+    for (int64_t h = 0; h < op.heads; ++h) head_backward(Head(op, call, s, h), factors, call, dy, dx);
+  return {{dx}, {}};
+}
+
+Values forward_of(const SoftmaxCrossEntropy& op, const OpCall& call) {
+  const int64_t classes = call.input_shapes[0][-1];
+  const Values &logits = *call.inputs[0], &labels = *call.inputs[1];
+  double sum = 0, count = 0;
+  for (int64_t row = 0; row < call.rows(); ++row) {
+    const auto label = static_cast<int64_t>(labels[row]);
+    if (label < 0 || label == op.ignore_index) continue;
+    const auto first = logits.begin() + row * classes;
+    const double most = *std::max_element(first, first + classes);
+    double exponentials = 0;
+    for (int64_t c = 0; c < classes; ++c) exponentials += std::exp(first[c] - most);
+    sum += most + std::log(exponentials) - first[label];
+    count += 1;
+  }
+  return {sum, count};
+}
+
+OpGradients backward_of(const SoftmaxCrossEntropy& op, const OpCall& call) {
+  const int64_t classes = call.input_shapes[0][-1];
+  const Values &logits = *call.inputs[0], &labels = *call.inputs[1];
+  Values dx(logits.size());
+  for (int64_t row = 0; row < call.rows(); ++row) {
+    const auto label = static_cast<int64_t>(labels[row]);
+    if (label < 0 || label == op.ignore_index) continue;
+    const auto first = logits.begin() + row * classes;
+    const double most = *std::max_element(first, first + classes);
+    double exponentials = 0;
+    for (int64_t c = 0; c < classes; ++c) exponentials += std::exp(first[c] - most);
+    for (int64_t c = 0; c < classes; ++c)
+      dx[row * classes + c] = std::exp(first[c] - most) / exponentials - (c == label ? 1 : 0);
+  }
+  return {{dx, {}}, {}};
+}
+
+}  // namespace lockstep::net

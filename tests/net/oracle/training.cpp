@@ -1,0 +1,199 @@
+#include "net/oracle/training.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/index.h"
+#include "train/worker/initialize.h"
+
+namespace lockstep::net {
+namespace {
+
+bool is_statistic(const model::Parameter& parameter) {
+  return parameter.spec.role == ops::ParameterRole::statistic;
+}
+
+/// The largest divisor of a leaf not above the limit.
+int64_t micro_batch_of(const config::TrainerOptions& trainer) {
+  const int64_t leaf = trainer.global_batch / trainer.virtual_replicas;
+  if (trainer.micro_batch == 0) return leaf;
+  int64_t size = std::min(leaf, trainer.micro_batch);
+  while (leaf % size != 0) --size;
+  return size;
+}
+
+}  // namespace
+
+OracleTraining::OracleTraining(const config::RunConfig& config)
+    : config_(config),
+      graph_(model::make_graph(config.model)),
+      interpreter_(config.model, graph_),
+      data_(data::open_datasets(config.data)),
+      order_(config.trainer.seed, data_.train->size(), config.data.shuffle) {}
+
+std::vector<Values> OracleTraining::first_parameters() const {
+  std::vector<Values> parameters;
+  for (const auto& parameter : graph_.parameters) {
+    std::vector<float> drawn(static_cast<size_t>(parameter.spec.shape.count()));
+    train::initialize_parameter(parameter, config_.trainer.seed, 0, drawn, 1);
+    parameters.emplace_back(drawn.begin(), drawn.end());
+  }
+  return parameters;
+}
+
+MicroBatch OracleTraining::read(const data::Dataset& dataset, const std::vector<int64_t>& samples,
+                                int64_t first_sample) const {
+  MicroBatch batch{.samples = static_cast<int64_t>(samples.size()), .first_sample = first_sample};
+  const auto& fields = dataset.fields();
+  for (const auto& input : config_.model.inputs) {
+    Values values;
+    for (const int64_t sample : samples) {
+      std::vector<std::byte> room;
+      std::vector<std::byte*> destinations(fields.size(), nullptr);
+      size_t f = 0;
+      while (fields[f].name != input.name) ++f;
+      room.resize(static_cast<size_t>(4 * input.spec.shape.count()));
+      destinations[f] = room.data();
+      dataset.read(sample, destinations);
+      for (int64_t i = 0; i < input.spec.shape.count(); ++i)
+        values.push_back(input.spec.dtype == DType::int32
+                             ? static_cast<double>(reinterpret_cast<const int32_t*>(room.data())[i])
+                             : static_cast<double>(reinterpret_cast<const float*>(room.data())[i]));
+    }
+    batch.inputs.push_back(std::move(values));
+  }
+  return batch;
+}
+
+std::vector<MicroBatch> OracleTraining::batches_of(int64_t step) const {
+  const int64_t size = micro_batch_of(config_.trainer);
+  std::vector<MicroBatch> batches;
+  for (int64_t first = 0; first < config_.trainer.global_batch; first += size) {
+    std::vector<int64_t> samples;
+    for (int64_t i = first; i < first + size; ++i)
+      samples.push_back(order_.sample(step * config_.trainer.global_batch + i));
+    batches.push_back(read(*data_.train, samples, first));
+  }
+  return batches;
+}
+
+OracleTraining::Step OracleTraining::compute(const std::vector<MicroBatch>& batches, const Pass& pass,
+                                             bool with_gradients) const {
+  Step step;
+  for (const auto& parameter : graph_.parameters)
+    step.gradients.emplace_back(static_cast<size_t>(parameter.spec.shape.count()));
+  for (const MicroBatch& batch : batches) {
+    const LossSums sums = interpreter_.run(batch, pass, with_gradients ? &step.gradients : nullptr);
+    step.loss += sums.loss;
+    step.count += sums.count;
+  }
+  for (size_t p = 0; p < step.gradients.size(); ++p)
+    for (double& g : step.gradients[p])
+      g /= is_statistic(graph_.parameters[p]) ? static_cast<double>(batches.size()) : step.count;
+  step.loss /= step.count;
+  return step;
+}
+
+double OracleTraining::norm_of(const Step& step) const {
+  double sum = 0;
+  for (size_t p = 0; p < step.gradients.size(); ++p)
+    for (const double g : step.gradients[p]) sum += is_statistic(graph_.parameters[p]) ? 0 : g * g;
+  return std::sqrt(sum);
+}
+
+/// As PyTorch's SGD, Adam and AdamW.
+void OracleTraining::update(int64_t step, const Step& computed, double scale, std::vector<Values>& parameters,
+                            OptimizerState& state) const {
+  const optim::OptimizerOptions& o = config_.optimizer;
+  const double rate = o.learning_rate, updates = static_cast<double>(step + 1);
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const auto& spec = graph_.parameters[p].spec;
+    const double decay = o.decay_norm_and_bias || !spec.is_norm_or_bias ? o.weight_decay : 0;
+    for (size_t i = 0; i < parameters[p].size(); ++i) {
+      double &value = parameters[p][i], &first = state.first[p][i], &second = state.second[p][i];
+      const double gradient = computed.gradients[p][i];
+      if (is_statistic(graph_.parameters[p])) {
+        value += static_cast<double>(spec.momentum) * (gradient - value);
+      } else if (o.kind == optim::OptimizerKind::sgd) {
+        const double d = gradient * scale + decay * value;
+        first = o.momentum * first + d;
+        value -= rate * (o.nesterov ? d + o.momentum * first : first);
+      } else {
+        if (o.kind == optim::OptimizerKind::adamw) value -= rate * decay * value;
+        const double d = gradient * scale + (o.kind == optim::OptimizerKind::adam ? decay * value : 0);
+        first = o.beta1 * first + (1 - o.beta1) * d;
+        second = o.beta2 * second + (1 - o.beta2) * d * d;
+        const double mean = first / (1 - std::pow(o.beta1, updates)),
+                     square = second / (1 - std::pow(o.beta2, updates));
+        value -= rate * mean / (std::sqrt(square) + o.epsilon);
+      }
+    }
+  }
+}
+
+double OracleTraining::evaluate(const Pass& pass) const {
+  std::vector<int64_t> samples;
+  for (int64_t i = 0; i < data_.eval->size(); ++i) samples.push_back(i);
+  const LossSums sums = interpreter_.run(read(*data_.eval, samples, 0), pass, nullptr);
+  return sums.count > 0 ? sums.loss / sums.count : 0;
+}
+
+Expected OracleTraining::train(Roundings* roundings) const {
+  Expected expected;
+  std::vector<Values> parameters = first_parameters();
+  OptimizerState state;
+  for (const Values& values : parameters) {
+    state.first.emplace_back(values.size());
+    state.second.emplace_back(values.size());
+  }
+  Pass pass{.parameters = parameters,
+            .seed = config_.trainer.seed,
+            .roundings = roundings,
+            .kinks = &expected.kinks};
+  for (int64_t step = 0; step < config_.trainer.steps; ++step) {
+    pass.step = static_cast<uint64_t>(step);
+    Step computed = compute(batches_of(step), pass, true);
+    if (roundings != nullptr) roundings->disturb_gradients(computed.gradients);
+    const double norm = norm_of(computed), limit = config_.trainer.clip_norm;
+    expected.losses.push_back(computed.loss);
+    expected.norms.push_back(norm);
+    const double scale = limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1;
+    update(step, computed, scale, parameters, state);
+  }
+  pass.training = false;
+  expected.eval_loss = evaluate(pass);
+  expected.parameters = parameters;
+  return expected;
+}
+
+double OracleTraining::error_of_gradients(uint64_t seed) const {
+  const std::vector<MicroBatch> batches = batches_of(0);
+  std::vector<Values> parameters = first_parameters();
+  Kinks kinks;
+  const Pass pass{.parameters = parameters, .seed = config_.trainer.seed, .kinks = &kinks};
+  const std::vector<Values> gradients = compute(batches, pass, true).gradients;
+  if (kinks.nearest < 1e-3 || kinks.on_one) return 0;  // a difference might reach over it
+  Draw draw(seed);
+  double worst = 0;
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    if (is_statistic(graph_.parameters[p])) continue;
+    const Values kept = parameters[p];
+    Values direction(kept.size());
+    double slope = 0;
+    for (size_t i = 0; i < kept.size(); ++i) slope += gradients[p][i] * (direction[i] = draw.centred());
+    const auto loss_at = [&](double distance) {
+      for (size_t i = 0; i < kept.size(); ++i) parameters[p][i] = kept[i] + distance * direction[i];
+      return compute(batches, pass, false).loss;
+    };
+    const auto central = [&](double h) { return (loss_at(h) - loss_at(-h)) / (2 * h); };
+    const double wide = central(2e-5), narrow = central(1e-5);
+    parameters[p] = kept;
+    // The wide one's error is four times the narrow one's; what is left of that, and of the losses' last
+    // bits.
+    const double doubt = std::abs(wide - narrow) + 1e-9;
+    worst = std::max(worst, (std::abs(narrow - slope) - 2 * doubt) / (std::abs(slope) + 1e-3));
+  }
+  return worst;
+}
+
+}  // namespace lockstep::net

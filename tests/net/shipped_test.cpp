@@ -1,0 +1,123 @@
+// Every config that lockstep ships has one rank's bits in every schedule, for two steps: made small, on data
+// that are drawn.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "lockstep/error.h"
+#include "net/training.h"
+#include "train/worker/compile_options.h"
+
+namespace lockstep::net {
+namespace {
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> shipped_configs() {
+  const std::filesystem::path source = LOCKSTEP_SOURCE;
+  std::vector<std::string> paths;
+  for (const char* folder : {"configs", "examples"})
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(source / folder))
+      if (entry.path().extension() == ".textproto")
+        paths.push_back(std::filesystem::relative(entry.path(), source).string());
+  std::ranges::sort(paths);
+  return paths;
+}
+
+/// Few samples of small models, whose layers are those of the file.
+std::vector<std::string> made_small(const std::string& text, bool drops) {
+  std::vector<std::string> overrides{
+      "trainer.steps=2",       "trainer.global_batch=12",        "trainer.virtual_replicas=4",
+      "trainer.micro_batch=1", "trainer.eval_every_steps=0",     "checkpoint.every_steps=0",
+      "device.memory_limit=0", "parallel.reduction=REPRODUCIBLE"};
+  const std::string rate = drops ? "0.2" : "0";
+  if (text.find("gpt {") != std::string::npos) {
+    // Tokens of a vocabulary, so that cutting it cuts the embedding and the head.
+    overrides.insert(overrides.end(), {"model.gpt.vocabulary=37", "model.gpt.context=7", "model.gpt.layers=3",
+                                       "model.gpt.heads=2", "model.gpt.width=12",
+                                       "data.synthetic={samples: 30 eval_samples: 5 classes: 37}",
+                                       "model.gpt.dropout=" + rate});
+  } else {
+    const std::string model = text.find("mlp {") != std::string::npos ? "mlp" : "lenet";
+    overrides.insert(overrides.end(), {"data.synthetic={samples: 30 eval_samples: 5 classes: 10}",
+                                       "model." + model + ".dropout=" + rate});
+  }
+  return overrides;
+}
+
+/// Every schedule on 2 to 4 stages with each kind of recomputation; who updates goes around, unless all is
+/// asked for.
+std::vector<std::string> layouts() {
+  const bool all = std::getenv("LOCKSTEP_SHIPPED_ALL") != nullptr;
+  const std::vector<std::string> updates{"", ",shard=optimizer", ",sync=ps,servers=2",
+                                         ",sync=ps,placement=colocated,servers="};
+  std::vector<std::string> texts{"dp=2", "dp=3,shard=optimizer", "dp=2,sync=ps", "dp=2,recompute=full",
+                                 "dp=2,recompute=selective"};
+  size_t turn = 0;
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zero_bubble"})
+    for (const char* recompute : {"none", "selective", "full"})
+      for (const int pp : {2, 3, 4}) {
+        ++turn;
+        for (size_t u = 0; u < updates.size(); ++u)
+          if (all || u == (turn + turn / 4) % updates.size())
+            texts.push_back(fmt::format("dp=1,pp={},schedule={},recompute={}{}{}", pp, schedule, recompute,
+                                        updates[u], updates[u].ends_with('=') ? std::to_string(pp) : ""));
+      }
+  return texts;
+}
+
+class Shipped : public testing::TestWithParam<std::string> {
+ protected:
+  config::RunConfig read(const std::string& layout, bool drops) const {
+    const std::string path = std::string(LOCKSTEP_SOURCE) + "/" + GetParam();
+    return config::load_run_config(path, made_small(text_of(path), drops), layout);
+  }
+
+  /// Whether there are as many pieces as the layout wants.
+  static bool fits(const config::RunConfig& config, int ranks) {
+    try {
+      train::compile_run(config, {.world_size = ranks}).check();
+      return true;
+    } catch (const ConfigError&) {
+      return false;
+    }
+  }
+};
+
+TEST_P(Shipped, HasTheSameBitsInEveryLayout) {
+  for (const bool drops : {false, true}) {
+    const Trained one = train_here(read("dp=1", drops), {});
+    int tried = 0;
+    for (const std::string& layout : layouts()) {
+      const config::RunConfig config = read(layout, drops);
+      const int ranks = config.parallel.layout.world_size();
+      if (!fits(config, ranks)) continue;
+      ++tried;
+      EXPECT_EQ(difference(one, train_here(config, {.ranks = ranks})), "")
+          << layout << (drops ? ", with dropout" : "");
+    }
+    fmt::print("{} layouts{}\n", tried, drops ? ", with dropout" : "");
+    EXPECT_GE(tried, 25) << "few layouts fit";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Shipped, testing::ValuesIn(shipped_configs()), [](const auto& info) {
+  std::string name = info.param.substr(0, info.param.rfind('.'));
+  std::ranges::replace_if(
+      name, [](char letter) { return !std::isalnum(static_cast<unsigned char>(letter)); }, '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace lockstep::net

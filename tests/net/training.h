@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/run_config.h"
+#include "device/device.h"
+
+namespace lockstep::net {
+
+/// What training left behind that no layout may change: bits, since they are compared as numbers that equal
+/// themselves.
+struct Trained {
+  std::vector<double> losses, norms;
+  std::vector<std::pair<std::string, uint64_t>> hashes;  ///< of parameters and optimizer state, by name
+  double eval_loss = 0;
+  std::vector<std::vector<float>> parameters;  ///< of one rank; empty where there are several
+  int64_t skipped_steps = 0;
+};
+
+struct RankFacts {
+  int ranks = 1;
+  device::DeviceKind device = device::DeviceKind::cpu;
+  bool shared_memory = false;
+  bool lanes_at_once = false;  ///< on the asynchronous CPU, of random delays
+};
+
+/// Trains in this process, each rank on a thread of its own. What rank 0 saw, after looking whether the
+/// others saw the same. Throws what a rank throws.
+Trained train_here(const config::RunConfig& config, const RankFacts& facts);
+
+/// The first thing that differs, in words; "" where nothing does.
+std::string difference(const Trained& one, const Trained& other);
+
+}  // namespace lockstep::net
