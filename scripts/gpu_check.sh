@@ -275,7 +275,7 @@ if selected verify; then
   verify lenet_tf32 mnist_lenet "dp=1; dp=2" data.synthetic.classes=10 precision.compute=TF32
   verify mlp_float16 mnist_mlp "dp=1; dp=2" data.synthetic.classes=10 precision.compute=FLOAT16
   verify lenet_bfloat16 mnist_lenet "dp=1; dp=2" data.synthetic.classes=10 precision.compute=BFLOAT16
-  verify gpt shakespeare_gpt "dp=1; dp=2,shard=optimizer; dp=1,pp=2,schedule=zero_bubble" data.synthetic.classes=65
+  verify gpt shakespeare_gpt "dp=1; dp=2,shard=optimizer; dp=1,pp=2,schedule=zero_bubble; dp=2,sync=ps,servers=1" data.synthetic.classes=65
 fi
 
 # Communicators are connected anew in every test, over sockets: a quarter of the 90 tests suffices.

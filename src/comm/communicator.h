@@ -157,18 +157,18 @@ struct ExchangePartners {
 struct GpuCommunicatorOptions {
   GpuAlgorithm algorithm = GpuAlgorithm::automatic;
   std::chrono::milliseconds start_timeout = std::chrono::minutes(2);
-  /// Connected at the start; the first exchange between others waits, on the host, for both. Absent: ranks whose
-  /// distance is a power of two.
+  /// Connected at the start; the first exchange between others waits, on the host, for both. Absent: ranks
+  /// whose distance is a power of two.
   std::optional<ExchangePartners> partners;
-  /// This rank does nothing else with it than to exchange messages. If that is so for all ranks, the library takes
-  /// less of the GPU for it.
+  /// This rank does nothing else with it than to exchange messages. If that is so for all ranks, the library
+  /// takes less of the GPU for it.
   bool only_exchanges = false;
 };
 /// COLLECTIVE over `bootstrap` (any host backend; it need not outlive the result): a communicator of the same
 /// ranks for memory of `device`, which outlives it. Making, splitting and destroying one may wait for all
-/// work of the GPU; a split has its communicator's options but for `partners`. Throws CommError on all ranks where any of them fails,
-/// DeviceError where the program is linked to no GPU backend. REQUIRES: device.kind() is cuda, and the device
-/// is current on this thread.
+/// work of the GPU; a split has its communicator's options but for `partners`. Throws CommError on all ranks
+/// where any of them fails, DeviceError where the program is linked to no GPU backend. REQUIRES:
+/// device.kind() is cuda, and the device is current on this thread.
 std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, device::Device& device,
                                                     const GpuCommunicatorOptions& options = {});
 /// Likewise, of memory of a device that the host does not share, carried by `host` (any host backend), whose

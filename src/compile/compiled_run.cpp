@@ -103,8 +103,8 @@ void require_own_profile(const model::Graph& graph, const parallel::ParallelOpti
 /// there are for each owner, the less the parts differ. Of a stage there are about eight buckets all the
 /// same, so that their communication overlaps with backward. What is pushed as a whole, in sessions or as a
 /// sum of a host's workers, gains nothing: of a larger one the two directions of a link are used in turns for
-/// longer. Nor does what is computed again grow, which is a bucket's layers at a time. On GPUs a sum takes tens of
-/// microseconds whatever its size, and 32 MiB some hundred between GPUs of a host.
+/// longer. Nor does what is computed again grow, which is a bucket's layers at a time. On GPUs a sum takes
+/// tens of microseconds whatever its size, and 32 MiB some hundred between GPUs of a host.
 int64_t bucket_bytes_of(const parallel::ParallelOptions& parallel, const model::Graph& graph, int owners,
                         device::DeviceKind device) {
   constexpr int64_t kBytesOfOwner = 2 << 20, kBytesOnGpus = 32 << 20, kLeastBuckets = 8;
@@ -213,8 +213,8 @@ void require_work_for_servers(const model::Graph& graph, const parallel::Paralle
     layout::PlacementOptions tried = options;
     tried.owners.count = servers / each;
     // Buckets are of another size with another number of servers.
-    const model::Partition partition =
-        make_partition(graph, parallel, bucket_bytes_of(parallel, graph, tried.owners.count, device), micro_batch);
+    const model::Partition partition = make_partition(
+        graph, parallel, bucket_bytes_of(parallel, graph, tried.owners.count, device), micro_batch);
     const layout::Placement placement(graph, partition, tried);
     int idle = 0;
     for (int rank = 0; rank < placement.ranks(); ++rank)
@@ -273,8 +273,9 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
                            parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
   require_own_profile(graph_, parallel, facts.device, division.micro_batch);
   layout::PlacementOptions placing = placement_options(parallel.layout, options.state_slots);
-  partition_ = make_partition(graph_, parallel, bucket_bytes_of(parallel, graph_, placing.owners.count, facts.device),
-                              division.micro_batch);
+  partition_ =
+      make_partition(graph_, parallel, bucket_bytes_of(parallel, graph_, placing.owners.count, facts.device),
+                     division.micro_batch);
   require_halves(partition_, parallel.layout);
   check_extent(graph_, partition_, division, parallel.layout, facts.device);
   // Throws if the schedule cannot take the micro-batches of one of the replicas.

@@ -35,9 +35,10 @@ struct ParallelOptions {
   layout::Layout layout;  ///< as stated; resolve() it for a world size
   layout::Reduction reduction = layout::Reduction::fast;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
-  std::optional<int64_t> bucket_bytes = {};  ///< none: kBucketBytes or, on GPUs and if it is cut among owners, more
-  int intra_op_threads = 1;                  ///< part of the arithmetic
-  int server_threads = 1;                    ///< of a process that only serves; no part of it
+  std::optional<int64_t> bucket_bytes =
+      {};                    ///< none: kBucketBytes or, on GPUs and if it is cut among owners, more
+  int intra_op_threads = 1;  ///< part of the arithmetic
+  int server_threads = 1;    ///< of a process that only serves; no part of it
   bool servers_on_gpus =
       false;  ///< those that only serve, where workers are on GPUs; otherwise on processors
   AsyncLearningRate async_learning_rate = AsyncLearningRate::divided;

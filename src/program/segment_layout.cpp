@@ -256,7 +256,8 @@ int64_t ModelCode::lay_out_backward(int segment, InstructionKind kind) {
       const int root = value.gradient_storage;
       const int producer = graph_.value(root).producer;
       if (!value.needs_gradient || !node.signature.differentiable[i] || producer < range.first_node) continue;
-      if (gradient_stays_inside(node.inputs[i]) || find_offset(layout.stash_gradients, root) != nullptr) continue;
+      if (gradient_stays_inside(node.inputs[i]) || find_offset(layout.stash_gradients, root) != nullptr)
+        continue;
       if (kind == InstructionKind::backward_input && find_offset(layout.weight_stash, root) != nullptr)
         continue;
       roots.push_back(root);

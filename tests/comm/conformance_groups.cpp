@@ -62,8 +62,8 @@ void a_communicator_outlives_the_one_it_came_from(Communicator& world) {
   EXPECT_EQ(sum_over(*last, 2), 2 * world.size());
 }
 
-/// Operations of several communicators run beside each other in any order. Those of one GPU start in the order in
-/// which its rank issues them, which has to be the same on all ranks: programs are proven for that.
+/// Operations of several communicators run beside each other in any order. Those of one GPU start in the
+/// order in which its rank issues them, which has to be the same on all ranks: programs are proven for that.
 bool run_in_any_order(const Communicator& world) { return world.backend() != "nccl"; }
 
 /// Even ranks start A before B, odd ranks B before A. Each communicator alone is consistent, so both

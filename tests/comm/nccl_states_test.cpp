@@ -113,9 +113,10 @@ TEST(NcclCommunicator, ConnectsPartnersAlone) {
   run_group(2, [&](Communicator& group) {
     StubDevice device;
     // The first sends to the second, and nobody answers.
-    const ExchangePartners partners = group.rank() == 0 ? ExchangePartners{.send = {1}} : ExchangePartners{.receive = {0}};
-    NcclCommunicator world(group.split(0, group.rank()), device, {.start_timeout = kLong, .partners = partners, .only_exchanges = true},
-                           "channel");
+    const ExchangePartners partners =
+        group.rank() == 0 ? ExchangePartners{.send = {1}} : ExchangePartners{.receive = {0}};
+    NcclCommunicator world(group.split(0, group.rank()), device,
+                           {.start_timeout = kLong, .partners = partners, .only_exchanges = true}, "channel");
     StubStream stream;
     group.barrier(stream);
     group.synchronize(stream, patience());

@@ -168,12 +168,13 @@ std::vector<std::vector<float>> loss_and_gradient(const TestedGpu& gpu, const st
                        constants = gpu.device->allocate(sizeof constant_values);
   gpu.device->copy_now(classes_of_rows.data(), label_values.data(), classes_of_rows.size_bytes());
   gpu.device->copy_now(constants.data(), &constant_values, constants.size_bytes());
-  const Tensor inputs[] = {{x.data(), {rows, classes}, dtype}, {classes_of_rows.data(), {rows}, DType::int32}},
+  const Tensor inputs[] = {{x.data(), {rows, classes}, dtype},
+                           {classes_of_rows.data(), {rows}, DType::int32}},
                gradients[] = {{in_place ? x.data() : dx.data(), {rows, classes}, dtype}, Tensor{}},
                auxiliary[] = {{lse.data(), {rows}}};
-  const auto kernel = ops::make_kernel(device::DeviceKind::cuda, SoftmaxCrossEntropy{},
-                                       std::vector<TensorSpec>{{Shape{classes}}, labels({})},
-                                       {.batch = rows, .loss_weight = 0.25, .compute = dtype, .fused = {.gradient_in_forward = in_place}});
+  const auto kernel = ops::make_kernel(
+      device::DeviceKind::cuda, SoftmaxCrossEntropy{}, std::vector<TensorSpec>{{Shape{classes}}, labels({})},
+      {.batch = rows, .loss_weight = 0.25, .compute = dtype, .fused = {.gradient_in_forward = in_place}});
   kernel->prepare(*gpu.device);
   const device::Buffer workspace = gpu.device->allocate(kernel->workspace_bytes(ops::KernelPhase::forward));
   ops::KernelArguments arguments{.inputs = inputs,

@@ -15,8 +15,8 @@
 namespace lockstep::comm {
 namespace {
 
-/// Of a communicator that only sends and receives: two directions, and a quarter of an NVLink port's bandwidth
-/// for each multiprocessor, as NVIDIA states it; what is left computes.
+/// Of a communicator that only sends and receives: two directions, and a quarter of an NVLink port's
+/// bandwidth for each multiprocessor, as NVIDIA states it; what is left computes.
 constexpr int kExchangeCtas = 8;
 
 ncclConfig_t config_of(const NcclHandle::Options& options) {
@@ -25,7 +25,8 @@ ncclConfig_t config_of(const NcclHandle::Options& options) {
   if (!options.only_exchanges) return config;
   config.maxCTAs = kExchangeCtas;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
-  config.nvlsCTAs = 1;  // of sums by the switches, which cannot be left out of one communicator: as little memory as can be
+  config.nvlsCTAs =
+      1;  // of sums by the switches, which cannot be left out of one communicator: as little memory as can be
 #endif
   return config;
 }
