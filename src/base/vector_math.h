@@ -41,7 +41,7 @@ struct ExpParts {
 };
 
 template <class N>
-LOCKSTEP_HOST_DEVICE [[gnu::always_inline]] inline ExpParts<N> exp_parts(typename N::Number x) {
+LOCKSTEP_HOST_DEVICE inline ExpParts<N> exp_parts(typename N::Number x) {
   using Number = typename N::Number;
   // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits of the sum.
   const Number round = N::number(12582912.0f);
@@ -62,15 +62,14 @@ LOCKSTEP_HOST_DEVICE [[gnu::always_inline]] inline ExpParts<N> exp_parts(typenam
 
 /// 2^exponent. REQUIRES: -126 <= exponent <= 127 (otherwise any float).
 template <class N>
-LOCKSTEP_HOST_DEVICE [[gnu::always_inline]] inline typename N::Number power_of_two(
-    typename N::Integer exponent) {
+LOCKSTEP_HOST_DEVICE inline typename N::Number power_of_two(typename N::Integer exponent) {
   return N::of_bits(N::to_unsigned(exponent + 127) << 23);
 }
 
 }  // namespace detail
 
 template <class N>
-LOCKSTEP_HOST_DEVICE [[gnu::always_inline]] inline typename N::Number fast_exp_of(typename N::Number x) {
+LOCKSTEP_HOST_DEVICE inline typename N::Number fast_exp_of(typename N::Number x) {
   // Beyond the bounds the result is 0 or infinity anyway.
   const detail::ExpParts<N> parts = detail::exp_parts<N>(N::within(x, -104.0f, 89.0f));
   // In two steps, since 2^exponent itself may be beyond the range of normal floats while the result is not.

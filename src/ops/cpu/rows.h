@@ -6,7 +6,8 @@
 #include "base/simd.h"
 #include "base/vector_math.h"
 
-namespace lockstep::ops::inline LOCKSTEP_SIMD {
+namespace lockstep::ops {
+inline namespace LOCKSTEP_SIMD {
 
 // Exponentials, and reductions over one row in the fixed order of base/simd.h.
 
@@ -36,4 +37,5 @@ inline float row_maximum(const float* row, int64_t count) {
   return by_register([](Register part) { return fast_exp_of<RegisterNumbers>(part); }, x);
 }
 
-}  // namespace lockstep::ops::inline LOCKSTEP_SIMD
+}  // namespace LOCKSTEP_SIMD
+}  // namespace lockstep::ops

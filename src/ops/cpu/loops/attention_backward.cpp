@@ -7,7 +7,8 @@
 #include "ops/cpu/loops/tile_product.h"
 #include "ops/cpu/rows.h"
 
-namespace lockstep::ops::inline LOCKSTEP_SIMD {
+namespace lockstep::ops {
+inline namespace LOCKSTEP_SIMD {
 namespace {
 
 /// Backward of one head. With weights P = exp(scale q k - log_sum_exp), dropout factors F and D = sum(dO O)
@@ -148,4 +149,5 @@ class HeadBackward {
 
 void attention_backward(const AttentionBackward& head) { HeadBackward(head).run(); }
 
-}  // namespace lockstep::ops::inline LOCKSTEP_SIMD
+}  // namespace LOCKSTEP_SIMD
+}  // namespace lockstep::ops

@@ -6,7 +6,8 @@
 #include "ops/cpu/loops/tile_product.h"
 #include "ops/cpu/rows.h"
 
-namespace lockstep::ops::inline LOCKSTEP_SIMD {
+namespace lockstep::ops {
+inline namespace LOCKSTEP_SIMD {
 namespace {
 
 /// Forward of one head. Workspace: keys transposed, values, scores of a block of queries, their results.
@@ -115,4 +116,5 @@ class HeadForward {
 
 void attention_forward(const AttentionForward& head) { HeadForward(head).run(); }
 
-}  // namespace lockstep::ops::inline LOCKSTEP_SIMD
+}  // namespace LOCKSTEP_SIMD
+}  // namespace lockstep::ops

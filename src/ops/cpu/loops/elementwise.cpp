@@ -2,7 +2,8 @@
 
 #include "ops/cpu/rows.h"
 
-namespace lockstep::ops::inline LOCKSTEP_SIMD {
+namespace lockstep::ops {
+inline namespace LOCKSTEP_SIMD {
 namespace {
 
 /// Calls work(i) for whole vectors of [0, count), a loop that the compiler vectorises without a scalar rest;
@@ -76,4 +77,5 @@ void dropout_factors(const DropoutMask& mask, uint32_t first_group, uint32_t sam
   }
 }
 
-}  // namespace lockstep::ops::inline LOCKSTEP_SIMD
+}  // namespace LOCKSTEP_SIMD
+}  // namespace lockstep::ops

@@ -3,7 +3,8 @@
 #include "base/simd.h"
 #include "ops/cpu/loops/loops.h"
 
-namespace lockstep::ops::inline LOCKSTEP_SIMD {
+namespace lockstep::ops {
+inline namespace LOCKSTEP_SIMD {
 
 extern const ElementwiseLoops kReluLoops, kGeluLoops, kSigmoidLoops, kTanhLoops;
 
@@ -12,4 +13,5 @@ void scaled_exponentials(float* to, const float* row, int64_t count, float offse
 void dropout_factors(const DropoutMask& mask, uint32_t first_group, uint32_t sample, int64_t groups,
                      float* factors);
 
-}  // namespace lockstep::ops::inline LOCKSTEP_SIMD
+}  // namespace LOCKSTEP_SIMD
+}  // namespace lockstep::ops

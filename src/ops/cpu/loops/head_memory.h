@@ -7,7 +7,8 @@
 #include "ops/cpu/loops/attention_head.h"
 #include "ops/cpu/loops/elementwise.h"
 
-namespace lockstep::ops::inline LOCKSTEP_SIMD {
+namespace lockstep::ops {
+inline namespace LOCKSTEP_SIMD {
 
 static_assert(kAttentionPadding == kLanes);
 
@@ -40,4 +41,5 @@ inline void drop_weights(float* weights, const AttentionContext& context, int64_
   for (int64_t i = 0; i < count; ++i) weights[i] *= factors[i];
 }
 
-}  // namespace lockstep::ops::inline LOCKSTEP_SIMD
+}  // namespace LOCKSTEP_SIMD
+}  // namespace lockstep::ops

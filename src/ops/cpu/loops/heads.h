@@ -3,9 +3,11 @@
 #include "base/simd.h"
 #include "ops/cpu/loops/attention_head.h"
 
-namespace lockstep::ops::inline LOCKSTEP_SIMD {
+namespace lockstep::ops {
+inline namespace LOCKSTEP_SIMD {
 
 void attention_forward(const AttentionForward& head);
 void attention_backward(const AttentionBackward& head);
 
-}  // namespace lockstep::ops::inline LOCKSTEP_SIMD
+}  // namespace LOCKSTEP_SIMD
+}  // namespace lockstep::ops

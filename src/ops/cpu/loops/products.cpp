@@ -2,7 +2,8 @@
 
 #include "ops/cpu/loops/tile_product.h"
 
-namespace lockstep::ops::inline LOCKSTEP_SIMD {
+namespace lockstep::ops {
+inline namespace LOCKSTEP_SIMD {
 
 void product(int64_t rows, int64_t columns, int64_t inner, const float* left, const float* right,
              float* result) {
@@ -25,4 +26,5 @@ int64_t multiply_adds(int64_t iterations, float* numbers) {
   return iterations * kChains * kRegisterLanes;
 }
 
-}  // namespace lockstep::ops::inline LOCKSTEP_SIMD
+}  // namespace LOCKSTEP_SIMD
+}  // namespace lockstep::ops

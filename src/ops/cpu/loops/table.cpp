@@ -3,7 +3,8 @@
 #include "ops/cpu/loops/loops.h"
 #include "ops/cpu/loops/products.h"
 
-namespace lockstep::ops::inline LOCKSTEP_SIMD {
+namespace lockstep::ops {
+inline namespace LOCKSTEP_SIMD {
 
 // Declared first, or what is constant is local to this file.
 extern const Loops kLoops;
@@ -22,4 +23,5 @@ const Loops kLoops {
   .multiply_adds = multiply_adds,
 };
 
-}  // namespace lockstep::ops::inline LOCKSTEP_SIMD
+}  // namespace LOCKSTEP_SIMD
+}  // namespace lockstep::ops

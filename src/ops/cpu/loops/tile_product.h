@@ -4,7 +4,8 @@
 
 #include "base/simd.h"
 
-namespace lockstep::ops::inline LOCKSTEP_SIMD {
+namespace lockstep::ops {
+inline namespace LOCKSTEP_SIMD {
 
 // Products of matrices that lie in the cache, for attention, where a library call per block of 64 would cost
 // about as much as the block. Each element of the result is one chain of fused multiply-adds in ascending
@@ -79,4 +80,5 @@ inline void tile_product(int64_t rows, int64_t columns, int64_t inner, LeftFacto
       product_rows<kLanes>(rows, left, right + c, right_stride, result + c, result_stride, inner, accumulate);
 }
 
-}  // namespace lockstep::ops::inline LOCKSTEP_SIMD
+}  // namespace LOCKSTEP_SIMD
+}  // namespace lockstep::ops
