@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Training speed on this machine's CPUs beside PyTorch, in one run: interleaved, medians, and their ratio.
+"""Training speed on this machine's CPUs beside PyTorch, eager and compiled, and JAX, in one run: interleaved, medians, and the
+ratio to the fastest of them.
 
-    scripts/bench_train.py [--python PYTHON_WITH_TORCH] [--lockstep build/release/bin/lockstep] [--rounds 5]
+    scripts/bench_train.py [--python PYTHON_WITH_TORCH_AND_JAX] [--lockstep build/release/bin/lockstep] [--rounds 5]
 
-Both train the model, batch and optimizer of configs/<model>.textproto on data in memory: lockstep on synthetic data of
-the same shapes. REPRODUCIBLE divides the batch into the config's virtual_replicas. "1x1" is one process of one thread, "2x1" two processes (MPI; DistributedDataParallel over gloo).
+All train the model, batch and optimizer of configs/<model>.textproto on data in memory: lockstep on synthetic data of
+the same shapes. REPRODUCIBLE divides the batch into the config's virtual_replicas. "1x1" is one process of one thread, "2x1" two
+processes (MPI; DistributedDataParallel over gloo; no JAX). A peer that is not installed is left out.
 """
 
 import argparse
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -19,6 +22,10 @@ from measure_targets import ENVIRONMENT
 HERE = os.path.dirname(os.path.abspath(__file__))
 STEPS = {"mnist_mlp": 1500, "mnist_lenet": 300, "shakespeare_gpt": 100}
 SYNTHETIC = {"mnist_mlp": 10, "mnist_lenet": 10, "shakespeare_gpt": 65}   # classes, or different tokens
+
+# By the name of the column: script, module that it needs, flags, whether it runs with several processes.
+PEERS = {"eager": ("pytorch_train.py", "torch", [], True), "compiled": ("pytorch_train.py", "torch", ["--compile"], True),
+         "JAX": ("jax_train.py", "jax", [], False)}
 
 
 def lockstep(options, model, processes, reduction):
@@ -33,10 +40,40 @@ def lockstep(options, model, processes, reduction):
     return json.loads(run.stdout)["samples_per_second"]
 
 
-def pytorch(options, model, processes):
-    command = [options.python, os.path.join(HERE, "peers", "pytorch_train.py"), model, str(STEPS[model]),
-               "--processes", str(processes)]
+def peer(options, model, processes, name):
+    script, _, flags, _ = PEERS[name]
+    command = [options.python, os.path.join(HERE, "peers", script), model, str(STEPS[model]), *flags]
+    if processes > 1:
+        command += ["--processes", str(processes)]
     return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def installed_peers(options):
+    found = []
+    for name, (_, module, _, _) in PEERS.items():
+        if subprocess.run([options.python, "-c", f"import {module}"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            found.append(name)
+        else:
+            print(f"{name}: {options.python} has no {module}; left out")
+    return found
+
+
+def processor():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        facts = dict(map(str.strip, line.split(":", 1)) for line in file if ":" in line)
+    sets = [name for name, flag in (("AVX2", "avx2"), ("AVX-512", "avx512f")) if flag in facts.get("flags", "").split()]
+    family = f", family {facts['cpu family']} model {facts['model']}" if "cpu family" in facts else ""
+    return f"{facts.get('model name', platform.machine())}{family}, {', '.join(sets) or 'neither AVX2 nor AVX-512'}"
+
+
+def measure(options, model, processes, peers):
+    """Medians by name."""
+    rates = {name: [] for name in peers if processes == 1 or PEERS[name][3]}
+    rates.update({"FAST": [], "REPRODUCIBLE": []})
+    for _ in range(options.rounds):
+        for name, samples in rates.items():
+            samples.append(peer(options, model, processes, name) if name in PEERS else lockstep(options, model, processes, name))
+    return {name: statistics.median(samples) for name, samples in rates.items()}
 
 
 def main():
@@ -46,18 +83,20 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=sorted(STEPS))
     options = parser.parse_args()
-    print(f"{'model':<18} {'layout':<6} {'PyTorch':>10} {'FAST':>10} {'ratio':>6} {'REPRODUCIBLE':>13} {'ratio':>6}   samples/s, medians of {options.rounds}")
+    print(f"{processor()}\n{subprocess.run([options.lockstep, '--version'], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()}")
+    peers = installed_peers(options)
+    print(f"samples/s, medians of {options.rounds}; ratios to the fastest peer")
+    print(f"{'model':<16} {'layout':<6}" + "".join(f" {name:>9}" for name in PEERS) + f" {'FAST':>9} {'ratio':>6} {'REPRODUCIBLE':>13} {'ratio':>6}")
     for model in STEPS:
         if options.only not in (None, model):
             continue
         for processes in (1, 2):
-            rates = {"pytorch": [], "FAST": [], "REPRODUCIBLE": []}
-            for _ in range(options.rounds):
-                rates["pytorch"].append(pytorch(options, model, processes))
-                for reduction in ("FAST", "REPRODUCIBLE"):
-                    rates[reduction].append(lockstep(options, model, processes, reduction))
-            peer, fast, exact = (statistics.median(rates[k]) for k in ("pytorch", "FAST", "REPRODUCIBLE"))
-            print(f"{model:<18} {processes}x1    {peer:>10.0f} {fast:>10.0f} {fast / peer:>6.2f} {exact:>13.0f} {exact / peer:>6.2f}", flush=True)
+            medians = measure(options, model, processes, peers)
+            best = max((medians[name] for name in PEERS if name in medians), default=float("nan"))
+            line = "".join(f" {medians[name]:>9.0f}" if name in medians else f" {'-':>9}" for name in PEERS)
+            for reduction, width in (("FAST", 9), ("REPRODUCIBLE", 13)):
+                line += f" {medians[reduction]:>{width}.0f} {medians[reduction] / best:>6.2f}"
+            print(f"{model:<16} {processes}x1   {line}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The models of configs/ in PyTorch, trained for a number of steps on random data; prints samples per second.
 
-    pytorch_train.py MODEL STEPS [--processes N] [--threads T]
+    pytorch_train.py MODEL STEPS [--compile] [--processes N] [--threads T]
 
 MODEL: mnist_mlp, mnist_lenet, shakespeare_gpt. With several processes: DistributedDataParallel over gloo. The first fifth
-of the steps is not counted. What scripts/bench_train.py measures lockstep against.
+of the steps, in which --compile compiles, is not counted. What scripts/bench_train.py measures lockstep against.
 """
 
 import argparse
@@ -81,6 +81,8 @@ def train(rank, options):
     batch = BATCH[options.model]
     model, x, y, optimizer = setup(options.model, batch // options.processes)
     network = nn.parallel.DistributedDataParallel(model) if options.processes > 1 else model
+    if options.compile:
+        network = torch.compile(network)
     counted_from, begin = options.steps // 5, 0.0
     for step in range(options.steps):
         if step == counted_from:
@@ -104,6 +106,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", choices=sorted(BATCH))
     parser.add_argument("steps", type=int)
+    parser.add_argument("--compile", action="store_true", help="torch.compile")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--port", type=int, default=29511)

@@ -4,24 +4,110 @@
 #include <cstdint>
 #include <cstring>
 
-namespace lockstep {
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 // Sixteen floats side by side, for CPU loops whose sums need an order that no compiler, instruction set or
-// thread count may choose: sixteen partial sums, then a fixed fold. g++ maps them onto the registers that the
-// target has. Sources that include this are compiled with -Wno-psabi: everything here is inlined, so no ABI
-// is at stake.
+// thread count may choose: sixteen partial sums, then a fixed fold. They lie in one, two or four registers,
+// each of which rounds every lane by itself, so that the instruction set changes no bit. A fused multiply-add
+// is an intrinsic: compilers make sixteen scalar instructions of a loop over lanes on processors for which
+// they prefer narrower vectors.
+//
+// What depends on the instruction set is in a namespace of its name, so that the linker never merges what was
+// compiled for different ones.
+#if defined(__AVX512F__)
+#define LOCKSTEP_SIMD avx512
+#elif defined(__AVX2__) && defined(__FMA__)
+#define LOCKSTEP_SIMD avx2
+#else
+#define LOCKSTEP_SIMD portable
+#endif
+
+namespace lockstep {
 
 inline constexpr int64_t kLanes = 16;
-using Lanes [[gnu::vector_size(64)]] = float;
 
-[[gnu::always_inline]] inline Lanes splat(float value) { return value - Lanes{}; }
+inline namespace LOCKSTEP_SIMD {
+
+#if defined(__AVX512F__)
+inline constexpr int64_t kRegisterLanes = 16;
+#elif defined(__AVX2__) && defined(__FMA__)
+inline constexpr int64_t kRegisterLanes = 8;
+#else
+inline constexpr int64_t kRegisterLanes = 4;
+#endif
+inline constexpr int kLaneRegisters = kLanes / kRegisterLanes;
+
+using Register [[gnu::vector_size(kRegisterLanes * 4)]] = float;
+
+[[gnu::always_inline]] inline Register splat_register(float value) { return value - Register{}; }
+
+[[gnu::always_inline]] inline Register load_register(const float* from) {
+  Register result;
+  std::memcpy(&result, from, sizeof(result));
+  return result;
+}
+[[gnu::always_inline]] inline void store_register(float* to, Register value) {
+  std::memcpy(to, &value, sizeof(value));
+}
+
+/// a * b + c, rounded once.
+[[gnu::always_inline]] inline Register fused(Register a, Register b, Register c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__AVX2__) && defined(__FMA__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  Register result;
+  for (int lane = 0; lane < kRegisterLanes; ++lane) result[lane] = std::fma(a[lane], b[lane], c[lane]);
+  return result;
+#endif
+}
+
+/// Numbers of base/vector_math.h, a register at a time.
+struct RegisterNumbers {
+  using Number = Register;
+  using Integer [[gnu::vector_size(sizeof(Register))]] = int32_t;
+  using Unsigned [[gnu::vector_size(sizeof(Register))]] = uint32_t;
+
+  [[gnu::always_inline]] static Register number(float value) { return splat_register(value); }
+  [[gnu::always_inline]] static Register fma(Register a, Register b, Register c) { return fused(a, b, c); }
+  [[gnu::always_inline]] static Register within(Register x, float low, float high) {
+    const Register below_high = x > high ? number(high) : x;
+    return x < low ? number(low) : below_high;
+  }
+  [[gnu::always_inline]] static Unsigned bits(Register x) { return reinterpret_cast<Unsigned>(x); }
+  [[gnu::always_inline]] static Register of_bits(Unsigned x) { return reinterpret_cast<Register>(x); }
+  [[gnu::always_inline]] static Integer to_signed(Unsigned x) { return reinterpret_cast<Integer>(x); }
+  [[gnu::always_inline]] static Unsigned to_unsigned(Integer x) { return reinterpret_cast<Unsigned>(x); }
+};
+
+struct Lanes {
+  Register part[kLaneRegisters];
+};
+
+/// f(registers...) for each register of the arguments.
+template <class F, class... Arguments>
+[[gnu::always_inline]] inline Lanes by_register(const F& f, const Arguments&... arguments) {
+  Lanes result;
+#pragma GCC unroll 4
+  for (int i = 0; i < kLaneRegisters; ++i) result.part[i] = f(arguments.part[i]...);
+  return result;
+}
+
+[[gnu::always_inline]] inline Lanes splat(float value) {
+  return by_register([value] { return splat_register(value); });
+}
 
 [[gnu::always_inline]] inline Lanes load(const float* from) {
   Lanes lanes;
   std::memcpy(&lanes, from, sizeof(lanes));
   return lanes;
 }
-[[gnu::always_inline]] inline void store(float* to, Lanes lanes) { std::memcpy(to, &lanes, sizeof(lanes)); }
+[[gnu::always_inline]] inline void store(float* to, const Lanes& lanes) {
+  std::memcpy(to, &lanes, sizeof(lanes));
+}
 
 /// The first `count` < kLanes floats, the other lanes `fill`. Reads no memory beyond them.
 [[gnu::always_inline]] inline Lanes load_first(const float* from, int64_t count, float fill) {
@@ -29,50 +115,55 @@ using Lanes [[gnu::vector_size(64)]] = float;
   for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = lane < count ? from[lane] : fill;
   return load(lanes);
 }
-[[gnu::always_inline]] inline void store_first(float* to, int64_t count, Lanes lanes) {
+[[gnu::always_inline]] inline void store_first(float* to, int64_t count, const Lanes& lanes) {
   std::memcpy(to, &lanes, static_cast<size_t>(count) * sizeof(float));
 }
 
 /// The first `count` lanes of `lanes`, the others `fill`.
-[[gnu::always_inline]] inline Lanes keep_first(Lanes lanes, int64_t count, float fill) {
-  Lanes result;
-  for (int lane = 0; lane < kLanes; ++lane) result[lane] = lane < count ? lanes[lane] : fill;
-  return result;
+[[gnu::always_inline]] inline Lanes keep_first(const Lanes& lanes, int64_t count, float fill) {
+  float values[kLanes];
+  store(values, lanes);
+  return load_first(values, count, fill);
 }
 
-/// f of each lane; g++ makes vector instructions of an inlined f without branches.
-template <class F>
-[[gnu::always_inline]] inline Lanes map(Lanes lanes, const F& f) {
-  Lanes result;
-  for (int lane = 0; lane < kLanes; ++lane) result[lane] = f(lanes[lane]);
-  return result;
+[[gnu::always_inline]] inline Lanes operator+(const Lanes& a, const Lanes& b) {
+  return by_register([](Register x, Register y) { return x + y; }, a, b);
 }
+[[gnu::always_inline]] inline Lanes operator-(const Lanes& a, const Lanes& b) {
+  return by_register([](Register x, Register y) { return x - y; }, a, b);
+}
+[[gnu::always_inline]] inline Lanes operator*(const Lanes& a, const Lanes& b) {
+  return by_register([](Register x, Register y) { return x * y; }, a, b);
+}
+[[gnu::always_inline]] inline Lanes& operator+=(Lanes& a, const Lanes& b) { return a = a + b; }
 
 /// a * b + c, rounded once.
-[[gnu::always_inline]] inline Lanes fused(Lanes a, Lanes b, Lanes c) {
-  Lanes result;
-#pragma GCC unroll 16
-  for (int lane = 0; lane < kLanes; ++lane) result[lane] = std::fma(a[lane], b[lane], c[lane]);
-  return result;
+[[gnu::always_inline]] inline Lanes fused(const Lanes& a, const Lanes& b, const Lanes& c) {
+  return by_register([](Register x, Register y, Register z) { return fused(x, y, z); }, a, b, c);
 }
 
 /// Where a lane of `b` is NaN the result is; a NaN in `a` is lost.
-[[gnu::always_inline]] inline Lanes maximum(Lanes a, Lanes b) { return a > b ? a : b; }
+[[gnu::always_inline]] inline Lanes maximum(const Lanes& a, const Lanes& b) {
+  return by_register([](Register x, Register y) { return x > y ? x : y; }, a, b);
+}
 
 /// combine(lane, lane + 8), then + 4, + 2, + 1, until one number is left.
 template <class Combine>
-[[gnu::always_inline]] inline float fold(Lanes v, const Combine& combine) {
-  v = combine(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-  v = combine(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
-  v = combine(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
-  v = combine(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
-  return v[0];
+[[gnu::always_inline]] inline float fold(const Lanes& lanes, const Combine& combine) {
+  float values[kLanes];
+  store(values, lanes);
+#pragma GCC unroll 4
+  for (int width = kLanes / 2; width > 0; width /= 2)
+#pragma GCC unroll 8
+    for (int lane = 0; lane < width; ++lane) values[lane] = combine(values[lane], values[lane + width]);
+  return values[0];
 }
-[[gnu::always_inline]] inline float fold_sum(Lanes lanes) {
-  return fold(lanes, [](Lanes a, Lanes b) { return a + b; });
+[[gnu::always_inline]] inline float fold_sum(const Lanes& lanes) {
+  return fold(lanes, [](float a, float b) { return a + b; });
 }
-[[gnu::always_inline]] inline float fold_maximum(Lanes lanes) {
-  return fold(lanes, [](Lanes a, Lanes b) { return maximum(a, b); });
+[[gnu::always_inline]] inline float fold_maximum(const Lanes& lanes) {
+  return fold(lanes, [](float a, float b) { return a > b ? a : b; });
 }
 
+}  // namespace LOCKSTEP_SIMD
 }  // namespace lockstep

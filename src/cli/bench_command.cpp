@@ -64,7 +64,8 @@ BenchReport measure(train::World& world, const BenchArguments& arguments) {
 
 int bench(const BenchArguments& arguments) {
   return train::run_in_world([&](train::World& world) {
-    const BenchReport report = measure(world, arguments);
+    BenchReport report = measure(world, arguments);
+    if (world.rank() == 0 && !arguments.brief) report.arithmetic = ops::measure_arithmetic(arguments.seconds);
     if (world.rank() == 0)
       write_result(arguments.output.json ? to_json(report).dump() + "\n" : report.table());
     return static_cast<int>(ExitCode::done);
@@ -74,11 +75,12 @@ int bench(const BenchArguments& arguments) {
 }  // namespace
 
 void add_bench_command(CLI::App& program, CommandAction& selected) {
-  auto& command = add_subcommand(
-      program, "bench",
-      "What messages and sums take between the processes of a job, as trainings on CPUs make them",
-      "  mpirun -n 2 lockstep bench\n"
-      "  mpirun -n 2 --host a,b lockstep bench --json");
+  auto& command = add_subcommand(program, "bench",
+                                 "What messages and sums take between the processes of a job, as trainings "
+                                 "on CPUs make them, and what the "
+                                 "processor computes",
+                                 "  mpirun -n 2 lockstep bench\n"
+                                 "  mpirun -n 2 --host a,b lockstep bench --json");
   const auto arguments = std::make_shared<BenchArguments>();
   command
       .add_option("--largest", arguments->largest_bytes,

@@ -24,6 +24,23 @@ std::vector<comm::SumTime> sums_from(const Json& json) {
   return sums;
 }
 
+Json to_json(const ops::ArithmeticSpeed& speed) {
+  return {{"instruction_set", speed.instruction_set},
+          {"peak_flops", speed.peak},
+          {"products_flops", speed.products},
+          {"attention_flops", speed.attention},
+          {"onednn_flops", speed.library},
+          {"below_half", ops::below_half(speed)}};
+}
+
+ops::ArithmeticSpeed arithmetic_from(const Json& json) {
+  return {.instruction_set = json.at("instruction_set").get<std::string>(),
+          .peak = json.at("peak_flops").get<double>(),
+          .products = json.at("products_flops").get<double>(),
+          .attention = json.at("attention_flops").get<double>(),
+          .library = json.at("onednn_flops").get<double>()};
+}
+
 std::string rate(double seconds_per_byte) {
   return seconds_per_byte > 0 ? human_bytes(static_cast<int64_t>(1 / seconds_per_byte)) + "/s" : "-";
 }
@@ -67,7 +84,13 @@ std::string BenchReport::table() const {
   if (pairs.empty()) text = "one process, which sends nothing\n";
   text += table_of(fmt::format("all-reduce of {} ranks by messages", hosts.size()), sums);
   text += table_of(fmt::format("all-reduce of {} ranks through shared memory", hosts.size()), shared_sums);
-  return text + fmt::format("\nadding arrays in memory: {} of sums\n", rate(addition_per_byte));
+  text += fmt::format("\nadding arrays in memory: {} of sums\n", rate(addition_per_byte));
+  if (!arithmetic) return text;
+  text += "arithmetic: " + ops::to_text(*arithmetic) + "\n";
+  const std::vector<std::string> slow = ops::below_half(*arithmetic);
+  return slow.empty()
+             ? text
+             : text + fmt::format("warning: below half of what the processor can do: {}\n", join(slow, ", "));
 }
 
 Json to_json(const BenchReport& report) {
@@ -80,6 +103,7 @@ Json to_json(const BenchReport& report) {
   json["all_reduce"] = to_json(report.sums);
   json["all_reduce_shared_memory"] = to_json(report.shared_sums);
   json["addition_seconds_per_byte"] = report.addition_per_byte;
+  if (report.arithmetic) json["arithmetic"] = to_json(*report.arithmetic);
   return json;
 }
 
@@ -94,6 +118,7 @@ BenchReport bench_report_from(const Json& json) {
                               .latency = pair.at("latency_seconds").get<double>(),
                               .one_way_per_byte = pair.at("one_way_seconds_per_byte").get<double>(),
                               .both_ways_per_byte = pair.at("both_ways_seconds_per_byte").get<double>()});
+    if (json.contains("arithmetic")) report.arithmetic = arithmetic_from(json.at("arithmetic"));
     return report;
   } catch (const nlohmann::json::exception& error) {
     throw DataError(fmt::format("is not what bench writes: {}", error.what()));

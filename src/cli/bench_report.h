@@ -1,10 +1,12 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/measure.h"
+#include "ops/cpu/speed.h"
 #include "plan/step_prediction.h"
 
 namespace lockstep::cli {
@@ -16,6 +18,7 @@ struct BenchReport {
   std::vector<comm::SumTime> sums;         ///< through messages, by size
   std::vector<comm::SumTime> shared_sums;  ///< through memory that all ranks share; none: they cannot
   double addition_per_byte = 0;
+  std::optional<ops::ArithmeticSpeed> arithmetic;  ///< of rank 0; none where only messages were measured
 
   /// What of it predictions need: pairs within rank 0's host, and to another one, the last of each.
   plan::MachineFigures figures() const;

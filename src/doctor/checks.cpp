@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "doctor/arithmetic.h"
 #include "doctor/check.h"
 #include "doctor/check_process.h"
 #include "doctor/data.h"
@@ -22,6 +23,8 @@ constexpr bool kNotInJobs = false;
 // All run at once, so that the longest limit is the command's.
 constexpr std::array kHostChecks{
     Check{"processor", "the instruction set that this program was built for", "lscpu", 5, look_at_processor},
+    Check{"arithmetic_speed", "what share of the processor's multiply-adds trainings reach", "lscpu", 5,
+          look_at_arithmetic_speed, kNotInJobs},
     Check{"cores", "those that this process may use, and its control group's quota", "nproc", 5,
           look_at_cores, kNotInJobs},
     Check{"clock", "its date, and the kernel's source of time", "timedatectl", 5, look_at_clock},

@@ -59,9 +59,6 @@ Verdict judge_processor(const ProcessorFacts& facts) {
     return {Level::fail,
             fmt::format("{} lacks {}, which this program was built for", facts.model, join(missing, ", ")),
             "cmake --preset release -DLOCKSTEP_CPU_ARCH=native && cmake --build --preset release"};
-  if (std::ranges::find(facts.has, "AVX-512") != facts.has.end() && facts.built_for.size() < facts.has.size())
-    return {Level::ok, fmt::format("{}; it has {}, this program uses {}", facts.model, join(facts.has, ", "),
-                                   facts.built_for.empty() ? "none of them" : join(facts.built_for, ", "))};
   return {Level::ok,
           facts.has.empty() ? facts.model : fmt::format("{} with {}", facts.model, join(facts.has, ", "))};
 }

@@ -21,7 +21,10 @@ BenchReport report() {
 
 TEST(BenchReport, IsReadAsItWasWritten) {
   BenchReport found = report();
+  EXPECT_EQ(bench_report_from(to_json(found)), found);
   found.shared_sums = found.sums;
+  found.arithmetic = {
+      .instruction_set = "AVX2", .peak = 5e9, .products = 4e9, .attention = 3e9, .library = 1e9};
   EXPECT_EQ(bench_report_from(to_json(found)), found);
   EXPECT_THROW(bench_report_from(nlohmann::ordered_json::object()), DataError);
 }
@@ -44,7 +47,19 @@ TEST(BenchReport, TableHasEveryPairAndSize) {
   for (const char* said : {"0, 1  same", "0, 2  other", "5 us", "119.21 MiB/s", "1008 B", "by messages"})
     EXPECT_THAT(table, HasSubstr(said));
   EXPECT_THAT(table, testing::Not(HasSubstr("shared memory")));
+  EXPECT_THAT(table, testing::Not(HasSubstr("arithmetic")));
   EXPECT_THAT((BenchReport{.hosts = {0}, .addition_per_byte = 1e-10}.table()), HasSubstr("one process"));
+}
+
+TEST(BenchReport, WarnsOfWhatReachesLessThanHalfOfThePeak) {
+  BenchReport fast = report();
+  fast.arithmetic = {
+      .instruction_set = "AVX2", .peak = 5e9, .products = 4e9, .attention = 3e9, .library = 4e9};
+  EXPECT_THAT(fast.table(),
+              HasSubstr("AVX2, at most 5 GFLOP/s of a core: products reach 80 %, attention 60 %"));
+  EXPECT_THAT(fast.table(), testing::Not(HasSubstr("warning")));
+  fast.arithmetic->library = 2e9;
+  EXPECT_THAT(fast.table(), HasSubstr("warning: below half of what the processor can do: oneDNN"));
 }
 
 }  // namespace

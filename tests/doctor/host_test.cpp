@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "data/test_files.h"
+#include "doctor/arithmetic.h"
 #include "doctor/launcher.h"
 #include "doctor/memory.h"
 
@@ -21,8 +22,20 @@ TEST(DoctorHost, AProgramForAnotherProcessorIsAFailure) {
   EXPECT_EQ(bad.level, Level::fail);
   EXPECT_EQ(bad.found, "CPU lacks AVX-512, which this program was built for");
   EXPECT_THAT(bad.fix, HasSubstr("LOCKSTEP_CPU_ARCH"));
-  EXPECT_EQ(judge_processor({"CPU", {"AVX2"}, {"AVX2", "AVX-512"}}).found,
-            "CPU; it has AVX2, AVX-512, this program uses AVX2");
+  EXPECT_EQ(judge_processor({"CPU", {"AVX2"}, {"AVX2", "AVX-512"}}).found, "CPU with AVX2, AVX-512");
+}
+
+TEST(DoctorHost, LoopsBelowHalfOfThePeakAreAWarning) {
+  ops::ArithmeticSpeed speed{
+      .instruction_set = "AVX-512", .peak = 100e9, .products = 90e9, .attention = 50e9, .library = 80e9};
+  EXPECT_EQ(judge_arithmetic_speed(speed),
+            (Verdict{Level::ok,
+                     "AVX-512, at most 100 GFLOP/s of a core: products reach 90 %, attention 50 %, "
+                     "oneDNN 80 %"}));
+  speed.attention = 49e9;
+  speed.library = 3e9;
+  EXPECT_EQ(judge_arithmetic_speed(speed).level, Level::warn);
+  EXPECT_THAT(judge_arithmetic_speed(speed).found, HasSubstr("oneDNN 3 %; below half: attention, oneDNN"));
 }
 
 TEST(DoctorHost, AShellThatIsBoundToOneCoreIsAWarning) {

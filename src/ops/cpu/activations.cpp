@@ -1,3 +1,4 @@
+#include "ops/cpu/loops/loops.h"
 #include "ops/cpu/parallel.h"
 #include "ops/elementwise.h"
 #include "ops/parts.h"
@@ -8,27 +9,16 @@ namespace {
 constexpr int64_t kPiece = 16384;  // elements that a thread takes at a time
 
 template <class Formula>
-void map_forward(float* __restrict y, const float* __restrict x, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) y[i] = Formula::forward(x[i]);
-}
-
-template <class Formula>
-void map_backward(float* __restrict dx, const float* __restrict dy, const float* __restrict value,
-                  int64_t count) {
-  for (int64_t i = 0; i < count; ++i) dx[i] = Formula::backward(dy[i], value[i]);
-}
-
-template <class Formula>
 class ActivationKernel : public Kernel {
  public:
-  explicit ActivationKernel(const KernelOptions& options) : threads_(options.intra_op_threads) {}
+  ActivationKernel(const ElementwiseLoops& loops, const KernelOptions& options)
+      : loops_(loops), threads_(options.intra_op_threads) {}
 
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([x = arguments.inputs[0].as<const float>(), y = arguments.outputs[0].as<float>(),
-                   count = arguments.inputs[0].count(), threads = threads_] {
-      parallel_pieces(threads, count, kPiece, [=](int64_t begin, int64_t end) {
-        map_forward<Formula>(y + begin, x + begin, end - begin);
-      });
+                   count = arguments.inputs[0].count(), forward = loops_.forward, threads = threads_] {
+      parallel_pieces(threads, count, kPiece,
+                      [=](int64_t begin, int64_t end) { forward(y + begin, x + begin, end - begin); });
     });
   }
 
@@ -37,14 +27,16 @@ class ActivationKernel : public Kernel {
     const bool reads_output = Formula::kBackwardReads == ForwardValue::output;
     const Tensor& value = reads_output ? arguments.outputs[0] : arguments.inputs[0];
     stream.launch([value = value.as<const float>(), dy = arguments.output_gradients[0].as<const float>(),
-                   dx = arguments.input_gradients[0].as<float>(), count = value.count(), threads = threads_] {
+                   dx = arguments.input_gradients[0].as<float>(), count = value.count(),
+                   backward = loops_.backward, threads = threads_] {
       parallel_pieces(threads, count, kPiece, [=](int64_t begin, int64_t end) {
-        map_backward<Formula>(dx + begin, dy + begin, value + begin, end - begin);
+        backward(dx + begin, dy + begin, value + begin, end - begin);
       });
     });
   }
 
  private:
+  ElementwiseLoops loops_;
   int threads_;
 };
 
@@ -52,19 +44,19 @@ class ActivationKernel : public Kernel {
 
 template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Relu&, Inputs, const KernelOptions& options) {
-  return std::make_unique<ActivationKernel<ReluFormula>>(options);
+  return std::make_unique<ActivationKernel<ReluFormula>>(loops().relu, options);
 }
 template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Gelu&, Inputs, const KernelOptions& options) {
-  return std::make_unique<ActivationKernel<GeluFormula>>(options);
+  return std::make_unique<ActivationKernel<GeluFormula>>(loops().gelu, options);
 }
 template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Sigmoid&, Inputs, const KernelOptions& options) {
-  return std::make_unique<ActivationKernel<SigmoidFormula>>(options);
+  return std::make_unique<ActivationKernel<SigmoidFormula>>(loops().sigmoid, options);
 }
 template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Tanh&, Inputs, const KernelOptions& options) {
-  return std::make_unique<ActivationKernel<TanhFormula>>(options);
+  return std::make_unique<ActivationKernel<TanhFormula>>(loops().tanh, options);
 }
 
 }  // namespace lockstep::ops

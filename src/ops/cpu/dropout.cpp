@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "ops/cpu/dropout_factors.h"
+#include "ops/cpu/loops/loops.h"
 #include "ops/cpu/parallel.h"
 #include "ops/parts.h"
 
@@ -42,8 +43,8 @@ class DropoutKernel : public Kernel {
         const int64_t sample = index / pieces, begin = index % pieces * kPiece,
                       size = std::min(kPiece, count - begin);
         float factors[kPiece];
-        dropout_factors(mask, static_cast<uint32_t>(begin / 4), static_cast<uint32_t>(first_sample + sample),
-                        (size + 3) / 4, factors);
+        loops().dropout_factors(mask, static_cast<uint32_t>(begin / 4),
+                                static_cast<uint32_t>(first_sample + sample), (size + 3) / 4, factors);
         const float* from_piece = x + sample * count + begin;
         float* to_piece = y + sample * count + begin;
         for (int64_t i = 0; i < size; ++i) to_piece[i] = from_piece[i] * factors[i];

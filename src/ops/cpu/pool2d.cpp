@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/simd.h"
 #include "ops/cpu/parallel.h"
 #include "ops/parts.h"
 
@@ -39,31 +38,42 @@ struct Geometry : PoolGeometry {
   }
 };
 
-using Places [[gnu::vector_size(64)]] = int32_t;
+// Sixteen channels at once, and the places of pixels in each.
+constexpr int64_t kChannels = 16;
+using Values [[gnu::vector_size(kChannels * 4)]] = float;
+using Places [[gnu::vector_size(kChannels * 4)]] = int32_t;
+
+/// The channels at `from`, or, if fewer than sixteen are `left` there, those and zeros.
+[[gnu::always_inline]] inline Values load_channels(const float* from, int64_t left) {
+  Values values{};
+  if (left >= kChannels)
+    std::memcpy(&values, from, sizeof values);
+  else
+    for (int64_t c = 0; c < left; ++c) values[c] = from[c];
+  return values;
+}
 
 /// Of equal values the first wins; a NaN wins over all, so that it shows. argmax holds pixels of the sample.
 /// Registers are filled whole even where fewer channels are left: the lanes beyond them work on values of the
 /// next pixel, and what they write there is overwritten when its turn comes.
 /// (Twice as fast with 6 to 20 channels as a loop over the channels, even with 64.)
 void max_forward(const Geometry& g, const float* x, float* y, int32_t* argmax) {
-  const auto load_whole = [x, size = g.input_size()](int64_t i) {
-    return i + kLanes <= size ? load(x + i) : load_first(x + i, size - i, 0.0f);
-  };
+  const auto load_whole = [x, size = g.input_size()](int64_t i) { return load_channels(x + i, size - i); };
   g.for_windows([&](int64_t pixel, const Window& window) {
-    for (int64_t c = 0; c < g.channels; c += kLanes) {
+    for (int64_t c = 0; c < g.channels; c += kChannels) {
       const auto first = static_cast<int32_t>(window.top * g.width + window.left);
-      Lanes best = load_whole(first * g.channels + c);
+      Values best = load_whole(first * g.channels + c);
       Places place = Places{} + first;
       g.for_pixels(window, [&](int64_t candidate) {
-        const Lanes value = load_whole(candidate * g.channels + c);
+        const Values value = load_whole(candidate * g.channels + c);
         const Places better = (value > best) | (value != value);
         best = better ? value : best;
         place = better ? Places{} + static_cast<int32_t>(candidate) : place;
       });
       const int64_t i = pixel * g.channels + c;
-      const auto bytes = static_cast<size_t>(std::min(kLanes, g.output_size() - i)) * sizeof(float);
-      if (bytes == sizeof(Lanes)) {
-        std::memcpy(y + i, &best, sizeof(Lanes));
+      const auto bytes = static_cast<size_t>(std::min(kChannels, g.output_size() - i)) * sizeof(float);
+      if (bytes == sizeof(Values)) {
+        std::memcpy(y + i, &best, sizeof(Values));
         std::memcpy(argmax + i, &place, sizeof(Places));
       } else {
         std::memcpy(y + i, &best, bytes);

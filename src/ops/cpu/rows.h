@@ -7,14 +7,15 @@
 #include "base/vector_math.h"
 
 namespace lockstep::ops {
+inline namespace LOCKSTEP_SIMD {
 
-// Reductions over one row in the fixed order of base/simd.h.
+// Exponentials, and reductions over one row in the fixed order of base/simd.h.
 
 /// Sum of term(lanes of row at i) over the row; `term` gets sixteen elements starting at i, of which those
 /// beyond the row's end are loaded as `fill`, for which term must give 0.
 template <class Term>
 [[gnu::always_inline]] inline float row_sum(int64_t count, const Term& term) {
-  Lanes sum{};
+  Lanes sum = splat(0.0f);
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes)
     sum += term([i](const float* row, float) { return load(row + i); });
@@ -32,22 +33,9 @@ inline float row_maximum(const float* row, int64_t count) {
   return fold_maximum(largest);
 }
 
-/// Sum of exp(scale row[i] - offset) over the row; the exponentials are left in `to`, which may be the row.
-inline float exponentials(float* to, const float* row, int64_t count, float scale, float offset) {
-  const auto exponential = [=](Lanes x) { return map(fused(splat(scale), x, splat(-offset)), fast_exp); };
-  Lanes sum{};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    const Lanes result = exponential(load(row + i));
-    store(to + i, result);
-    sum += result;
-  }
-  if (i < count) {
-    const Lanes result = exponential(load_first(row + i, count - i, 0.0f));
-    store_first(to + i, count - i, result);
-    sum += load_first(to + i, count - i, 0.0f);
-  }
-  return fold_sum(sum);
+[[gnu::always_inline]] inline Lanes exponential(const Lanes& x) {
+  return by_register([](Register part) { return fast_exp_of<RegisterNumbers>(part); }, x);
 }
 
+}  // namespace LOCKSTEP_SIMD
 }  // namespace lockstep::ops

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lockstep/error.h"
+#include "ops/cpu/loops/loops.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/rows.h"
 #include "ops/parts.h"
@@ -30,10 +31,9 @@ struct LogSumExp {
   double log_sum;  // of exp(logit - largest)
   explicit LogSumExp(const float* logits, int64_t classes) : largest(row_maximum(logits, classes)) {
     constexpr int64_t kPiece = 512;
-    float exponential[kPiece];
     float sum = 0;
     for (int64_t begin = 0; begin < classes; begin += kPiece)
-      sum += exponentials(exponential, logits + begin, std::min(kPiece, classes - begin), 1.0f, largest);
+      sum += loops().exponential_sum(logits + begin, std::min(kPiece, classes - begin), largest);
     log_sum = std::log(static_cast<double>(sum));
   }
 };
@@ -104,7 +104,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
               return;
             }
             const float lse = log_sum_exp[row];
-            for (int64_t c = 0; c < sizes.classes; ++c) dx[c] = fast_exp(x[c] - lse) * factor;
+            loops().scaled_exponentials(dx, x, sizes.classes, lse, factor);
             dx[labels[row]] = (fast_exp(x[labels[row]] - lse) - 1.0f) * factor;
           });
         });

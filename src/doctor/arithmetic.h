@@ -1,0 +1,14 @@
+#pragma once
+
+#include <vector>
+
+#include "doctor/check.h"
+#include "ops/cpu/speed.h"
+
+namespace lockstep::doctor {
+
+/// Whether the loops of trainings on CPUs reach at least half of what the processor can do.
+Verdict judge_arithmetic_speed(const ops::ArithmeticSpeed& speed);
+std::vector<Verdict> look_at_arithmetic_speed(const Request& request);
+
+}  // namespace lockstep::doctor

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "base/simd.h"
+#include "ops/cpu/loops/loops.h"
+
+namespace lockstep::ops {
+inline namespace LOCKSTEP_SIMD {
+
+extern const ElementwiseLoops kReluLoops, kGeluLoops, kSigmoidLoops, kTanhLoops;
+
+float exponential_sum(const float* row, int64_t count, float offset);
+void scaled_exponentials(float* to, const float* row, int64_t count, float offset, float factor);
+void dropout_factors(const DropoutMask& mask, uint32_t first_group, uint32_t sample, int64_t groups,
+                     float* factors);
+
+}  // namespace LOCKSTEP_SIMD
+}  // namespace lockstep::ops

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ops/elementwise.h"
+
+namespace lockstep::ops {
+
+struct AttentionForward;
+struct AttentionBackward;
+
+/// forward: to[i] = f(from[i]). backward: to[i] = f'(gradient[i], value[i]). Nothing overlaps.
+struct ElementwiseLoops {
+  void (*forward)(float* to, const float* from, int64_t count);
+  void (*backward)(float* to, const float* gradient, const float* value, int64_t count);
+};
+
+/// The loops that take most of the time of trainings on CPUs, compiled once for each instruction set
+/// (CMakeLists.txt) and chosen when the program runs. All compute the same bits. Their sources call nothing
+/// that the linker could merge with what was compiled for other processors: no standard library beyond
+/// memcpy; tests/ops/loops_test.py looks at the objects for that.
+struct Loops {
+  const char* instruction_set;
+
+  void (*attention_forward)(const AttentionForward& head);
+  void (*attention_backward)(const AttentionBackward& head);
+
+  ElementwiseLoops relu, gelu, sigmoid, tanh;
+
+  /// Sum of exp(row[i] - offset).
+  float (*exponential_sum)(const float* row, int64_t count, float offset);
+  /// to[i] = exp(row[i] - offset) * factor.
+  void (*scaled_exponentials)(float* to, const float* row, int64_t count, float offset, float factor);
+
+  /// Factors of `groups` times four elements from element 4 first_group of `sample` on.
+  void (*dropout_factors)(const DropoutMask& mask, uint32_t first_group, uint32_t sample, int64_t groups,
+                          float* factors);
+
+  /// result (+)= left right, as attention multiplies matrices: all row-major without gaps. For measuring.
+  void (*product)(int64_t rows, int64_t columns, int64_t inner, const float* left, const float* right,
+                  float* result);
+  /// Fused multiply-adds in registers alone, as many as a processor can do: returns their number. For
+  /// measuring. Sixteen numbers, read and written, so that nothing is left out.
+  int64_t (*multiply_adds)(int64_t iterations, float* numbers);
+};
+
+/// Those of the best instruction set that this processor has.
+const Loops& loops();
+
+/// Those of all instruction sets that this processor has, the best first.
+std::span<const Loops* const> all_loops();
+
+}  // namespace lockstep::ops

@@ -1,0 +1,27 @@
+#include "ops/cpu/loops/elementwise.h"
+#include "ops/cpu/loops/heads.h"
+#include "ops/cpu/loops/loops.h"
+#include "ops/cpu/loops/products.h"
+
+namespace lockstep::ops {
+inline namespace LOCKSTEP_SIMD {
+
+// Declared first, or what is constant is local to this file.
+extern const Loops kLoops;
+
+const Loops kLoops {
+#if defined(__AVX512F__)
+  .instruction_set = "AVX-512",
+#elif defined(__AVX2__) && defined(__FMA__)
+  .instruction_set = "AVX2",
+#else
+  .instruction_set = "portable",
+#endif
+  .attention_forward = attention_forward, .attention_backward = attention_backward, .relu = kReluLoops,
+  .gelu = kGeluLoops, .sigmoid = kSigmoidLoops, .tanh = kTanhLoops, .exponential_sum = exponential_sum,
+  .scaled_exponentials = scaled_exponentials, .dropout_factors = dropout_factors, .product = product,
+  .multiply_adds = multiply_adds,
+};
+
+}  // namespace LOCKSTEP_SIMD
+}  // namespace lockstep::ops

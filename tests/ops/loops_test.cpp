@@ -1,0 +1,209 @@
+#include "ops/cpu/loops/loops.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/vector_math.h"
+#include "ops/cpu/loops/attention_head.h"
+
+namespace lockstep::ops {
+namespace {
+
+std::vector<float> random_values(int64_t count, float scale, uint32_t seed) {
+  std::mt19937 bits(seed);
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> values(static_cast<size_t>(count));
+  std::ranges::generate(values, [&] { return normal(bits); });
+  return values;
+}
+
+/// Floats of all magnitudes and kinds, and as many that activations meet.
+std::vector<float> all_kinds_of_values() {
+  std::vector<float> values = random_values(20'000, 3, 1);
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 200'003)
+    values.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float value : {0.0f, -0.0f, kInfinity, -kInfinity, 9.0f, -9.0f, 89.0f, -104.0f})
+    values.push_back(value);
+  return values;
+}
+
+/// Bits, but of what is no number only that.
+std::vector<uint32_t> bits_of(std::span<const float> values) {
+  std::vector<uint32_t> bits;
+  for (const float value : values)
+    bits.push_back(std::isnan(value) ? 0x7FC00000u : std::bit_cast<uint32_t>(value));
+  return bits;
+}
+
+/// What `compute` makes with each instruction set is what it makes with the last, which every processor has.
+template <class Compute>
+void expect_equal_bits(const std::string& what, const Compute& compute) {
+  const std::vector<uint32_t> expected = bits_of(compute(*all_loops().back()));
+  for (const Loops* loops : all_loops())
+    EXPECT_TRUE(bits_of(compute(*loops)) == expected) << what << " with " << loops->instruction_set;
+}
+
+TEST(Loops, AreThoseOfTheFirstInstructionSetThatTheProcessorHas) {
+  EXPECT_EQ(&loops(), all_loops().front());
+  EXPECT_EQ(std::string(all_loops().back()->instruction_set), "portable");
+#if defined(__x86_64__)
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  EXPECT_EQ(all_loops().size() > 1, has_avx2);
+#endif
+}
+
+TEST(Loops, OfActivationsHaveTheBitsOfTheirFormulas) {
+  const std::vector<float> x = all_kinds_of_values();
+  const std::vector<float> gradient = random_values(static_cast<int64_t>(x.size()), 1, 2);
+  const auto check = [&](const char* name, ElementwiseLoops Loops::*which, auto formula) {
+    using Formula = decltype(formula);
+    std::vector<float> forward(x.size()), backward(x.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      forward[i] = Formula::forward(x[i]);
+      backward[i] = Formula::backward(gradient[i], x[i]);
+    }
+    for (const Loops* loops : all_loops())
+      // Also fewer than a vector, and a rest.
+      for (const int64_t count : {int64_t{1}, int64_t{15}, int64_t{16}, int64_t{19}, std::ssize(x)}) {
+        const auto size = static_cast<size_t>(count);
+        std::vector<float> y(size + 1, 7.0f), dx(size + 1, 7.0f);
+        (loops->*which).forward(y.data(), x.data(), count);
+        (loops->*which).backward(dx.data(), gradient.data(), x.data(), count);
+        EXPECT_EQ(y.back(), 7.0f);
+        EXPECT_EQ(dx.back(), 7.0f);
+        EXPECT_TRUE(bits_of(std::span(y).first(size)) == bits_of(std::span(forward).first(size)))
+            << name << " of " << count << " with " << loops->instruction_set;
+        EXPECT_TRUE(bits_of(std::span(dx).first(size)) == bits_of(std::span(backward).first(size)))
+            << name << " of " << count << " with " << loops->instruction_set;
+      }
+  };
+  check("relu", &Loops::relu, ReluFormula{});
+  check("gelu", &Loops::gelu, GeluFormula{});
+  check("sigmoid", &Loops::sigmoid, SigmoidFormula{});
+  check("tanh", &Loops::tanh, TanhFormula{});
+}
+
+TEST(Loops, OfExponentialsHaveTheBitsOfOne) {
+  const std::vector<float> x = all_kinds_of_values();
+  std::vector<float> expected(x.size());
+  for (size_t i = 0; i < x.size(); ++i) expected[i] = fast_exp(x[i] - 0.25f) * 3.0f;
+  for (const Loops* loops : all_loops()) {
+    std::vector<float> to(x.size());
+    loops->scaled_exponentials(to.data(), x.data(), std::ssize(x), 0.25f, 3.0f);
+    EXPECT_TRUE(bits_of(to) == bits_of(expected)) << loops->instruction_set;
+  }
+}
+
+TEST(Loops, AddSixteenExponentialsSideBySide) {
+  for (const int64_t count : {1, 15, 16, 17, 65, 512}) {
+    const std::vector<float> x = random_values(count, 2, 3);
+    float lanes[16] = {};
+    for (int64_t i = 0; i < count; ++i) lanes[i % 16] += fast_exp(x[static_cast<size_t>(i)] - 1.5f);
+    for (int width = 8; width > 0; width /= 2)
+      for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
+    for (const Loops* loops : all_loops())
+      EXPECT_EQ(loops->exponential_sum(x.data(), count, 1.5f), lanes[0])
+          << count << " with " << loops->instruction_set;
+  }
+}
+
+TEST(Loops, DrawTheSameDropout) {
+  const DropoutMask mask = DropoutMask::of(0.3f, 5, 0x1234567890ABCDEFu, 17);
+  for (const int64_t groups : {1, 3, 64, 100})
+    expect_equal_bits(std::to_string(groups) + " groups", [&](const Loops& loops) {
+      std::vector<float> factors(static_cast<size_t>(4 * groups));
+      loops.dropout_factors(mask, 3, 11, groups, factors.data());
+      return factors;
+    });
+}
+
+TEST(Loops, MultiplyMatricesByOneChainPerElement) {
+  for (const int64_t rows : {1, 5, 6, 8, 19})
+    for (const int64_t columns : {16, 32, 48}) {
+      const int64_t inner = 37;
+      const std::vector<float> left = random_values(rows * inner, 1, 4);
+      const std::vector<float> right = random_values(inner * columns, 1, 5);
+      std::vector<float> expected(static_cast<size_t>(rows * columns));
+      for (int64_t row = 0; row < rows; ++row)
+        for (int64_t k = 0; k < inner; ++k)
+          for (int64_t c = 0; c < columns; ++c) {
+            float& sum = expected[static_cast<size_t>(row * columns + c)];
+            sum = std::fma(left[static_cast<size_t>(row * inner + k)],
+                           right[static_cast<size_t>(k * columns + c)], sum);
+          }
+      for (const Loops* loops : all_loops()) {
+        std::vector<float> result(expected.size());
+        loops->product(rows, columns, inner, left.data(), right.data(), result.data());
+        EXPECT_TRUE(bits_of(result) == bits_of(expected))
+            << rows << " x " << columns << " with " << loops->instruction_set;
+      }
+    }
+}
+
+/// One head of a batch: output, log-sum-exps and the gradient of the input, one after the other.
+std::vector<float> attention(const Loops& loops, int64_t positions, int64_t head_size, bool drops) {
+  AttentionContext context{.sizes = {.batch = 1, .positions = positions, .heads = 2, .head_size = head_size},
+                           .drops = drops};
+  context.mask = DropoutMask::of(0.2f, 3, 99, 4);
+  const int64_t channels = context.sizes.channels(), head = 1, place = head * head_size;
+  const std::vector<float> qkv = random_values(positions * 3 * channels, 1, 6);
+  const std::vector<float> output_gradient = random_values(positions * channels, 1, 7);
+  std::vector<float> output(static_cast<size_t>(positions * channels)),
+      log_sum_exp(static_cast<size_t>(positions)), input_gradient(qkv.size());
+  const auto view = [&](int64_t part) {
+    return HeadView{qkv.data() + part * channels + place, 3 * channels};
+  };
+  // Whatever lies in the workspace is no part of the result.
+  std::vector<float> workspace(static_cast<size_t>(context.sizes.forward_workspace()),
+                               std::numeric_limits<float>::quiet_NaN());
+  loops.attention_forward({.context = context,
+                           .head = head,
+                           .sample = 8,
+                           .query = view(0),
+                           .key = view(1),
+                           .value = view(2),
+                           .output = output.data() + place,
+                           .log_sum_exp = log_sum_exp.data(),
+                           .workspace = workspace.data()});
+  workspace.assign(static_cast<size_t>(context.sizes.backward_workspace()),
+                   std::numeric_limits<float>::quiet_NaN());
+  loops.attention_backward({.context = context,
+                            .head = head,
+                            .sample = 8,
+                            .query = view(0),
+                            .key = view(1),
+                            .value = view(2),
+                            .output = {output.data() + place, channels},
+                            .output_gradient = {output_gradient.data() + place, channels},
+                            .log_sum_exp = log_sum_exp.data(),
+                            .input_gradient = input_gradient.data() + place,
+                            .workspace = workspace.data()});
+  std::vector<float> all = output;
+  all.insert(all.end(), log_sum_exp.begin(), log_sum_exp.end());
+  all.insert(all.end(), input_gradient.begin(), input_gradient.end());
+  return all;
+}
+
+TEST(Loops, OfAttentionHaveEqualBits) {
+  for (const int64_t positions : {1, 7, 16, 64, 70, 133})
+    for (const int64_t head_size : {8, 16, 40, 64})
+      for (const bool drops : {false, true}) {
+        expect_equal_bits(std::to_string(positions) + " positions of " + std::to_string(head_size),
+                          [&](const Loops& loops) { return attention(loops, positions, head_size, drops); });
+        EXPECT_THAT(attention(loops(), positions, head_size, drops),
+                    testing::Each(testing::Not(testing::IsNan())));
+      }
+}
+
+}  // namespace
+}  // namespace lockstep::ops
