@@ -183,10 +183,6 @@ void RunOutput::show_start() {
   if (worker_->has_eval_data())
     text += fmt::format("evaluation data: {}\n", worker_->eval_data().description());
   text += describe_sessions(compiled, config);
-  const double epochs = static_cast<double>(worker_->total_steps()) *
-                        static_cast<double>(config.trainer.global_batch) /
-                        static_cast<double>(worker_->train_data().size());
-  text += fmt::format("{} steps, {:.2f} epochs\n", worker_->total_steps(), epochs);
   message(text + describe_memory(verbose));
 }
 
@@ -222,6 +218,13 @@ void RunOutput::open(int64_t first_step) {
       log_warning(fmt::format("{}: dropped {} lines of steps after step {} and {} damaged ones", kMetricsFile,
                               dropped.later, first_step, dropped.damaged));
   }
+  const int64_t total = worker_->total_steps();
+  message(first_step < total
+              ? fmt::format("{} steps, {:.2f} epochs", total, worker_->length().epochs_after(total))
+              : fmt::format(
+                    "nothing is left to train: after step {} of {}, {:.2f} epochs; raise trainer.{} to go on",
+                    first_step, total, worker_->length().epochs_after(first_step),
+                    config.trainer.steps > 0 ? "steps" : "epochs"));
   progress_.emplace(observe::ProgressOptions{.total = worker_->total_steps(),
                                              .first = first_step,
                                              .enabled = !options_.quiet && config.metrics.progress});

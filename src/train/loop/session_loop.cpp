@@ -104,10 +104,12 @@ void Trainer::go_on_with(const std::vector<int>& left) {
   checkpoints_.settle();
   hear_of_checkpoints(config_.checkpoint.on_failure);
   const OwnedState state(*worker_);
+  const RunPosition from = worker_->length().from();
   replicas_.reset();
   const Regrouped now = options_.regroup(left);
   worker_ = &now.worker;
   world_ = &now.world;
+  worker_->go_on_from(from);
   state.restore(*worker_);
   replicas_.emplace(*worker_);
   checkpoints_.follow(*worker_, now.mailbox);

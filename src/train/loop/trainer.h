@@ -184,6 +184,7 @@ class Trainer {
   /// it, failed.
   void settle_checkpoints();
   void resume();
+  void tell_of_other_batch() const;
 
   Worker* worker_;
   comm::Communicator* world_;
@@ -193,8 +194,9 @@ class Trainer {
   RunCheckpoints checkpoints_;
   std::optional<ReplicaComparison> replicas_;
   observe::SpikeDetector spikes_;
-  int64_t step_ = 0;                 ///< steps complete
-  int64_t saved_step_ = -1;          ///< last step whose save began and is not known to have failed
+  int64_t step_ = 0;  ///< steps complete
+  int64_t saved_step_ =
+      -1;  ///< last step whose save into this run's folder began, and is not known to have failed
   std::exception_ptr save_failure_;  ///< ends the run, once all ranks agree on the step
   int64_t skipped_steps_ = 0;        ///< of all steps so far, those before a resume included
   int64_t optimizer_updates_ = 0;    ///< that optimizer state has seen

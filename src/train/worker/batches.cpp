@@ -21,18 +21,16 @@ PrefetchedBatches::PrefetchedBatches(const data::Dataset& dataset, const model::
       .threads = threads, .depth = depth, .fields = {}, .float_type = graph.compute};
   for (const int input : graph.inputs) options.fields.push_back(graph.value(input).name);
   const auto next = [this](data::SampleSpan span) {
-    const int64_t batch = span.first_position / batch_samples_;
-    const auto later =
-        std::upper_bound(positions_.begin(), positions_.end(), span.first_position % batch_samples_);
-    return later != positions_.end()
-               ? data::SampleSpan{batch * batch_samples_ + *later, micro_batch_}
-               : data::SampleSpan{(batch + stride_) * batch_samples_ + positions_.front(), micro_batch_};
+    const int64_t read = span.first_position - shift_, batch = read / batch_samples_;
+    const auto later = std::upper_bound(positions_.begin(), positions_.end(), read % batch_samples_);
+    return later != positions_.end() ? span_of(static_cast<uint64_t>(batch), *later)
+                                     : span_of(static_cast<uint64_t>(batch + stride_), positions_.front());
   };
   prefetcher_ = std::make_unique<data::Prefetcher>(dataset, order, next, options);
 }
 
 data::SampleSpan PrefetchedBatches::span_of(uint64_t iteration, int64_t position) const {
-  return {static_cast<int64_t>(iteration) * batch_samples_ + position, micro_batch_};
+  return {static_cast<int64_t>(iteration) * batch_samples_ + position + shift_, micro_batch_};
 }
 
 void PrefetchedBatches::load(uint64_t iteration, int64_t position, std::span<const Tensor> fields) {
