@@ -191,9 +191,9 @@ void Trainer::tell_session(int64_t first, const run::SessionTotals& totals) {
   record.count = count / steps;
   record.skipped = totals.skipped > told_.skipped;
   record.step_ms = milliseconds_between(std::exchange(step_began_, now), now) / steps;
-  outcome_.train_loss = record.loss;
+  outcome_.train_loss = record.has_loss() ? std::optional(record.loss) : std::nullopt;
   told_ = totals;
-  record.spike = spikes_.add(done, record.loss, record.gradient_norm);
+  if (record.has_loss()) record.spike = spikes_.add(done, record.loss, record.gradient_norm);
   if (record.spike && world_->rank() == 0) log_warning(record.spike->message);
   while (step_ < done) {
     record.learning_rate = constants_of(step_, 1).update.learning_rate;

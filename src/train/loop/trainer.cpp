@@ -216,11 +216,11 @@ void Trainer::train_one_step() {
   if (!record.skipped) ++optimizer_updates_;
   ++step_;
   if (options_.progress != nullptr) options_.progress->set_step(step_);
-  record.spike = spikes_.add(step_, verdict.mean_loss(), verdict.gradient_norm);
+  if (verdict.has_loss()) record.spike = spikes_.add(step_, verdict.mean_loss(), verdict.gradient_norm);
   suspicious_ = record.spike.has_value();
   if (record.spike && world_->rank() == 0) log_warning(record.spike->message);
   stop_ = verdict.stop_requested > 0;
-  outcome_.train_loss = verdict.mean_loss();
+  outcome_.train_loss = verdict.has_loss() ? std::optional(verdict.mean_loss()) : std::nullopt;
   // What is left of a step counts with the next one; without a next one, with its own.
   if (stop_ || evaluation_due() || checkpoint_due() || step_ == worker_->total_steps())
     worker_->finish_step();
@@ -364,12 +364,14 @@ bool Trainer::evaluate() {
   if (stop_) return false;
   EvaluationRecord record{.step = step_,
                           .loss = verdict.mean_loss(),
-                          .accuracy = verdict.count > 0 ? verdict.correct / verdict.count : 0,
+                          .accuracy = verdict.has_loss() ? verdict.correct / verdict.count : 0,
+                          .count = verdict.count,
                           .milliseconds = milliseconds_between(begin, Clock::now())};
   outcome_.evaluation = record;
   if (events_.on_evaluation) events_.on_evaluation(record);
   step_began_ = Clock::now();
-  if (!std::isfinite(record.loss) && config_.trainer.nonfinite != config::NonFinitePolicy::ignore)
+  if (record.has_loss() && !std::isfinite(record.loss) &&
+      config_.trainer.nonfinite != config::NonFinitePolicy::ignore)
     throw CollectiveError(
         fmt::format("the evaluation loss after step {} is {}: the model has diverged; lower "
                     "optimizer.learning_rate, add warm-up or set trainer.clip_norm",
@@ -380,7 +382,7 @@ bool Trainer::evaluate() {
 
 void Trainer::evaluate_as_planned() {
   pending_evaluation_ = !evaluate();
-  if (pending_evaluation_) return;
+  if (pending_evaluation_ || !outcome_.evaluation->has_loss()) return;
   const bool is_best = evaluations_.add(step_, outcome_.evaluation->loss);
   best_is_new_ = is_best && keeps_best();
   // A checkpoint of this step that was saved before knows nothing of it.

@@ -57,22 +57,23 @@ namespace {
 
 void check_labels(const data::Dataset& dataset, const model::Graph& graph) {
   const auto& loss = graph.node(graph.loss);
-  if (!std::holds_alternative<SoftmaxCrossEntropy>(loss.op)) return;
+  const auto* op = std::get_if<SoftmaxCrossEntropy>(&loss.op);
+  if (op == nullptr) return;
   const int64_t outputs = graph.value(loss.inputs[0]).spec.shape[-1];
   const auto& labels = graph.value(loss.inputs[1]);
   const bool is_label = labels.producer >= 0 || labels.name == data::kLabelField;
-  const int64_t classes = is_label ? dataset.classes() : dataset.vocabulary(labels.name);
-  if (classes > outputs) {
-    const std::string place = is_label ? dataset.place_of_largest_label() : "";
+  const data::LargestValue largest =
+      dataset.largest(is_label ? data::kLabelField : std::string_view(labels.name), op->ignore_index);
+  if (largest.value >= outputs) {
     throw ConfigError(
-        place.empty()
+        largest.place.empty()
             ? fmt::format("the model tells {} classes apart, but the data ({}) have {}; raise the model's "
                           "number of classes",
-                          outputs, dataset.description(), classes)
+                          outputs, dataset.description(), largest.value + 1)
             : fmt::format("the model tells {} classes apart, but {} is not from 0 to {}: that label is "
-                          "damaged, or the "
-                          "model's number of classes too small",
-                          outputs, place, outputs - 1));
+                          "damaged, the model's number of classes too small, or it is to count for nothing: "
+                          "softmax_cross_entropy {{ ignore_index: {} }}",
+                          outputs, largest.place, outputs - 1, largest.value));
   }
 }
 
