@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -265,7 +266,7 @@ void RunOutput::step(const StepRecord& record) {
     if (record.spike && record.spike->loss_z) metrics.emplace_back("loss_z", *record.spike->loss_z);
     if (record.spike && record.spike->norm_z) metrics.emplace_back("grad_norm_z", *record.spike->norm_z);
     metrics.emplace_back("layout", layout_);
-    metrics_->write(record.step, metrics);
+    write_metrics(record.step, metrics);
   }
   progress_->update(record.step, record.has_loss() ? fmt::format("loss {:.4f}", record.loss)
                                                    : "no loss: all labels are ignored");
@@ -280,7 +281,7 @@ void RunOutput::evaluation(const EvaluationRecord& record) {
     metrics.emplace_back("eval_ms", record.milliseconds);
     if (record.has_loss() && classifier) metrics.emplace_back("eval_accuracy", record.accuracy);
     metrics.emplace_back("layout", layout_);
-    metrics_->write(record.step, metrics);
+    write_metrics(record.step, metrics);
   }
   if (!record.has_loss())
     return log_warning(
@@ -289,8 +290,23 @@ void RunOutput::evaluation(const EvaluationRecord& record) {
                       classifier ? fmt::format(", accuracy {:.2f} %", 100 * record.accuracy) : ""));
 }
 
+void RunOutput::write_metrics(int64_t step, const std::vector<observe::NamedMetric>& metrics) {
+  keep_going([&] { metrics_->write(step, metrics); });
+}
+
+void RunOutput::keep_going(const std::function<void()>& write) {
+  if (worker_->config().checkpoint.on_failure == checkpoint::SaveFailurePolicy::stop) return write();
+  try {
+    write();
+    metrics_wait_ = false;
+  } catch (const IoError& error) {
+    if (!std::exchange(metrics_wait_, true))
+      log_warning(fmt::format("{}; what is missing is written once it can be", error.what()));
+  }
+}
+
 void RunOutput::before_checkpoint() {
-  if (metrics_) metrics_->sync();
+  if (metrics_) keep_going([&] { metrics_->sync(); });
 }
 
 void RunOutput::checkpoint(int64_t, const std::string& path) { message(fmt::format("saved {}", path)); }
