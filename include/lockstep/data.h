@@ -25,7 +25,7 @@ struct FieldValues {
 struct SampleSource {
   std::vector<ModelInput> fields;
   int64_t count = 0;       ///< samples
-  int64_t classes = 0;     ///< the field "label" lies in [0, classes), or is -1, which counts for nothing
+  int64_t classes = 0;     ///< the field "label" lies in [0, classes), or is negative and counts for nothing
   int64_t vocabulary = 0;  ///< all other fields of int32 lie in [0, vocabulary)
   /// Writes sample `sample` (from 0): destinations[i] takes field i, whole; null where nobody reads it.
   /// Called from several threads at once. The same sample is always the same; each rank reads its own share.
@@ -42,7 +42,7 @@ class Samples {
   Samples() = default;
   /// Takes the values. Throws ConfigError where a field's values are no multiple of its shape, where fields
   /// have different numbers of samples, or where there are none or more than 16 fields, DataError for values
-  /// of int32 below 0 (of the field "label": below -1).
+  /// of int32 below 0 in other fields than "label".
   static Samples in_memory(std::vector<FieldValues> fields);
   /// Throws ConfigError where something is missing, or for more than 16 fields. Values of int32 fields are
   /// checked when they are read: DataError, naming field and sample.

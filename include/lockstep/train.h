@@ -32,7 +32,7 @@ namespace lockstep {
 /// One step, as a watcher sees it.
 struct TrainingStep {
   int64_t step = 0;          ///< steps complete, counted from 1
-  double loss = 0;           ///< mean over the global batch
+  double loss = 0;           ///< mean over the global batch; no number if all its labels are ignored
   double learning_rate = 0;  ///< the schedule's; with mode=async a push mostly has a part of it
   double gradient_norm = 0;  ///< before clipping
 };
@@ -47,7 +47,7 @@ struct TrainingOptions {
 /// Of all samples to evaluate on. The same on all ranks.
 struct Evaluation {
   int64_t step = 0;                ///< steps complete
-  double loss = 0;                 ///< mean
+  double loss = 0;                 ///< mean; no number if all labels are ignored
   std::optional<double> accuracy;  ///< where the loss is softmax_cross_entropy: share of right answers
 };
 
@@ -62,7 +62,7 @@ struct Parameter {
 struct TrainingSummary {
   int64_t steps = 0;
   double epochs = 0;
-  double train_loss = 0;  ///< of the last step
+  double train_loss = 0;  ///< of the last step; no number if there was none, or all its labels were ignored
   std::optional<double> eval_loss;
   std::optional<double> eval_accuracy;  ///< as Evaluation::accuracy
   double samples_per_second = 0;

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/file_size_limit.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 
@@ -108,6 +109,7 @@ void throw_io_error(std::string_view action, const std::string& what, const std:
         " ({} free there); free some space, keep fewer checkpoints, or choose another output folder",
         human_bytes(static_cast<int64_t>(disk.f_bavail * disk.f_frsize)));
   }
+  if (error == EFBIG) message += "; " + file_size_advice();
   throw IoError(message);
 }
 

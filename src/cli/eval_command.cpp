@@ -67,26 +67,28 @@ config::RunConfig load(const EvalArguments& arguments) {
 
 /// Of models that predict the next of many tokens: e to the loss.
 std::optional<double> perplexity_of(const train::EvaluationRecord& record, const train::Worker& worker) {
-  return train::tokens_per_sample(worker.compiled().graph()) ? std::optional(std::exp(record.loss))
-                                                             : std::nullopt;
+  return record.has_loss() && train::tokens_per_sample(worker.compiled().graph())
+             ? std::optional(std::exp(record.loss))
+             : std::nullopt;
 }
 
 std::string result_text(const train::EvaluationRecord& record, const train::Worker& worker,
                         uint64_t parameters_hash, bool json) {
   std::optional<double> accuracy;
-  if (train::tells_accuracy(worker.compiled().graph())) accuracy = record.accuracy;
+  if (record.has_loss() && train::tells_accuracy(worker.compiled().graph())) accuracy = record.accuracy;
   const std::optional<double> perplexity = perplexity_of(record, worker);
   const std::string hash = to_hex(parameters_hash);
   const std::string layout = layout::to_string(worker.compiled().layout());
   if (json)
     return fmt::format(
         "{{\"step\":{},\"eval_loss\":{}{}{},\"eval_samples\":{},\"params_hash\":\"{}\",\"layout\":{}}}\n",
-        record.step, observe::json_number(record.loss),
+        record.step, record.has_loss() ? observe::json_number(record.loss) : "null",
         perplexity ? fmt::format(",\"perplexity\":{}", observe::json_number(*perplexity)) : "",
         accuracy ? fmt::format(",\"eval_accuracy\":{}", observe::json_number(*accuracy)) : "",
         worker.eval_data().size(), hash, observe::json_string(layout));
   std::string text =
-      fmt::format("checkpoint       of step {}\nevaluation loss  {:.6g}\n", record.step, record.loss);
+      fmt::format("checkpoint       of step {}\nevaluation loss  {}\n", record.step,
+                  record.has_loss() ? fmt::format("{:.6g}", record.loss) : "none: all labels are ignored");
   if (perplexity) text += fmt::format("perplexity       {:.6g}\n", *perplexity);
   if (accuracy) text += fmt::format("accuracy         {:.2f} %\n", 100 * *accuracy);
   return text + fmt::format("samples          {}\nparams hash      {}\nlayout           {}\n",

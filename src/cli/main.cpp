@@ -3,6 +3,7 @@
 
 #include <csignal>
 
+#include "base/file_size_limit.h"
 #include "cli/application.h"
 
 namespace {
@@ -27,5 +28,6 @@ void outlive_readers() { std::signal(SIGPIPE, SIG_IGN); }
 int main(int argc, char** argv) {
   occupy_standard_descriptors();
   outlive_readers();
+  lockstep::survive_file_size_limit();
   return lockstep::cli::run_command_line({argv + 1, argv + argc});
 }

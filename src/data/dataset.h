@@ -26,19 +26,28 @@ inline constexpr std::string_view kLabelField = "label";
 /// Of a data set, so that reading a sample needs no allocation.
 inline constexpr size_t kMostFields = 16;
 
+/// The largest value of a field that counts.
+struct LargestValue {
+  int64_t value = -1;  ///< -1: there is none
+  std::string place;   ///< "label 9 of sample 3 in FILE"; "" where it stands in no file
+};
+
 /// Samples in a fixed order. Immutable: every method may be called from several threads at once.
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual const std::vector<Field>& fields() const = 0;
   virtual int64_t size() const = 0;     ///< samples, at least 1
-  virtual int64_t classes() const = 0;  ///< labels lie in [0, classes), or are -1 (ignored)
+  virtual int64_t classes() const = 0;  ///< labels lie in [0, classes), or are negative (ignored)
   /// Whole numbers of a field, such as tokens, lie in [0, vocabulary).
   virtual int64_t vocabulary(std::string_view /*field*/) const { return classes(); }
   /// Of texts, which character a token stands for: token k for the k-th byte; "" for other data.
   virtual std::string characters() const { return ""; }
-  /// Where the largest label stands: "label 9 of sample 3 in FILE"; "" where it stands in no file.
-  virtual std::string place_of_largest_label() const { return ""; }
+  /// Of a field of whole numbers; `ignored` does not count.
+  virtual LargestValue largest(std::string_view field, int64_t ignored) const {
+    const int64_t last = vocabulary(field) - 1;
+    return {.value = last == ignored ? last - 1 : last, .place = ""};
+  }
   /// Writes one sample: destinations[i] takes the bytes of field i; null skips that field.
   /// REQUIRES: 0 <= sample < size(), one destination per field.
   virtual void read(int64_t sample, std::span<std::byte* const> destinations) const = 0;

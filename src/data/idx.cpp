@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "base/hash.h"
 #include "base/index.h"
@@ -59,19 +60,20 @@ class IdxDataset : public Dataset {
                {std::string(kLabelField), {Shape{}, DType::int32}}};
     for (int value = 0; value < 256; ++value)
       nth(pixel_, value) = static_cast<float>((value / 255.0 - mean) / deviation);
-    const auto& labels = files_->labels.values;
-    classes_ = 1 + *std::max_element(labels.begin(), labels.end());
+    classes_ = 1 + *std::ranges::max_element(labels());
     identity_ = compute_identity();
   }
 
   const std::vector<Field>& fields() const override { return fields_; }
   int64_t size() const override { return end_ - begin_; }
   int64_t classes() const override { return classes_; }
-  std::string place_of_largest_label() const override {
-    const auto& labels = files_->labels.values;
-    const auto largest = std::max_element(labels.begin(), labels.end());
-    return fmt::format("label {} of sample {} in {}", *largest, largest - labels.begin(),
-                       files_->labels_path);
+  LargestValue largest(std::string_view /*field*/, int64_t ignored) const override {
+    const auto values = labels();
+    const auto rank = [ignored](uint8_t label) { return label == ignored ? -1 : int{label}; };
+    const auto found = std::ranges::max_element(values, {}, rank);
+    return {.value = rank(*found),
+            .place = fmt::format("label {} of sample {} in {}", *found, begin_ + (found - values.begin()),
+                                 files_->labels_path)};
   }
   uint64_t identity() const override { return identity_; }
   std::string description() const override {
@@ -94,6 +96,12 @@ class IdxDataset : public Dataset {
   }
 
  private:
+  /// Of the range alone.
+  std::span<const uint8_t> labels() const {
+    return std::span(files_->labels.values)
+        .subspan(static_cast<size_t>(begin_), static_cast<size_t>(end_ - begin_));
+  }
+
   uint64_t compute_identity() const {
     const int64_t header[3] = {size(), files_->images.dims[1], files_->images.dims[2]};
     uint64_t hash = hash64(header, sizeof header);

@@ -17,8 +17,8 @@ namespace {
 
 bool is_label(std::string_view field) { return field == data::kLabelField; }
 
-/// Labels of -1 count for nothing; tokens and the like are indices.
-int32_t lowest_value(const std::string& field) { return is_label(field) ? -1 : 0; }
+/// Negative labels count for nothing; tokens and the like are indices.
+bool is_too_low(int32_t value, std::string_view field) { return value < 0 && !is_label(field); }
 
 std::vector<data::Field> fields_of(const std::vector<ModelInput>& inputs) {
   require(!inputs.empty(), "Samples: expected at least one field, found none");
@@ -76,7 +76,14 @@ class InMemory : public data::Dataset {
     const auto found = largest_.find(field);
     return found == largest_.end() ? 0 : int64_t{found->second} + 1;
   }
-  std::string place_of_largest_label() const override { return place_of_largest_label_; }
+  data::LargestValue largest(std::string_view field, int64_t ignored) const override {
+    const auto found = std::ranges::find(values_, field, &FieldValues::name);
+    if (found == values_.end() || is_float(*found)) return {};
+    const auto& all = std::get<std::vector<int32_t>>(found->values);
+    const auto rank = [ignored](int32_t value) { return value == ignored ? -1 : std::max(value, -1); };
+    const auto place = std::ranges::max_element(all, {}, rank);
+    return {.value = rank(*place), .place = place_of(*found, place - all.begin())};
+  }
   uint64_t identity() const override { return identity_; }
   std::string description() const override {
     return fmt::format("{} samples in the program's memory", size_);
@@ -112,24 +119,24 @@ class InMemory : public data::Dataset {
 
   void look_at(const FieldValues& field) {
     const auto& all = std::get<std::vector<int32_t>>(field.values);
-    const int64_t each = field.shape.count();
+    int32_t& largest = largest_.try_emplace(field.name, -1).first->second;
     for (size_t i = 0; i < all.size(); ++i) {
-      const auto place = [&] {
-        return fmt::format("{} {} of sample {}", field.name, all[i], static_cast<int64_t>(i) / each);
-      };
-      if (all[i] < lowest_value(field.name)) throw DataError(fmt::format("Samples: {} is negative", place()));
-      int32_t& largest = largest_.try_emplace(field.name, -1).first->second;
-      if (all[i] <= largest) continue;
-      largest = all[i];
-      if (is_label(field.name)) place_of_largest_label_ = place();
+      if (is_too_low(all[i], field.name))
+        throw DataError(fmt::format("Samples: {} is negative", place_of(field, static_cast<int64_t>(i))));
+      largest = std::max(largest, all[i]);
     }
+  }
+
+  static std::string place_of(const FieldValues& field, int64_t index) {
+    return fmt::format("{} {} of sample {}", field.name,
+                       std::get<std::vector<int32_t>>(field.values)[static_cast<size_t>(index)],
+                       index / field.shape.count());
   }
 
   std::vector<FieldValues> values_;
   std::vector<data::Field> fields_;
   int64_t size_ = 0;
   std::map<std::string, int32_t, std::less<>> largest_;  // by field of int32
-  std::string place_of_largest_label_;
   uint64_t identity_ = 0;
 };
 
@@ -173,13 +180,13 @@ class FromSource : public data::Dataset {
 
   void check(size_t field, int64_t sample, const std::byte* read) const {
     const auto* all = reinterpret_cast<const int32_t*>(read);
-    const int32_t lowest = lowest_value(fields_[field].name);
-    const int64_t count = fields_[field].spec.shape.count(), values = values_of(fields_[field].name);
-    const auto* wrong =
-        std::find_if(all, all + count, [&](int32_t value) { return value < lowest || value >= values; });
+    const std::string& name = fields_[field].name;
+    const int64_t count = fields_[field].spec.shape.count(), values = values_of(name);
+    const auto* wrong = std::find_if(
+        all, all + count, [&](int32_t value) { return is_too_low(value, name) || value >= values; });
     if (wrong != all + count)
-      throw DataError(fmt::format("Samples: {} {} of sample {} ({}) is not from {} to {}",
-                                  fields_[field].name, *wrong, sample, source_.identity, lowest, values - 1));
+      throw DataError(fmt::format("Samples: {} {} of sample {} ({}) is not from {} to {}", name, *wrong,
+                                  sample, source_.identity, is_label(name) ? -1 : 0, values - 1));
   }
 
   SampleSource source_;

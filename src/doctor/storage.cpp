@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "base/clock.h"
+#include "base/file_size_limit.h"
 #include "base/text.h"
 #include "control/descriptor.h"
 
@@ -64,6 +65,7 @@ void try_writing(StorageFacts& facts) {
   const auto seconds = [&] { return milliseconds_between(start, Clock::now()) / 1000; };
   while (facts.written_bytes < most && seconds() < kTrialSeconds) {
     const ssize_t written = ::write(file.get(), block.data(), block.size());
+    if (written < 0 && errno == EFBIG) return;  // the limit says it
     if (written <= 0) {
       facts.write_problem = reason();
       return;
@@ -106,6 +108,7 @@ StorageFacts storage_facts(const std::string& output_directory) {
     return facts;
   }
   facts.file_system = file_system_name(static_cast<int64_t>(room.f_type));
+  facts.file_limit = file_size_limit();
   facts.free_bytes = static_cast<int64_t>(room.f_bavail) * static_cast<int64_t>(room.f_bsize);
   try_writing(facts);
   if (facts.write_problem.empty()) try_renaming(facts);
@@ -118,6 +121,9 @@ Verdict judge_storage(const StorageFacts& facts) {
   if (!facts.write_problem.empty() && (facts.free_bytes >= kTooLittle || facts.file_system.empty()))
     return {Level::fail, fmt::format("{} cannot be written to: {}", where, facts.write_problem),
             "ls -ld " + facts.folder};
+  if (facts.file_limit && *facts.file_limit < kTooLittle)
+    return {Level::fail, fmt::format("{}: a file may have only {}", where, human_bytes(*facts.file_limit)),
+            "ulimit -f unlimited"};
   if (facts.free_bytes < kTooLittle)
     return {Level::fail, fmt::format("{} has only {}", where, room), "df -h " + facts.folder};
   if (!facts.rename_problem.empty() || !facts.fsync_problem.empty())
@@ -128,6 +134,9 @@ Verdict judge_storage(const StorageFacts& facts) {
   const double speed = static_cast<double>(facts.written_bytes) / std::max(facts.written_seconds, 1e-6);
   const std::string found = fmt::format("{}: {}, writes {}/s with fsync, renames whole folders", where, room,
                                         human_bytes(static_cast<int64_t>(speed)));
+  if (facts.file_limit && *facts.file_limit < kLittle)
+    return {Level::warn, fmt::format("{}; a file may have only {}", found, human_bytes(*facts.file_limit)),
+            "ulimit -f unlimited"};
   if (facts.free_bytes < kLittle)
     return {Level::warn, found + "; that is little room for checkpoints", "df -h " + facts.folder};
   if (facts.written_bytes > 0 && speed < kSlowBytesPerSecond)

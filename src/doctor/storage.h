@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,8 @@ struct StorageFacts {
   std::string folder;
   std::string file_system;  ///< "ext4", "nfs", ...; a number where the name is not known
   int64_t free_bytes = 0;
-  int64_t written_bytes = 0;  ///< in the trial, made durable by fsync
+  std::optional<int64_t> file_limit;  ///< bytes that a file may have (ulimit -f)
+  int64_t written_bytes = 0;          ///< in the trial, made durable by fsync
   double written_seconds = 0;
   std::string write_problem;   ///< empty: files can be written
   std::string fsync_problem;   ///< of a file or of the folder; empty: none

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/file_size_limit.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 #include "observe/json_text.h"
@@ -19,7 +20,9 @@ namespace lockstep::observe {
 namespace {
 
 [[noreturn]] void fail(const std::string& what, const std::string& path, int error) {
-  const char* advice = error == ENOSPC || error == EDQUOT ? "; free some space, then resume" : "";
+  const std::string advice = error == ENOSPC || error == EDQUOT ? "; free some space, then resume"
+                             : error == EFBIG                   ? "; " + file_size_advice()
+                                                                : "";
   throw IoError(fmt::format("cannot {} {}: {}{}", what, path, std::strerror(error), advice));
 }
 
@@ -107,26 +110,40 @@ MetricsWriter::~MetricsWriter() {
 
 void MetricsWriter::write(int64_t step, const std::vector<NamedMetric>& metrics) {
   ensure(file_ >= 0, "metrics are written after finish()");
-  line_ = fmt::format("{{\"step\":{}", step);
+  std::string line = fmt::format("{{\"step\":{}", step);
   for (auto metric = metrics.begin(); metric != metrics.end(); ++metric) {
     const bool twice =
         std::any_of(metrics.begin(), metric, [&](const NamedMetric& m) { return m.name == metric->name; });
     if (twice || metric->name == "step") ensure(false, "two metrics of one line are named " + metric->name);
     const double* number = std::get_if<double>(&metric->value);
-    line_ += fmt::format(",{}:{}", json_string(metric->name),
-                         number ? json_number(*number) : json_string(std::get<std::string>(metric->value)));
+    line += fmt::format(",{}:{}", json_string(metric->name),
+                        number ? json_number(*number) : json_string(std::get<std::string>(metric->value)));
   }
-  line_ += "}\n";
-  if (const int error = write_all(file_, line_)) {
-    // A part of a line would spoil the next one. Where even this fails, resuming drops it.
-    [[maybe_unused]] const int cut = ::ftruncate(file_, size_bytes_);
-    fail("write", path_, error);
+  line += "}\n";
+  if (waiting_bytes_ + line.size() <= kMostWaitingBytes) {
+    waiting_bytes_ += line.size();
+    waiting_.push_back(std::move(line));
   }
-  size_bytes_ += static_cast<int64_t>(line_.size());
+  write_waiting();
+}
+
+void MetricsWriter::write_waiting() {
+  while (!waiting_.empty()) {
+    const std::string& line = waiting_.front();
+    if (const int error = write_all(file_, line)) {
+      // A part of a line would spoil the next one. Where even this fails, resuming drops it.
+      [[maybe_unused]] const int cut = ::ftruncate(file_, size_bytes_);
+      fail("write", path_, error);
+    }
+    size_bytes_ += static_cast<int64_t>(line.size());
+    waiting_bytes_ -= line.size();
+    waiting_.pop_front();
+  }
 }
 
 void MetricsWriter::sync() {
   ensure(file_ >= 0, "metrics are synced after finish()");
+  write_waiting();
   if (const int error = sync_file(file_)) fail("write", path_, error);
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,7 +44,8 @@ class MetricsWriter {
   MetricsWriter(const MetricsWriter&) = delete;
   MetricsWriter& operator=(const MetricsWriter&) = delete;
 
-  /// REQUIRES: no name twice, none of them "step". After an IoError the file ends with the line before.
+  /// REQUIRES: no name twice, none of them "step". After an IoError the file ends with a whole line; those
+  /// that are missing come first when write(), sync() or finish() tries again.
   void write(int64_t step, const std::vector<NamedMetric>& metrics);
   /// Waits until all lines are on the disk, so that a checkpoint never outlives the metrics that led to it.
   void sync();
@@ -52,11 +55,16 @@ class MetricsWriter {
   const Dropped& dropped() const { return dropped_; }
 
  private:
+  /// Lines that cannot be written are kept up to here: the file may never take any again.
+  static constexpr size_t kMostWaitingBytes = 64 << 20;
+  void write_waiting();
+
   std::string path_;
   int file_ = -1;
   int64_t size_bytes_ = 0;
   Dropped dropped_;
-  std::string line_;
+  std::deque<std::string> waiting_;  // lines that are not in the file
+  size_t waiting_bytes_ = 0;
 };
 
 }  // namespace lockstep::observe

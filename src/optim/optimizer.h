@@ -32,9 +32,10 @@ struct ScheduleOptions {
   bool operator==(const ScheduleOptions&) const = default;
 };
 
-/// Of optimizer step `step`, from 0. REQUIRES: 0 <= step < total_steps.
+/// Of optimizer step `step`, from 0. The warm-up counts steps; after it, `shift` is by how many steps more
+/// those so far count, having had larger or smaller batches. REQUIRES: 0 <= step < total_steps.
 double learning_rate_at(const OptimizerOptions& optimizer, const ScheduleOptions& schedule, int64_t step,
-                        int64_t total_steps);
+                        int64_t total_steps, double shift = 0);
 
 /// Numbers of float32 state per parameter element: 0 (sgd), 1 (sgd with momentum), 2 (adam, adamw).
 int state_slots(const OptimizerOptions& options);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "base/host_device.h"
 #include "ops/op.h"
@@ -31,7 +32,11 @@ struct Verdict {
   double finite = 1;          ///< 1: loss and gradients are finite; 0: update writes nothing
   double reserved = 0;
 
-  double mean_loss() const { return count > 0 ? loss_sum / count : 0; }
+  /// Where all labels are ignored there is no loss, which is no number then.
+  bool has_loss() const { return count > 0; }
+  double mean_loss() const {
+    return has_loss() ? loss_sum / count : std::numeric_limits<double>::quiet_NaN();
+  }
 };
 inline constexpr int64_t kAgreedBytes = 4 * sizeof(double);
 static_assert(sizeof(Verdict) == 2 * kAgreedBytes);

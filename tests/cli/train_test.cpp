@@ -542,6 +542,24 @@ TEST(Train, FailuresHaveTheirExitCodes) {
   EXPECT_EQ(lockstep({"train", config.path(), "--resume", "auto"}).code, 2);
 }
 
+TEST(Train, ALimitOfFileSizesIsAnErrorOfTheDisk) {
+  const SmallConfig config;
+  const auto limited = [&](const std::string& policy) {
+    return run_command({"bash", "-c", "ulimit -f 8; exec \"$@\"", "limited", LOCKSTEP_PROGRAM, "train",
+                        config.path(), "--out", config / policy, "--set", "trainer.steps=60", "--set",
+                        "checkpoint.at_end=false", "--set", "checkpoint.background=false", "--set",
+                        "checkpoint.on_failure=" + policy});
+  };
+  const Ran stopped = limited("STOP"), gone_on = limited("CONTINUE");
+  for (const Ran* ran : {&stopped, &gone_on}) {
+    EXPECT_EQ(ran->code, 74) << ran->err;
+    EXPECT_THAT(ran->err, HasSubstr("ulimit -f"));
+  }
+  // To the end, where what is missing is not told in silence.
+  EXPECT_EQ(occurrences(stopped.err, "step 60: evaluation"), 0u);
+  EXPECT_EQ(occurrences(gone_on.err, "step 60: evaluation"), 1u) << gone_on.err;
+}
+
 TEST(Train, ANonFiniteLossEndsAllRanksAndNamesATensor) {
   const SmallConfig config;
   const Ran ran = mpirun(2, {"train", config.path(), "--set", "optimizer.learning_rate=1e30"});

@@ -61,8 +61,22 @@ class Idx : public ::testing::Test {
 
 TEST_F(Idx, TellsWhereItsLargestLabelStands) {
   const auto options = options_for(kImages, kLabels);
-  EXPECT_EQ(open_datasets(options).train->place_of_largest_label(),
-            "label 9 of sample 2 in " + (folder_ / "labels"));
+  const auto largest = open_datasets(options).train->largest(kLabelField, -1);
+  EXPECT_EQ(largest.value, 9);
+  EXPECT_EQ(largest.place, "label 9 of sample 2 in " + (folder_ / "labels"));
+}
+
+TEST_F(Idx, LabelsThatAreIgnoredOrLeftOutAreNotItsLargest) {
+  auto options = options_for(kImages, kLabels);
+  EXPECT_LT(open_datasets(options).train->largest(kLabelField, 9).value, 9);
+  options.train_range = {0, 2};
+  const auto data = open_datasets(options);
+  EXPECT_LT(data.train->largest(kLabelField, -1).value, 9);
+  EXPECT_LT(data.train->classes(), 10);
+  EXPECT_EQ(data.eval->largest(kLabelField, -1).value, 9);
+  Bytes all_ignored = kLabels;
+  std::fill(all_ignored.end() - 3, all_ignored.end(), uint8_t{255});
+  EXPECT_EQ(open_datasets(options_for(kImages, all_ignored)).train->largest(kLabelField, 255).value, -1);
 }
 
 TEST_F(Idx, ReadsSamplesAndNormalisesPixels) {

@@ -59,10 +59,21 @@ TEST(OwnSamples, EachFieldHasAVocabularyOfItsOwn) {
   EXPECT_EQ(data->vocabulary("author"), 101);
   EXPECT_EQ(data->vocabulary("label"), 3);
   EXPECT_EQ(data->classes(), 3);
-  EXPECT_EQ(data->place_of_largest_label(), "label 2 of sample 1");
+  EXPECT_EQ(data->largest("label", -1).value, 2);
+  EXPECT_EQ(data->largest("label", -1).place, "label 2 of sample 1");
+  EXPECT_EQ(data->largest("label", 2).value, 0);
+  EXPECT_EQ(data->largest("author", 100).value, 99);
   const auto made = SamplesAccess::dataset_of(Samples::from(counted(3)));
   EXPECT_EQ(made->vocabulary("word"), 5);
   EXPECT_EQ(made->vocabulary("label"), 3);
+  EXPECT_EQ(made->largest("label", -1).value, 2);
+  EXPECT_EQ(made->largest("label", 2).value, 1);
+}
+
+TEST(OwnSamples, LabelsMayHaveAnyNegativeValue) {
+  const auto data = SamplesAccess::dataset_of(Samples::in_memory({{"label", {}, Ints{-100, 1, -1}}}));
+  EXPECT_EQ(data->largest("label", -100).value, 1);
+  EXPECT_EQ(data->classes(), 2);
 }
 
 TEST(OwnSamples, IdentityIsThatOfTheContents) {

@@ -40,6 +40,18 @@ TEST(DoctorStorage, SaysRoomAndSpeed) {
   EXPECT_THAT(judge_storage(facts).found, HasSubstr("that is slow"));
 }
 
+TEST(DoctorStorage, ALimitOfFilesHasAFixOfItsOwn) {
+  StorageFacts facts = good();
+  facts.file_limit = 20 * kMiB;
+  EXPECT_EQ(judge_storage(facts).level, Level::fail);
+  EXPECT_EQ(judge_storage(facts).fix, "ulimit -f unlimited");
+  facts.file_limit = 500 * kMiB;
+  EXPECT_EQ(judge_storage(facts).level, Level::warn);
+  EXPECT_EQ(judge_storage(facts).fix, "ulimit -f unlimited");
+  facts.file_limit = 5000 * kMiB;
+  EXPECT_EQ(judge_storage(facts).level, Level::ok);
+}
+
 TEST(DoctorStorage, WhatWouldLoseCheckpointsIsAFailure) {
   StorageFacts facts = good();
   facts.write_problem = "Read-only file system";

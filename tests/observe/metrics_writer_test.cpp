@@ -136,9 +136,11 @@ TEST_F(Metrics, AFailedLineLeavesNoPartBehind) {
   setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
   EXPECT_THAT(message, HasSubstr(path_));
+  EXPECT_THAT(message, HasSubstr("ulimit -f"));
   EXPECT_EQ(text(), "{\"step\":1}\n");
+  // It is not lost, though.
   writer.write(3, {});
-  EXPECT_EQ(text(), "{\"step\":1}\n{\"step\":3}\n");
+  EXPECT_EQ(text(), "{\"step\":1}\n{\"step\":2,\"loss\":0.125}\n{\"step\":3}\n");
 }
 
 TEST_F(Metrics, AFolderThatIsNotThereIsNamed) {

@@ -37,7 +37,24 @@ TEST(LearningRate, CosineBeginsAfterTheWarmUp) {
 
 TEST(LearningRate, CosineOfOneStepIsThePeak) {
   expect_rates(rates({.kind = ScheduleKind::cosine, .minimum = 0.1}, 1.0, 1), {1});
-  expect_rates(rates({.kind = ScheduleKind::cosine, .warmup_steps = 2, .minimum = 0.1}, 1.0, 3), {0.5, 1, 1});
+}
+
+TEST(LearningRate, CosineOfOneStepAfterTheWarmUpEndsThere) {
+  expect_rates(rates({.kind = ScheduleKind::cosine, .warmup_steps = 2, .minimum = 0.1}, 1.0, 3),
+               {0.5, 1, 0.1});
+}
+
+TEST(LearningRate, CosineCountsStepsOfOtherBatchesAsWhatTheyAreWorth) {
+  const ScheduleOptions cosine{.kind = ScheduleKind::cosine, .warmup_steps = 2};
+  const auto rate = [&](int64_t step, int64_t total, double shift) {
+    return learning_rate_at({.learning_rate = 1}, cosine, step, total, shift);
+  };
+  EXPECT_NEAR(rate(6, 11, 0), 0.5, 1e-15);
+  // Eight steps of half the batch: four of this one.
+  EXPECT_NEAR(rate(10, 15, -4), 0.5, 1e-15);
+  EXPECT_NEAR(rate(4, 9, 2), 0.5, 1e-15);
+  EXPECT_NEAR(rate(14, 15, -4), 0, 1e-15);
+  EXPECT_NEAR(rate(5, 15, -4), 1, 1e-15);  // its samples would be within the warm-up
 }
 
 TEST(LearningRate, WarmUpLongerThanTheRunNeverReachesThePeak) {

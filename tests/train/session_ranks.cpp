@@ -63,7 +63,7 @@ std::vector<EndedRank> train_sessions(const config::RunConfig& config, const std
     trainer.prepare();
     own.outcome = trainer.run();
     own.transferred = worker.transferred();
-    if (worker.is_worker()) own.parameters_hash = parameters_hash_of(worker);
+    if (worker.holds_all()) own.parameters_hash = parameters_hash_of(worker);
     own.state_hash = state_hash_of(worker, world);
     expect_planned_memory(worker);
   });

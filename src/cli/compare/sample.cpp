@@ -69,7 +69,7 @@ CompareSample sample_of(const Json& report, int round) {
   CompareSample sample{.round = round,
                        .step_ms = report.at("step_ms").at("mean").get<double>(),
                        .samples_per_second = report.at("samples_per_second").get<double>(),
-                       .train_loss = loss_of(report.at("train_loss"))};
+                       .train_loss = loss_of(report.value("train_loss", Json()))};
   const Json& ranks = report.at("ranks");
   sample.server_busy = busiest_server(ranks);
   for (const Json& rank : ranks) sample.sent_bytes_per_step += rank.at("wire_bytes").at("sent").get<double>();

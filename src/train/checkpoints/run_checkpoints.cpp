@@ -222,7 +222,7 @@ checkpoint::Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingP
   checkpoint::Manifest manifest;
   manifest.run_id = run_id_;
   manifest.step = step;
-  manifest.data_position = step * config.trainer.global_batch;
+  manifest.data_position = worker_->length().samples_after(step);
   manifest.total_steps = worker_->total_steps();
   manifest.total_epochs = config.trainer.steps > 0 ? 0 : config.trainer.epochs;
   manifest.seed = config.trainer.seed;
@@ -316,12 +316,14 @@ RestoredState RunCheckpoints::load_on_all(comm::Communicator& world, const std::
   agree_on_outcome(world, failure_of([&] { load(path); }), patience());
   // Under one name, hosts that share no folder may hold different checkpoints.
   read_on();
-  agree_on_fields(world,
-                  {{"step of checkpoint " + path, std::to_string(restored_.step), ExitCode::data},
-                   {"run of checkpoint " + path, run_id_, ExitCode::data},
-                   {"state of checkpoint " + path, to_hex(saved_hash_), ExitCode::data},
-                   {"progress of checkpoint " + path, to_text(restored_.progress), ExitCode::data}},
-                  patience());
+  agree_on_fields(
+      world,
+      {{"step of checkpoint " + path, std::to_string(restored_.position.step), ExitCode::data},
+       {"samples of checkpoint " + path, std::to_string(restored_.position.samples), ExitCode::data},
+       {"run of checkpoint " + path, run_id_, ExitCode::data},
+       {"state of checkpoint " + path, to_hex(saved_hash_), ExitCode::data},
+       {"progress of checkpoint " + path, to_text(restored_.progress), ExitCode::data}},
+      patience());
   read_on();
   const uint64_t hash =
       options_.parameters_alone ? parameters_hash_of(*worker_, world) : state_hash_of(*worker_, world);
@@ -385,7 +387,7 @@ void RunCheckpoints::load(const std::string& path) {
   if (worker_->holds_all() && parameters_hash_of(*worker_) != manifest.params_hash) throw_other_hash(path);
   saved_hash_ = options_.parameters_alone ? manifest.params_hash : manifest.state_hash;
   run_id_ = manifest.run_id;
-  restored_ = {.step = manifest.step,
+  restored_ = {.position = {manifest.step, manifest.data_position},
                .path = path,
                .progress = {.pending_evaluation = manifest.pending_evaluation,
                             .skipped_steps = manifest.skipped_steps,

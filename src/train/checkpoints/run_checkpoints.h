@@ -35,7 +35,7 @@ struct TrainingProgress {
 
 /// Where a resumed run goes on.
 struct RestoredState {
-  int64_t step = 0;  ///< steps complete
+  RunPosition position;
   std::string path;
   TrainingProgress progress;
 };

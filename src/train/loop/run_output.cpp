@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -183,10 +184,6 @@ void RunOutput::show_start() {
   if (worker_->has_eval_data())
     text += fmt::format("evaluation data: {}\n", worker_->eval_data().description());
   text += describe_sessions(compiled, config);
-  const double epochs = static_cast<double>(worker_->total_steps()) *
-                        static_cast<double>(config.trainer.global_batch) /
-                        static_cast<double>(worker_->train_data().size());
-  text += fmt::format("{} steps, {:.2f} epochs\n", worker_->total_steps(), epochs);
   message(text + describe_memory(verbose));
 }
 
@@ -217,11 +214,18 @@ void RunOutput::open(int64_t first_step) {
     metrics_ = std::make_unique<observe::MetricsWriter>((directory / kMetricsFile).string(), resumed_at_);
     if (resumed_at_)
       for (const auto& row : observe::read_metrics((directory / kMetricsFile).string()))
-        evaluated_then_ = evaluated_then_ || (row.step() == first_step && row.has("eval_loss"));
+        evaluated_then_ = evaluated_then_ || (row.step() == first_step && row.has("eval_ms"));
     if (const auto& dropped = metrics_->dropped(); dropped.later + dropped.damaged > 0)
       log_warning(fmt::format("{}: dropped {} lines of steps after step {} and {} damaged ones", kMetricsFile,
                               dropped.later, first_step, dropped.damaged));
   }
+  const int64_t total = worker_->total_steps();
+  message(first_step < total
+              ? fmt::format("{} steps, {:.2f} epochs", total, worker_->length().epochs_after(total))
+              : fmt::format(
+                    "nothing is left to train: after step {} of {}, {:.2f} epochs; raise trainer.{} to go on",
+                    first_step, total, worker_->length().epochs_after(first_step),
+                    config.trainer.steps > 0 ? "steps" : "epochs"));
   progress_.emplace(observe::ProgressOptions{.total = worker_->total_steps(),
                                              .first = first_step,
                                              .enabled = !options_.quiet && config.metrics.progress});
@@ -247,41 +251,62 @@ void RunOutput::step(const StepRecord& record) {
   if (metrics_ && (record.step % config.metrics.log_every_steps == 0 ||
                    record.step == worker_->total_steps() || record.skipped || record.spike)) {
     const double samples = static_cast<double>(config.trainer.global_batch);
-    std::vector<observe::NamedMetric> metrics = {{"loss", record.loss},
-                                                 {"learning_rate", record.learning_rate},
-                                                 {"grad_norm", record.gradient_norm},
-                                                 {"step_ms", record.step_ms},
-                                                 {"exposed_comm_ms", record.exposed_communication_ms},
-                                                 {"data_wait_ms", record.data_wait_ms}};
+    std::vector<observe::NamedMetric> metrics;
+    if (record.has_loss()) metrics.emplace_back("loss", record.loss);
+    metrics.insert(metrics.end(), {{"learning_rate", record.learning_rate},
+                                   {"grad_norm", record.gradient_norm},
+                                   {"step_ms", record.step_ms},
+                                   {"exposed_comm_ms", record.exposed_communication_ms},
+                                   {"data_wait_ms", record.data_wait_ms}});
     if (record.step_ms > 0) metrics.emplace_back("samples_per_second", samples / record.step_ms * 1000);
-    if (tells_accuracy(worker_->compiled().graph()) && record.count > 0)
+    if (tells_accuracy(worker_->compiled().graph()) && record.has_loss())
       metrics.emplace_back("accuracy", record.correct / record.count);
     if (record.skipped) metrics.emplace_back("skipped", 1);
     if (record.loss_scale) metrics.emplace_back("loss_scale", *record.loss_scale);
     if (record.spike && record.spike->loss_z) metrics.emplace_back("loss_z", *record.spike->loss_z);
     if (record.spike && record.spike->norm_z) metrics.emplace_back("grad_norm_z", *record.spike->norm_z);
     metrics.emplace_back("layout", layout_);
-    metrics_->write(record.step, metrics);
+    write_metrics(record.step, metrics);
   }
-  progress_->update(record.step, fmt::format("loss {:.4f}", record.loss));
+  progress_->update(record.step, record.has_loss() ? fmt::format("loss {:.4f}", record.loss)
+                                                   : "no loss: all labels are ignored");
 }
 
 void RunOutput::evaluation(const EvaluationRecord& record) {
   const bool classifier = tells_accuracy(worker_->compiled().graph());
   // What was evaluated before the run was stopped was written then.
   if (metrics_ && !(record.step == resumed_at_ && evaluated_then_)) {
-    std::vector<observe::NamedMetric> metrics = {{"eval_loss", record.loss},
-                                                 {"eval_ms", record.milliseconds}};
-    if (classifier) metrics.emplace_back("eval_accuracy", record.accuracy);
+    std::vector<observe::NamedMetric> metrics;
+    if (record.has_loss()) metrics.emplace_back("eval_loss", record.loss);
+    metrics.emplace_back("eval_ms", record.milliseconds);
+    if (record.has_loss() && classifier) metrics.emplace_back("eval_accuracy", record.accuracy);
     metrics.emplace_back("layout", layout_);
-    metrics_->write(record.step, metrics);
+    write_metrics(record.step, metrics);
   }
+  if (!record.has_loss())
+    return log_warning(
+        fmt::format("step {}: the evaluation has no loss, since all labels are ignored", record.step));
   message(fmt::format("step {}: evaluation loss {:.4f}{}", record.step, record.loss,
                       classifier ? fmt::format(", accuracy {:.2f} %", 100 * record.accuracy) : ""));
 }
 
+void RunOutput::write_metrics(int64_t step, const std::vector<observe::NamedMetric>& metrics) {
+  keep_going([&] { metrics_->write(step, metrics); });
+}
+
+void RunOutput::keep_going(const std::function<void()>& write) {
+  if (worker_->config().checkpoint.on_failure == checkpoint::SaveFailurePolicy::stop) return write();
+  try {
+    write();
+    metrics_wait_ = false;
+  } catch (const IoError& error) {
+    if (!std::exchange(metrics_wait_, true))
+      log_warning(fmt::format("{}; what is missing is written once it can be", error.what()));
+  }
+}
+
 void RunOutput::before_checkpoint() {
-  if (metrics_) metrics_->sync();
+  if (metrics_) keep_going([&] { metrics_->sync(); });
 }
 
 void RunOutput::checkpoint(int64_t, const std::string& path) { message(fmt::format("saved {}", path)); }

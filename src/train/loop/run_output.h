@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,14 +58,18 @@ class RunOutput {
   void message(const std::string& text);
   void step(const StepRecord& record);
   void evaluation(const EvaluationRecord& record);
-  /// Makes metrics durable: a checkpoint never outlives those that led to it. Throws IoError.
+  /// Makes metrics durable: a checkpoint never outlives those that led to it, unless a run goes on without
+  /// what it cannot write. Throws IoError.
   void before_checkpoint();
   void checkpoint(int64_t step, const std::string& path);
-  /// Ends the progress line and makes sure that all metrics are on the disk.
+  /// Ends the progress line and makes sure that all metrics are on the disk. Throws IoError, always.
   void finish();
 
  private:
   std::string describe_memory(bool verbose) const;
+  void write_metrics(int64_t step, const std::vector<observe::NamedMetric>& metrics);
+  /// Under checkpoint.on_failure: CONTINUE what `write` throws is a warning: lines wait for the next write.
+  void keep_going(const std::function<void()>& write);
 
   RunOutputOptions options_;
   Worker* worker_;
@@ -73,6 +78,7 @@ class RunOutput {
   std::unique_ptr<observe::MetricsWriter> metrics_;
   std::optional<int64_t> resumed_at_;
   bool evaluated_then_ = false;  // metrics hold an evaluation of that step
+  bool metrics_wait_ = false;    // a line could not be written, and a warning was given
 };
 
 }  // namespace lockstep::train

@@ -178,7 +178,7 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   report.skipped_steps = outcome.skipped_steps;
   report.loss_scale = outcome.loss_scale;
   if (times_.steps() > 0) report.train_loss = outcome.train_loss;
-  if (outcome.evaluation) {
+  if (outcome.evaluation && outcome.evaluation->has_loss()) {
     report.eval_loss = outcome.evaluation->loss;
     if (tells_accuracy(graph)) report.eval_accuracy = outcome.evaluation->accuracy;
     if (tokens_per_sample(graph)) report.perplexity = std::exp(outcome.evaluation->loss);

@@ -104,10 +104,12 @@ void Trainer::go_on_with(const std::vector<int>& left) {
   checkpoints_.settle();
   hear_of_checkpoints(config_.checkpoint.on_failure);
   const OwnedState state(*worker_);
+  const RunPosition from = worker_->length().from();
   replicas_.reset();
   const Regrouped now = options_.regroup(left);
   worker_ = &now.worker;
   world_ = &now.world;
+  worker_->go_on_from(from);
   state.restore(*worker_);
   replicas_.emplace(*worker_);
   checkpoints_.follow(*worker_, now.mailbox);
@@ -189,9 +191,9 @@ void Trainer::tell_session(int64_t first, const run::SessionTotals& totals) {
   record.count = count / steps;
   record.skipped = totals.skipped > told_.skipped;
   record.step_ms = milliseconds_between(std::exchange(step_began_, now), now) / steps;
-  outcome_.train_loss = record.loss;
+  outcome_.train_loss = record.has_loss() ? std::optional(record.loss) : std::nullopt;
   told_ = totals;
-  record.spike = spikes_.add(done, record.loss, record.gradient_norm);
+  if (record.has_loss()) record.spike = spikes_.add(done, record.loss, record.gradient_norm);
   if (record.spike && world_->rank() == 0) log_warning(record.spike->message);
   while (step_ < done) {
     record.learning_rate = constants_of(step_, 1).update.learning_rate;

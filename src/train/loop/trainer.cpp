@@ -62,7 +62,6 @@ void Trainer::prepare() {
   }
   if (options_.progress != nullptr) options_.progress->set_step(step_);
   outcome_.first_step = step_;
-  saved_step_ = step_ > 0 ? step_ : -1;
   if (step_ < worker_->total_steps()) worker_->start_reading(static_cast<uint64_t>(step_));
 }
 
@@ -72,12 +71,15 @@ void Trainer::resume() {
     restored = checkpoints_.restore(*world_, config_.checkpoint.resume_path);
   } else if (!options_.output_directory.empty()) {
     restored = checkpoints_.restore_newest(*world_);
+    // A checkpoint that lies elsewhere is none of this run's.
+    if (restored) saved_step_ = restored->position.step;
   }
   // A run that began from another's checkpoint, and was lost before its own first one.
   if (!restored && !config_.checkpoint.resume_path.empty())
     restored = checkpoints_.restore(*world_, config_.checkpoint.resume_path);
   if (!restored) return;
-  step_ = restored->step;
+  step_ = restored->position.step;
+  worker_->go_on_from(restored->position);
   pending_evaluation_ = restored->progress.pending_evaluation && worker_->has_eval_data();
   evaluations_ = restored->progress.evaluations;
   skipped_steps_ = restored->progress.skipped_steps;
@@ -89,6 +91,16 @@ void Trainer::resume() {
     events_.on_message(options_.evaluates
                            ? fmt::format("evaluating step {} of {}", step_, restored->path)
                            : fmt::format("resumed after step {} from {}", step_, restored->path));
+  if (!options_.evaluates && worker_->length().shift_samples() != 0) tell_of_other_batch();
+}
+
+void Trainer::tell_of_other_batch() const {
+  if (!events_.on_message) return;
+  events_.on_message(fmt::format(
+      "{} steps have taken {} samples, in batches of another size than {}: the data go on after these; {}",
+      step_, worker_->length().from().samples, config_.trainer.global_batch,
+      config_.trainer.steps > 0 ? "trainer.steps, warm-up and schedule go on counting steps"
+                                : "trainer.epochs and what follows the warm-up count samples"));
 }
 
 TrainingOutcome Trainer::run() {
@@ -132,8 +144,7 @@ TrainingOutcome Trainer::finish() {
   outcome_.steps = step_;
   outcome_.skipped_steps = skipped_steps_;
   if (loss_scaler_) outcome_.loss_scale = loss_scaler_->scale();
-  outcome_.epochs = static_cast<double>(step_) * static_cast<double>(config_.trainer.global_batch) /
-                    static_cast<double>(worker_->train_data().size());
+  outcome_.epochs = worker_->length().epochs_after(step_);
   return outcome_;
 }
 
@@ -161,8 +172,8 @@ run::StepScalars Trainer::constants_of(int64_t step, int64_t updates) const {
   run::StepScalars constants;
   constants.kernels.step = static_cast<uint64_t>(step);
   constants.kernels.seed = config_.trainer.seed;
-  constants.update.learning_rate =
-      optim::learning_rate_at(config_.optimizer, config_.schedule, step, worker_->total_steps());
+  constants.update.learning_rate = optim::learning_rate_at(
+      config_.optimizer, config_.schedule, step, worker_->total_steps(), worker_->length().schedule_shift());
   if (loss_scaler_) constants.kernels.loss_scale = loss_scaler_->scale();
   constants.update.beta1_power = std::pow(config_.optimizer.beta1, static_cast<double>(updates));
   constants.update.beta2_power = std::pow(config_.optimizer.beta2, static_cast<double>(updates));
@@ -205,11 +216,11 @@ void Trainer::train_one_step() {
   if (!record.skipped) ++optimizer_updates_;
   ++step_;
   if (options_.progress != nullptr) options_.progress->set_step(step_);
-  record.spike = spikes_.add(step_, verdict.mean_loss(), verdict.gradient_norm);
+  if (verdict.has_loss()) record.spike = spikes_.add(step_, verdict.mean_loss(), verdict.gradient_norm);
   suspicious_ = record.spike.has_value();
   if (record.spike && world_->rank() == 0) log_warning(record.spike->message);
   stop_ = verdict.stop_requested > 0;
-  outcome_.train_loss = verdict.mean_loss();
+  outcome_.train_loss = verdict.has_loss() ? std::optional(verdict.mean_loss()) : std::nullopt;
   // What is left of a step counts with the next one; without a next one, with its own.
   if (stop_ || evaluation_due() || checkpoint_due() || step_ == worker_->total_steps())
     worker_->finish_step();
@@ -353,12 +364,14 @@ bool Trainer::evaluate() {
   if (stop_) return false;
   EvaluationRecord record{.step = step_,
                           .loss = verdict.mean_loss(),
-                          .accuracy = verdict.count > 0 ? verdict.correct / verdict.count : 0,
+                          .accuracy = verdict.has_loss() ? verdict.correct / verdict.count : 0,
+                          .count = verdict.count,
                           .milliseconds = milliseconds_between(begin, Clock::now())};
   outcome_.evaluation = record;
   if (events_.on_evaluation) events_.on_evaluation(record);
   step_began_ = Clock::now();
-  if (!std::isfinite(record.loss) && config_.trainer.nonfinite != config::NonFinitePolicy::ignore)
+  if (record.has_loss() && !std::isfinite(record.loss) &&
+      config_.trainer.nonfinite != config::NonFinitePolicy::ignore)
     throw CollectiveError(
         fmt::format("the evaluation loss after step {} is {}: the model has diverged; lower "
                     "optimizer.learning_rate, add warm-up or set trainer.clip_norm",
@@ -369,7 +382,7 @@ bool Trainer::evaluate() {
 
 void Trainer::evaluate_as_planned() {
   pending_evaluation_ = !evaluate();
-  if (pending_evaluation_) return;
+  if (pending_evaluation_ || !outcome_.evaluation->has_loss()) return;
   const bool is_best = evaluations_.add(step_, outcome_.evaluation->loss);
   best_is_new_ = is_best && keeps_best();
   // A checkpoint of this step that was saved before knows nothing of it.

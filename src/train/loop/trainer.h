@@ -18,7 +18,7 @@ namespace lockstep::train {
 /// What is known about a step once it is complete.
 struct StepRecord {
   int64_t step = 0;  ///< steps complete, counted from 1
-  double loss = 0;   ///< mean over the global batch
+  double loss = 0;   ///< mean over the global batch; no number without has_loss()
   double learning_rate = 0;
   double gradient_norm = 0;       ///< before clipping
   double correct = 0, count = 0;  ///< of the global batch
@@ -29,13 +29,16 @@ struct StepRecord {
   bool skipped = false;                 ///< not finite, and so not applied
   std::optional<double> loss_scale;     ///< of this step, where losses are scaled
   std::optional<observe::Spike> spike;  ///< where loss or norm stand out
+  bool has_loss() const { return count > 0; }  ///< some label counts
 };
 
 struct EvaluationRecord {
   int64_t step = 0;
-  double loss = 0;
+  double loss = 0;      ///< no number without has_loss()
   double accuracy = 0;  ///< share of positions where the largest logit is right; classifiers only
+  double count = 0;     ///< labels that count
   double milliseconds = 0;
+  bool has_loss() const { return count > 0; }
 };
 
 /// What the loop tells whoever watches. All may be empty; called on every rank.
@@ -79,7 +82,7 @@ struct TrainingOutcome {
   int64_t skipped_steps = 0;         ///< of these, not applied since they were not finite
   std::optional<double> loss_scale;  ///< at the end, where losses are scaled
   double epochs = 0;
-  double train_loss = 0;                       ///< of the last step
+  std::optional<double> train_loss;            ///< of the last step, where it has one
   std::optional<EvaluationRecord> evaluation;  ///< the last one
   bool stopped = false;                        ///< by request, before the end
   int64_t lost_workers = 0;                    ///< without which it went on
@@ -184,6 +187,7 @@ class Trainer {
   /// it, failed.
   void settle_checkpoints();
   void resume();
+  void tell_of_other_batch() const;
 
   Worker* worker_;
   comm::Communicator* world_;
@@ -193,8 +197,9 @@ class Trainer {
   RunCheckpoints checkpoints_;
   std::optional<ReplicaComparison> replicas_;
   observe::SpikeDetector spikes_;
-  int64_t step_ = 0;                 ///< steps complete
-  int64_t saved_step_ = -1;          ///< last step whose save began and is not known to have failed
+  int64_t step_ = 0;  ///< steps complete
+  int64_t saved_step_ =
+      -1;  ///< last step whose save into this run's folder began, and is not known to have failed
   std::exception_ptr save_failure_;  ///< ends the run, once all ranks agree on the step
   int64_t skipped_steps_ = 0;        ///< of all steps so far, those before a resume included
   int64_t optimizer_updates_ = 0;    ///< that optimizer state has seen

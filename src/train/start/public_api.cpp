@@ -1,3 +1,4 @@
+#include <limits>
 #include <utility>
 
 #include "base/hash.h"
@@ -111,7 +112,7 @@ std::optional<Evaluation> Training::evaluate() {
   const auto record = parts_->session.evaluate();
   if (!record) return std::nullopt;
   Evaluation evaluation{.step = record->step, .loss = record->loss, .accuracy = std::nullopt};
-  if (classifier) evaluation.accuracy = record->accuracy;
+  if (classifier && record->has_loss()) evaluation.accuracy = record->accuracy;
   return evaluation;
 }
 
@@ -142,7 +143,7 @@ TrainingSummary Training::finish() {
   parts_->job.stopped = parts_->job.stopped || stopped;
   return {.steps = report.steps,
           .epochs = report.epochs,
-          .train_loss = report.train_loss.value_or(0),
+          .train_loss = report.train_loss.value_or(std::numeric_limits<double>::quiet_NaN()),
           .eval_loss = report.eval_loss,
           .eval_accuracy = report.eval_accuracy,
           .samples_per_second = report.samples_per_second.value_or(0),

@@ -17,6 +17,7 @@
 #include <string>
 #include <thread>
 
+#include "base/file_size_limit.h"
 #include "base/host_name.h"
 #include "base/index.h"
 #include "base/log.h"
@@ -112,6 +113,7 @@ class SignalScope {
     for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], nullptr, &before_[i]);
     // Whoever reads the messages may go: a training goes on, and is saved.
     ::signal(SIGPIPE, SIG_IGN);
+    survive_file_size_limit();
   }
   ~SignalScope() {
     for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
@@ -119,7 +121,7 @@ class SignalScope {
 
  private:
   static constexpr std::array kSignals{SIGUSR1, SIGTERM, SIGINT,  SIGSEGV, SIGBUS,
-                                       SIGILL,  SIGFPE,  SIGABRT, SIGPIPE};
+                                       SIGILL,  SIGFPE,  SIGABRT, SIGPIPE, SIGXFSZ};
   std::array<struct sigaction, kSignals.size()> before_;
 };
 

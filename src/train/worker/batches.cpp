@@ -21,18 +21,16 @@ PrefetchedBatches::PrefetchedBatches(const data::Dataset& dataset, const model::
       .threads = threads, .depth = depth, .fields = {}, .float_type = graph.compute};
   for (const int input : graph.inputs) options.fields.push_back(graph.value(input).name);
   const auto next = [this](data::SampleSpan span) {
-    const int64_t batch = span.first_position / batch_samples_;
-    const auto later =
-        std::upper_bound(positions_.begin(), positions_.end(), span.first_position % batch_samples_);
-    return later != positions_.end()
-               ? data::SampleSpan{batch * batch_samples_ + *later, micro_batch_}
-               : data::SampleSpan{(batch + stride_) * batch_samples_ + positions_.front(), micro_batch_};
+    const int64_t read = span.first_position - shift_, batch = read / batch_samples_;
+    const auto later = std::upper_bound(positions_.begin(), positions_.end(), read % batch_samples_);
+    return later != positions_.end() ? span_of(static_cast<uint64_t>(batch), *later)
+                                     : span_of(static_cast<uint64_t>(batch + stride_), positions_.front());
   };
   prefetcher_ = std::make_unique<data::Prefetcher>(dataset, order, next, options);
 }
 
 data::SampleSpan PrefetchedBatches::span_of(uint64_t iteration, int64_t position) const {
-  return {static_cast<int64_t>(iteration) * batch_samples_ + position, micro_batch_};
+  return {static_cast<int64_t>(iteration) * batch_samples_ + position + shift_, micro_batch_};
 }
 
 void PrefetchedBatches::load(uint64_t iteration, int64_t position, std::span<const Tensor> fields) {
@@ -59,22 +57,23 @@ namespace {
 
 void check_labels(const data::Dataset& dataset, const model::Graph& graph) {
   const auto& loss = graph.node(graph.loss);
-  if (!std::holds_alternative<SoftmaxCrossEntropy>(loss.op)) return;
+  const auto* op = std::get_if<SoftmaxCrossEntropy>(&loss.op);
+  if (op == nullptr) return;
   const int64_t outputs = graph.value(loss.inputs[0]).spec.shape[-1];
   const auto& labels = graph.value(loss.inputs[1]);
   const bool is_label = labels.producer >= 0 || labels.name == data::kLabelField;
-  const int64_t classes = is_label ? dataset.classes() : dataset.vocabulary(labels.name);
-  if (classes > outputs) {
-    const std::string place = is_label ? dataset.place_of_largest_label() : "";
+  const data::LargestValue largest =
+      dataset.largest(is_label ? data::kLabelField : std::string_view(labels.name), op->ignore_index);
+  if (largest.value >= outputs) {
     throw ConfigError(
-        place.empty()
+        largest.place.empty()
             ? fmt::format("the model tells {} classes apart, but the data ({}) have {}; raise the model's "
                           "number of classes",
-                          outputs, dataset.description(), classes)
+                          outputs, dataset.description(), largest.value + 1)
             : fmt::format("the model tells {} classes apart, but {} is not from 0 to {}: that label is "
-                          "damaged, or the "
-                          "model's number of classes too small",
-                          outputs, place, outputs - 1));
+                          "damaged, the model's number of classes too small, or it is to count for nothing: "
+                          "softmax_cross_entropy {{ ignore_index: {} }}",
+                          outputs, largest.place, outputs - 1, largest.value));
   }
 }
 

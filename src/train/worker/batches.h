@@ -20,6 +20,9 @@ class PrefetchedBatches : public run::BatchSource {
                     int64_t batch_samples, std::vector<int64_t> positions, int64_t micro_batch, int threads,
                     int depth, int64_t stride = 1);
 
+  /// By how much later in the data set's order all iterations lie than those of 0, 1, 2... batches would.
+  /// REQUIRES: nothing is being read.
+  void shift(int64_t samples) { shift_ = samples; }
   void load(uint64_t iteration, int64_t position, std::span<const Tensor> fields) override;
   /// Begins reading what `iteration` will ask for first.
   void start(uint64_t iteration);
@@ -29,7 +32,7 @@ class PrefetchedBatches : public run::BatchSource {
  private:
   data::SampleSpan span_of(uint64_t iteration, int64_t position) const;
 
-  int64_t batch_samples_, micro_batch_, stride_;
+  int64_t batch_samples_, micro_batch_, stride_, shift_ = 0;
   std::vector<int64_t> positions_;
   std::unique_ptr<data::Prefetcher> prefetcher_;
 };

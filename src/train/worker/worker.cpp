@@ -21,16 +21,6 @@
 
 namespace lockstep::train {
 
-int64_t total_steps(const config::TrainerOptions& trainer, int64_t train_samples) {
-  if (trainer.steps > 0) return trainer.steps;
-  const double steps =
-      trainer.epochs * static_cast<double>(train_samples) / static_cast<double>(trainer.global_batch);
-  // Epochs such as 8.3 are not exact: a product that misses a whole number by rounding alone is that number.
-  const double whole = std::round(steps);
-  return std::max(int64_t{1},
-                  static_cast<int64_t>(std::abs(steps - whole) <= 1e-9 * whole ? whole : std::ceil(steps)));
-}
-
 Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
     : options_(options), config_(config) {
   device::require_openmp_team(config.parallel.intra_op_threads);
@@ -49,7 +39,7 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
   data_ = data::open_datasets(config.data);
   for (const auto* dataset : {data_.train.get(), data_.eval.get()})
     if (dataset != nullptr) check_data_fits_model(*dataset, compiled_->graph());
-  if (data_.train) total_steps_ = train::total_steps(config.trainer, data_.train->size());
+  if (data_.train) length_.emplace(config.trainer, data_.train->size());
 
   const Positions positions = is_worker() ? read_positions() : Positions{};
   spent_on(observe::StartupPart::data);
@@ -259,6 +249,12 @@ const program::Program* Worker::program_of(int number) const {
     default:
       return nullptr;
   }
+}
+
+void Worker::go_on_from(RunPosition position) {
+  if (!data_.train) return;
+  length_.emplace(config_.trainer, data_.train->size(), position);
+  if (train_batches_) train_batches_->shift(length_->shift_samples());
 }
 
 void Worker::start_reading(uint64_t step) {

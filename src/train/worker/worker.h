@@ -15,6 +15,7 @@
 #include "run/executor.h"
 #include "train/start/agreement.h"
 #include "train/worker/batches.h"
+#include "train/worker/run_length.h"
 #include "train/worker/serving.h"
 
 namespace lockstep::train {
@@ -122,7 +123,11 @@ class Worker {
   const data::Dataset& train_data() const { return *data_.train; }
   const data::Dataset& eval_data() const { return *data_.eval; }
   bool has_eval_data() const { return data_.eval != nullptr; }
-  int64_t total_steps() const { return total_steps_; }
+  /// REQUIRES: there is something to train on.
+  const RunLength& length() const { return *length_; }
+  int64_t total_steps() const { return length_ ? length_->total_steps() : 0; }
+  /// The training goes on from there. REQUIRES: nothing has been read yet.
+  void go_on_from(RunPosition position);
   /// Where batches of the training data begin to be read ahead.
   void start_reading(uint64_t step);
   double data_wait_ms() const { return train_batches_ ? train_batches_->data_wait_ms() : 0; }
@@ -174,7 +179,7 @@ class Worker {
   config::RunConfig config_;
   std::unique_ptr<compile::CompiledRun> compiled_;
   compile::CompiledRun::RankPrograms programs_;
-  int64_t total_steps_ = 0;
+  std::optional<RunLength> length_;  // none where there is nothing to train on
   data::DatasetPair data_;
   std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;  // null where nothing is loaded
   std::unique_ptr<device::Device> device_;
@@ -195,8 +200,5 @@ class Worker {
   std::unique_ptr<run::Executor> step_executor_, evaluate_executor_, boundary_executor_, replay_executor_;
   std::unique_ptr<Serving> serving_;  // goes first: its messages use memory that executors own
 };
-
-/// Optimizer steps of a run: as stated, or ceil(epochs * samples / global_batch).
-int64_t total_steps(const config::TrainerOptions& trainer, int64_t train_samples);
 
 }  // namespace lockstep::train

@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <tuple>
 #include <utility>
 
 #include "data/test_files.h"
@@ -26,6 +29,31 @@ parallel { reduction: REPRODUCIBLE bucket_bytes: 8192 }
 checkpoint { every_steps: 3 resume_automatic: true }
 )";
 
+/// Says how often each of its samples was read.
+class CountingDataset : public data::Dataset {
+ public:
+  explicit CountingDataset(int64_t size) : reads_(static_cast<size_t>(size)) {}
+
+  const std::vector<data::Field>& fields() const override { return fields_; }
+  int64_t size() const override { return static_cast<int64_t>(reads_.size()); }
+  int64_t classes() const override { return 4; }
+  uint64_t identity() const override { return reads_.size(); }
+  std::string description() const override { return "counted samples"; }
+  void read(int64_t sample, std::span<std::byte* const> destinations) const override {
+    ++reads_[static_cast<size_t>(sample)];
+    for (int i = 0; i < 16 * 16; ++i)
+      reinterpret_cast<float*>(destinations[0])[i] = 0.01f * static_cast<float>(i);
+    *reinterpret_cast<int32_t*>(destinations[1]) = static_cast<int32_t>(sample % 4);
+  }
+
+  std::vector<int> reads() const { return {reads_.begin(), reads_.end()}; }
+
+ private:
+  std::vector<data::Field> fields_ = {{"image", {Shape{16, 16, 1}, DType::float32}},
+                                      {"label", {Shape{}, DType::int32}}};
+  mutable std::vector<std::atomic<int>> reads_;
+};
+
 class Resume : public testing::Test {
  protected:
   struct Result {
@@ -36,7 +64,10 @@ class Resume : public testing::Test {
 
   /// Trains on `ranks` threads, stopping after `stop_after` steps of this run (0: to the end).
   Result train(int ranks, int stop_after = 0, const std::vector<std::string>& overrides = {}) const {
-    const config::RunConfig config = config::parse_run_config(kConfig, "test", overrides);
+    return train(config::parse_run_config(kConfig, "test", overrides), ranks, stop_after);
+  }
+
+  Result train(const config::RunConfig& config, int ranks, int stop_after) const {
     std::vector<Result> results(static_cast<size_t>(ranks));
     const auto mailboxes = control::make_local_mailboxes(ranks);
     run_ranks(ranks, [&](int rank, comm::Communicator& world) {
@@ -59,6 +90,21 @@ class Resume : public testing::Test {
     });
     for (const auto& result : results) EXPECT_EQ(result.state_hash, results[0].state_hash);
     return results[0];
+  }
+
+  /// Likewise of own samples, which are read when they are asked for.
+  Result train_on(const std::shared_ptr<CountingDataset>& samples, int ranks, int stop_after,
+                  std::vector<std::string> overrides) const {
+    overrides.insert(overrides.end(), {"data.prefetch_threads=0", "checkpoint.allow_config_change=true"});
+    config::RunConfig config = config::parse_run_config(kConfig, "test", overrides);
+    config.data.kind = data::DataKind::own;
+    config.data.own_train = samples;
+    return train(config, ranks, stop_after);
+  }
+
+  checkpoint::Manifest newest_manifest() const {
+    return checkpoint::Checkpoint(checkpoint::find_checkpoints(directory_ + "/checkpoints").at(0).path)
+        .manifest();
   }
 
   void damage(const std::string& file) const {
@@ -121,6 +167,47 @@ TEST_F(Resume, UnderAnotherConfigurationIsRefusedNamingTheField) {
   const Result allowed = train(2, 0, {"trainer.seed=8", "checkpoint.allow_config_change=true"});
   EXPECT_EQ(allowed.outcome.steps, 10);
   EXPECT_EQ(allowed.error, "");
+}
+
+TEST_F(Resume, WithAnotherBatchGoesOnAfterTheSamplesThatWereTaken) {
+  for (const auto& [first_batch, second_batch, steps] : {std::tuple{12, 24, 7}, {24, 12, 6}}) {
+    std::filesystem::remove_all(directory_);
+    const auto samples = std::make_shared<CountingDataset>(60);
+    const std::string epochs = "trainer.epochs=2";
+    train_on(samples, 2, 4, {epochs, fmt::format("trainer.global_batch={}", first_batch)});
+    EXPECT_EQ(newest_manifest().data_position, 4 * first_batch);
+    const Result second =
+        train_on(samples, 1, 0, {epochs, fmt::format("trainer.global_batch={}", second_batch)});
+    EXPECT_EQ(second.outcome.first_step, 4);
+    EXPECT_EQ(second.outcome.steps, steps) << first_batch;
+    EXPECT_DOUBLE_EQ(second.outcome.epochs, 2) << first_batch;
+    EXPECT_EQ(newest_manifest().data_position, 120);
+    EXPECT_EQ(newest_manifest().total_steps, steps);
+    EXPECT_THAT(samples->reads(), testing::Each(2)) << first_batch;
+    // What comes later counts all of them, too.
+    const Result third = train_on(samples, 1, 0, {"trainer.epochs=2.4", "trainer.global_batch=12"});
+    EXPECT_EQ(third.outcome.steps, steps + 2);
+    EXPECT_DOUBLE_EQ(third.outcome.epochs, 2.4);
+  }
+}
+
+TEST_F(Resume, OnDataThatGrewGoesOnAfterTheSamplesThatWereTaken) {
+  train_on(std::make_shared<CountingDataset>(48), 1, 4, {"trainer.epochs=2", "data.shuffle=false"});
+  const auto grown = std::make_shared<CountingDataset>(72);
+  const Result second = train_on(grown, 2, 0, {"trainer.epochs=2", "data.shuffle=false"});
+  EXPECT_EQ(second.outcome.steps, 12);
+  EXPECT_DOUBLE_EQ(second.outcome.epochs, 2);
+  const std::vector<int> reads = grown->reads();
+  EXPECT_THAT(std::vector<int>(reads.begin(), reads.begin() + 48), testing::Each(1));
+  EXPECT_THAT(std::vector<int>(reads.begin() + 48, reads.end()), testing::Each(2));
+}
+
+TEST_F(Resume, FromAnotherRunsFolderSavesItsEndInItsOwn) {
+  train(1);
+  const std::string before = std::exchange(directory_, folder_ / "other");
+  const Result again = train(2, 0, {"checkpoint.resume_path='" + before + "'"});
+  EXPECT_EQ(again.outcome.first_step, 10);
+  EXPECT_EQ(checkpoint::find_checkpoints(directory_ + "/checkpoints").at(0).step, 10);
 }
 
 TEST_F(Resume, KeepsAsManyCheckpointsAsAsked) {

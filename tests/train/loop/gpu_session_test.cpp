@@ -205,7 +205,7 @@ TEST(GpuSession, GoesOnFromCheckpointsOfOtherModesAndOfCpus) {
     const auto rest = train_on(kGpu, config, second, in(folder));
     EXPECT_EQ(rest[0].outcome.first_step, 2) << first;
     EXPECT_EQ(rest[0].outcome.steps, 5) << first << ", then " << second;
-    EXPECT_TRUE(std::isfinite(rest[0].outcome.train_loss)) << first << ", then " << second;
+    EXPECT_TRUE(std::isfinite(rest[0].outcome.train_loss.value())) << first << ", then " << second;
   }
 }
 
