@@ -63,6 +63,7 @@ if [ -n "$call" ]; then
   only=${call_kinds[$call]}${also:+,$also}
   limit=${limit:-${call_seconds[$call]}}
 fi
+[ -n "$call" ] || [ -z "$also" ] || fail "--also adds to a call; name all of them in --only"
 [ -n "$only" ] || fail "say which call: right or fast; or --only LIST"
 limit=${limit:-560}
 case $out in /*) ;; *) out=$OLDPWD/$out ;; esac

@@ -188,7 +188,7 @@ def works(shape, batch):
         LAYER_NORM: Work(5.5, size_bytes=tensor * (2 * norms + 2 * (norms - 1) + 3 * norms + norms - 1)),
         GELU: Work(6.0, size_bytes=layers * 4 * tensor * (2 + 3)),
         COLUMN_SUMS: Work(2.8, size_bytes=layers * 9 * tensor),
-        # Logits are read once, and their gradient takes their place.
+        # The least: logits are read, and their gradient takes their place. They are read again for it.
         CROSS_ENTROPY: Work(3.3, size_bytes=2 * 2 * rows * vocabulary),
         # Look-up and positions read and write one each, their gradients read one each; the table's is written in float32.
         EMBEDDINGS: Work(0.5, size_bytes=6 * tensor + 4 * table),

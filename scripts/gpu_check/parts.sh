@@ -67,8 +67,15 @@ begin_part() {
 finish_parts() {
   local process status
   while [ ${#begun[@]} -gt 0 ]; do
-    status=0
+    status=0 process=
     wait -n -p process "${!begun[@]}" || status=$?
+    # A process that bash has told of meanwhile, and forgotten: one of those that are gone was killed.
+    if [ -z "$process" ]; then
+      status=137
+      for process in "${!begun[@]}"; do
+        if ! kill -0 "$process" 2>/dev/null; then break; fi
+      done
+    fi
     # shellcheck disable=SC2086  # words
     conclude $status ${begun[$process]}
     unset "begun[$process]"

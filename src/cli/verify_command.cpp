@@ -13,6 +13,7 @@
 #include "cli/job.h"
 #include "cli/traced_training.h"
 #include "cli/workplace.h"
+#include "device/device.h"
 #include "layout/layout.h"
 #include "lockstep/error.h"
 #include "train/loop/trace.h"
@@ -102,6 +103,13 @@ class Verification {
   int children_ = 0;
 };
 
+/// What a layout's processes will compute on, as far as this host tells.
+device::DeviceKind device_of_workers(const DeviceArguments& arguments) {
+  const bool on_gpus =
+      arguments.device == "cuda" || (arguments.device == "auto" && !device::probe_gpus().devices.empty());
+  return on_gpus ? device::DeviceKind::cuda : device::DeviceKind::cpu;
+}
+
 layout::Layout with_one_replica(layout::Layout layout) {
   layout.dp = 1;
   return layout;
@@ -113,7 +121,8 @@ void Verification::leave_out_refused() {
   std::erase_if(layouts_, [&](const layout::Layout& layout) {
     if (layout == one) return false;
     try {
-      train::compile_run(load(layout), {.world_size = layout.world_size()});
+      train::compile_run(load(layout),
+                         {.world_size = layout.world_size(), .device = device_of_workers(arguments_.device)});
       return false;
     } catch (const ConfigError& error) {
       log_info(fmt::format("layout '{}' is left out: {}", layout::to_string(layout), error.what()));
@@ -145,7 +154,10 @@ void Verification::check(const layout::Layout& layout) const {
   check_can_start_jobs("verify", layout.world_size());
   try {
     const int processes = layout.world_size();
-    train::compile_run(load(layout), {.world_size = processes, .shared_memory = processes > 1}).check();
+    train::compile_run(load(layout), {.world_size = processes,
+                                      .shared_memory = processes > 1,
+                                      .device = device_of_workers(arguments_.device)})
+        .check();
   } catch (const ConfigError& error) {
     const std::string message = error.what(), place = fmt::format("layout '{}': ", text);
     throw ConfigError(message.starts_with(place) ? message : place + message);

@@ -71,11 +71,11 @@ ModelCode::ModelCode(const model::Graph& graph, const model::Partition& partitio
     : graph_(graph),
       partition_(partition),
       options_(options),
-      fusion_(options.device == device::DeviceKind::cuda
-                  ? model::fuse_for_gpu(graph, partition,
-                                        {.loss = options.training && !options.repeats,
-                                         .gelu = options.fuse_gelu && !options.repeats})
-                  : model::no_fusion(graph)) {
+      fusion_(
+          options.device == device::DeviceKind::cuda
+              ? model::fuse_for_gpu(graph, partition,
+                                    {.loss = options.training && !options.repeats, .gelu = options.fuse_gelu})
+              : model::no_fusion(graph)) {
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const auto& node = graph.nodes[n];
     std::vector<TensorSpec> inputs;

@@ -104,8 +104,8 @@ class ModelCode {
     double loss_weight = 1;  ///< see KernelOptions
     bool tf32 = false;       ///< see KernelOptions
     bool fuse_gelu = false;  ///< GPUs: see fuse_for_gpu
-    /// Backward may find what is cheap to repeat in a stash of its own, so that it need not be kept. Nothing
-    /// is fused with such ops then.
+    /// Backward may find what is cheap to repeat in a stash of its own, so that it need not be kept. What a
+    /// neighbour's kernel computes is kept.
     bool repeats = false;
   };
   /// `graph` and `partition` must outlive it.

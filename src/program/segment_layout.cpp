@@ -130,7 +130,8 @@ void ModelCode::choose_repeated(int segment, const std::vector<int>& kept) {
   if (!options_.training || !options_.repeats) return;
   for (int n = range.first_node; n <= range.last_node; ++n) {
     const auto& node = graph_.node(n);
-    if (!node.signature.cheap_to_repeat) continue;
+    // A fused GELU's numbers are those of its neighbour's kernel.
+    if (!node.signature.cheap_to_repeat || !fusion_.runs_forward(n)) continue;
     // What it reads is still there, and what it makes is kept, for this segment alone.
     const bool can_read = std::ranges::all_of(node.inputs, [&](int input) {
       const int root = graph_.value(input).storage;

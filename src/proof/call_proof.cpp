@@ -31,6 +31,21 @@ std::map<int, int64_t> addresses_of(const program::Program& program,
   return addresses;
 }
 
+uint64_t hash_of_places(const program::Program& program) {
+  uint64_t hash = 0;
+  const auto add = [&](auto part) { hash = hash_combine(hash, static_cast<uint64_t>(part)); };
+  for (const program::ParameterPlace& place : program.parameters) {
+    for (const int64_t part : {int64_t{place.buffer}, place.offset, place.size_bytes,
+                               int64_t{place.narrow_buffer}, place.narrow_offset})
+      add(part);
+    for (const auto& use : place.uses) {
+      add(use.segment);
+      add(use.bucket_offset);
+    }
+  }
+  return hash;
+}
+
 std::string name_of(const program::Operand& operand) {
   const bool is_one_of_a_kind = operand.role == program::Role::metrics ||
                                 operand.role == program::Role::constants ||
@@ -100,6 +115,7 @@ CallProof::CallProof(const program::ModelCode& code) : code_(code), symbols_(cod
 
 std::vector<std::string> CallProof::check(const program::Program& program) {
   std::vector<std::string> faults;
+  places_ = hash_of_places(program);
   left_by_.clear();
   for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
     const program::Instruction& instruction = program.instruction(i);
@@ -263,7 +279,7 @@ void CallProof::check_gradients(const program::OperandBinding& operands, const p
 }
 
 uint64_t CallProof::shape_of(const program::Instruction& instruction) const {
-  uint64_t shape = 0;
+  uint64_t shape = places_;
   const auto add = [&](auto part) { shape = hash_combine(shape, static_cast<uint64_t>(part)); };
   add(instruction.kind);
   add(instruction.segment);

@@ -58,6 +58,7 @@ class CallProof {
 
   const program::ModelCode& code_;
   GraphSymbols symbols_;
+  uint64_t places_ = 0;        ///< where the program in hand has parameters, and uses of them in buckets
   std::set<uint64_t> proven_;  ///< shapes
   /// What instructions of a shape leave in a stash, by its index.
   std::map<std::pair<uint64_t, int>, std::vector<CallMemory::Content>> contents_;

@@ -100,15 +100,22 @@ void FlowProof::check_read(const Place& at, const program::Operand& operand) {
 
 void FlowProof::note_written(const Place& at) {
   std::map<program::Role, int> ordinals;
+  const auto note = [&](uint64_t signature, const Made& value, const program::Operand& operand) {
+    const auto [known, is_new] = made_.emplace(signature, value);
+    if (is_new || known->second == value) return;
+    fail(at, fmt::format("{} {} of graph", lockstep::program::name_of(operand.role), operand.index),
+         fmt::format("it writes {} where other ranks or micro-batches write {}", text(value),
+                     text(known->second)));
+  };
   for (const program::Operand& operand : instruction(at).operands) {
     if (!program::writes(operand.access)) continue;
     const int ordinal = ordinals[operand.role]++;
     if (operand.role == program::Role::batch)
-      made_.emplace(machine().signature_of(at, operand, operand.index),
-                    Made{false, nth(flow_.inputs, operand.index)});
+      note(machine().signature_of(at, operand, operand.index), Made{false, nth(flow_.inputs, operand.index)},
+           operand);
     else if (is_value(operand.role))
-      made_.emplace(machine().signature_of(at, operand, ordinal),
-                    Made{is_gradient(operand.role), operand.index});
+      note(machine().signature_of(at, operand, ordinal), Made{is_gradient(operand.role), operand.index},
+           operand);
   }
 }
 

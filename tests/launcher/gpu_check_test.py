@@ -407,7 +407,7 @@ class GpuCheck(Case):
         running = self.start("--only", "tests,sanitiser")
         self.assertEqual(running.finish(), 2)
         self.assertIn("not sanitiser", running.err)
-        for options in ((), ("right", "fast"), ("right", "--only", "tests")):
+        for options in ((), ("right", "fast"), ("right", "--only", "tests"), ("--only", "tests", "--also", "gpt")):
             self.assertEqual(self.start(*options).finish(), 2, options)
 
     def test_without_a_gpu_nothing_runs(self):

@@ -19,9 +19,9 @@ struct KnownCase {
 constexpr const char* kSmall = "data { synthetic { samples: 20 eval_samples: 5 classes: 3 } }\n";
 
 const std::vector<KnownCase> kKnown = {
-    // The gradient of `sum` is that of what `b` makes and of `t`, which the stage before waits for; in
-    // halves, the
-    // first wrote it where the second would look for it, and the stage before got what lay there.
+    // The gradient of `sum` is that of what `b` makes and of `t`, which the stage before waits for. In
+    // halves,
+    // the first wrote it where the second would look for it, and the stage before got what lay there.
     {"ProductIsAddedToAValueOfAnotherStage",
      R"(
 layer { name: "flatten" input: "image" flatten {} }
@@ -37,8 +37,7 @@ layer { name: "loss" input: "c" input: "label" softmax_cross_entropy {} }
      "dp=1,pp=2,schedule=zero_bubble dp=2,pp=2,schedule=zero_bubble,recompute=full "
      "dp=1,pp=2,schedule=zero_bubble,recompute=selective dp=1,pp=2,schedule=zero_bubble,sync=ps"},
     // Backward reads what `relu` makes, and not what `gelu` does: that was computed again all the same, into
-    // memory
-    // that nobody had planned.
+    // memory that nobody had planned.
     {"GeluIsReadByForwardAlone",
      R"(
 layer { name: "flatten" input: "image" flatten {} }

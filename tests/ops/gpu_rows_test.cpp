@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 
 #include "ops/gpu_memory.h"
@@ -154,14 +155,21 @@ TEST(GpuSoftmaxCrossEntropy, BitsOfARowDoNotDependOnItsPlace) {
     }
 }
 
-/// What a loss makes of logits: values of metrics, log-sum-exps and the gradient.
-std::vector<std::vector<float>> loss_and_gradient(const TestedGpu& gpu, const std::vector<float>& logits,
+std::vector<uint32_t> bits_of(const std::vector<float>& values) {
+  std::vector<uint32_t> bits;
+  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
+  return bits;
+}
+
+/// What a loss makes of logits: bits of metrics, log-sum-exps and the gradient.
+std::vector<std::vector<uint32_t>> loss_and_gradient(const TestedGpu& gpu, const std::vector<float>& logits,
                                                   int64_t classes, DType dtype, bool in_place) {
   const auto rows = static_cast<int64_t>(logits.size()) / classes;
   const device::Buffer x = gpu.upload(logits, dtype), dx = gpu.upload(logits, dtype);
   std::vector<int32_t> label_values;
   for (int64_t i = 0; i < rows; ++i)
-    label_values.push_back(static_cast<int32_t>(i % 5 == 4 ? -1 : i * 7 % classes));
+    // One row is ignored; one has a label that is no class, so that its loss and gradient are NaN.
+    label_values.push_back(static_cast<int32_t>(i % 5 == 4 ? -1 : i == 2 ? classes : i * 7 % classes));
   const ops::StepConstants constant_values{.loss_scale = 8};
   const device::Buffer classes_of_rows = gpu.device->allocate(rows * 4), lse = gpu.device->allocate(rows * 4),
                        metrics = gpu.device->allocate(ops::kMetricCount * 8),
@@ -186,8 +194,9 @@ std::vector<std::vector<float>> loss_and_gradient(const TestedGpu& gpu, const st
   kernel->forward(arguments, *gpu.stream);
   arguments.input_gradients = gradients;
   if (!in_place) kernel->backward_input(arguments, *gpu.stream);
-  return {gpu.download(metrics, 2 * ops::kMetricCount), gpu.download(lse, static_cast<size_t>(rows)),
-          gpu.download(in_place ? x : dx, logits.size(), dtype)};
+  return {bits_of(gpu.download(metrics, 2 * ops::kMetricCount)),
+          bits_of(gpu.download(lse, static_cast<size_t>(rows))),
+          bits_of(gpu.download(in_place ? x : dx, logits.size(), dtype))};
 }
 
 TEST(GpuSoftmaxCrossEntropy, AGradientInTheLogitsPlaceHasTheSameBits) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "program/instruction_rules.h"
+#include "program/regions.h"
 #include "proof/checker.h"
 #include "proof/compiled_models.h"
 #include "proof/model_flow.h"
@@ -114,6 +115,29 @@ TEST(FlowProof, FindsOperandsThatAllRanksExchange) {
       ++count;
       EXPECT_THAT(findings_of(changed, &flow), HasSubstr("by the model's graph it reads")) << segment;
     }
+  EXPECT_GT(count, 5);
+}
+
+/// Of all ranks and micro-batches one takes two values for each other: what it writes, others read by its
+/// place.
+TEST(FlowProof, FindsOperandsThatOneInstructionExchanges) {
+  const auto options = options_of(gpt_model(), "dp=2,pp=2");
+  const compile::CompiledRun run(options, facts_of(options));
+  const ModelFlow flow = flow_of(run.graph(), run.partition());
+  const Programs programs = steps_of(run);
+  int count = 0;
+  for (size_t rank = 0; rank < programs.size(); ++rank)
+    for (size_t i = 0; i < programs[rank].instructions.size(); ++i)
+      for (const program::Role role : {program::Role::output, program::Role::input_gradient}) {
+        Programs changed = programs;
+        std::vector<program::Operand*> found;
+        for (program::Operand& operand : changed[rank].instructions[i].operands)
+          if (operand.role == role && program::writes(operand.access)) found.push_back(&operand);
+        if (found.size() < 2 || found[0]->range.size_bytes != found[1]->range.size_bytes) continue;
+        std::swap(found[0]->index, found[1]->index);
+        ++count;
+        EXPECT_NE(findings_of(changed, &flow), "") << rank << " " << i;
+      }
   EXPECT_GT(count, 5);
 }
 

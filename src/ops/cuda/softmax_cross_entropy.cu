@@ -185,10 +185,9 @@ __device__ inline float gradient_factor(double loss_weight, const StepConstants&
   return static_cast<float>(loss_weight * constants.loss_scale);
 }
 
-/// The log-sum-exp and the metrics' term of each row. Reads the logits of rows that count once from memory.
-/// kGradient: their gradient takes their place, for which they are read again. On an H200 that takes 5 % less
-/// time than two kernels (4.69 ms for 65,536 rows of 50,304 classes in two bytes, 4.97) and no memory of its
-/// own; with the row kept in shared memory 4.58, so that reading again is not what takes the time.
+/// The log-sum-exp and the metrics' term of each row that counts. kGradient: the gradient of its logits, too,
+/// for which they are read a second time; it may take their place. A row kept in shared memory for that was
+/// hardly faster (docs/gpu-results.md).
 ///
 /// Which classes a thread adds up does not depend on where the row begins in memory, or a row's loss would
 /// depend on its place in the micro-batch. So rows that do not all begin on 16 bytes are read element by

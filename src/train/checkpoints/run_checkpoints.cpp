@@ -355,8 +355,6 @@ void RunCheckpoints::check_configuration(const checkpoint::Manifest& manifest) c
                     "--allow-config-change to go on with the new ones.",
                     join(differences, "\n  ")));
   for (const auto& difference : differences) tell("goes on with a changed configuration: " + difference);
-  const std::string fault = known_fault_of(manifest, worker_->compiled().graph());
-  if (!fault.empty() && worker_->rank() == 0) log_warning(fault);
   const std::string fingerprint = arithmetic_fingerprint(worker_->device(), config.parallel.intra_op_threads);
   if (fingerprint != manifest.arithmetic_fingerprint)
     tell(
@@ -370,6 +368,8 @@ void RunCheckpoints::load(const std::string& path) {
   const auto before_read = [this] { read_on(); };
   const checkpoint::Checkpoint checkpoint(path, before_read);
   const checkpoint::Manifest& manifest = checkpoint.manifest();
+  const std::string fault = known_fault_of(manifest, worker_->compiled().graph());
+  if (!fault.empty() && worker_->rank() == 0) log_warning(fault);
   if (options_.parameters_alone)
     check_model(manifest);
   else

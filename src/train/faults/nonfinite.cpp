@@ -126,7 +126,7 @@ std::optional<std::string> examine(const Worker& worker, const run::KernelObserv
     if (!std::isfinite(metrics[ops::kLossSum]))
       return describe_finding(worker, observation, node, "made", "the loss", 0,
                               static_cast<float>(metrics[ops::kLossSum]));
-    return std::nullopt;
+    // Below: a gradient that forward has made, too.
   }
   for (size_t i = 0; i < call.input_gradients.size(); ++i) {
     const auto& value = graph.value(call.gradient_values[i]);

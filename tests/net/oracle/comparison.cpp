@@ -41,7 +41,7 @@ double amplitude_of(const config::RunConfig& config) {
 }
 
 /// Random runs show the size of errors, not the largest that there may be.
-constexpr double kMargin = 12;
+constexpr double kMargin = 30;
 constexpr int kRoundedRuns = 4;
 
 /// Where rounding alone makes so much of a difference, relative to the largest of the numbers, these are

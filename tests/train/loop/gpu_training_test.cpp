@@ -196,6 +196,19 @@ TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
 
 INSTANTIATE_TEST_SUITE_P(All, GpuTraining, ::testing::ValuesIn(kModels));
 
+/// What is fused rounds otherwise, so no key of a layout may decide it.
+TEST(GpuTrainingOnce, FusedGelusHaveTheSameBitsInAnyLayout) {
+  NEEDS_GPUS(2);
+  const std::vector<std::string> fused{"precision.compute=BFLOAT16", "precision.fused_gelu=true"};
+  const Trace one = train_on_gpu(config_of(kModels[2], fused), 1);
+  for (const char* layout : {"dp=2", "dp=1,recompute=selective", "dp=1,recompute=full",
+                             "dp=1,pp=2,recompute=selective", "dp=1,pp=2,schedule=zero_bubble"}) {
+    config::RunConfig config = config_of(kModels[2], fused);
+    config.parallel.layout = layout::parse_layout(layout);
+    EXPECT_EQ(train_on_gpu(config, config.parallel.layout.world_size()), one) << layout;
+  }
+}
+
 TEST(GpuTrainingOnce, FusedGelusRoundLessAndFollowTheCpu) {
   NEEDS_GPUS(1);
   for (const char* type : {"precision.compute=BFLOAT16", "precision.compute=FLOAT16"}) {
