@@ -67,8 +67,8 @@ struct TrainingSummary {
   std::optional<double> eval_accuracy;  ///< as Evaluation::accuracy
   double samples_per_second = 0;
   std::string parameters_hash;  ///< 16 hex digits: equal for equal bits of all parameters
-  bool stopped =
-      false;  ///< by a request (SIGUSR1; of one process also SIGTERM, SIGINT), saved in output_directory
+  bool stopped = false;  ///< by a request (SIGUSR1; of one process also SIGTERM, SIGINT, SIGHUP), saved in
+                         ///< output_directory
 };
 
 /// The processes that train together: those that mpirun started, or this one alone.

@@ -9,9 +9,11 @@ import time
 from typing import NamedTuple
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-# What is left so long after a failure, or after SIGTERM to mpirun, is killed. mpirun gives its ranks a second between
-# SIGTERM and SIGKILL, but waits without end for a host that does not answer; SIGTERM while it does makes it crash.
+# What is left so long after a failure, or after mpirun was told to end, is killed. mpirun gives its ranks a second between
+# SIGTERM and SIGKILL, but waits without end for a host that does not answer; a second signal while it does makes it crash.
 KILL_AFTER_S = 3.0
+# Signals that come so soon after the first are the same request: `timeout` tells its child, and then its whole group.
+ONE_REQUEST_S = 0.25
 _SHOW_PARTIAL_AFTER_S = 0.5
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -21,12 +23,14 @@ class Request(NamedTuple):
     """How a job is asked to stop."""
     signal: int
     text: str                    # what is said of it
+    end: int                     # what ends it at once
 
 
-TRAINING = Request(signal.SIGUSR1, "stopping; the ranks finish their step and save. Once more ends them at once")
+# SIGTERM is kept from mpirun, which would end ranks that are saving: systemd and scancel send it to all processes at once.
+TRAINING = Request(signal.SIGUSR1, "stopping; the ranks finish their step and save. Once more ends them at once", signal.SIGINT)
 ONCE_MORE = "the ranks are stopping already. Once more ends them at once"
 # Nothing is to be saved, and nothing listens to another signal.
-LOOKING = Request(signal.SIGTERM, "stopping")
+LOOKING = Request(signal.SIGTERM, "stopping", signal.SIGTERM)
 
 
 class StopRequests:
@@ -34,13 +38,22 @@ class StopRequests:
 
     def __init__(self):
         self.received = []
+        self._asked_at = None        # by the first signal that is more than a request if it comes twice
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)   # only to wake up
         for number in STOP_SIGNALS:
             # What nohup or a shell's background job ignores stays ignored.
             if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, lambda number, frame: self.received.append(number))
+                signal.signal(number, self._note)
+
+    def _note(self, number, _):
+        if number != signal.SIGUSR1:
+            now = time.monotonic()
+            if self._asked_at is not None and now - self._asked_at < ONE_REQUEST_S:
+                return
+            self._asked_at = self._asked_at or now
+        self.received.append(number)
 
     def wait(self, seconds, *files):
         """Until a signal comes or one of `files` can be read; returns those that can."""
@@ -56,10 +69,13 @@ class StopRequests:
             self.wait(end - time.monotonic())
 
 
-def _end_with_parent(parent):
+def _end_with_parent(parent, end):
     def prepare():
-        # Should lockstep-run be killed, mpirun gets SIGTERM, which ends the ranks.
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        # Should lockstep-run be killed, mpirun gets a signal by which it ends the ranks.
+        _libc.prctl(_PR_SET_PDEATHSIG, end, 0, 0, 0)
+        if end != signal.SIGTERM:
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])   # mpirun's own: its ranks begin without
+            signal.signal(end, signal.SIG_DFL)
         if os.getppid() != parent:
             os._exit(1)
     return prepare
@@ -121,7 +137,7 @@ class Job:
         # A session of its own: Ctrl-C on the terminal reaches lockstep-run alone.
         self._mpirun = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if streams or take_out else None,
                                         stderr=subprocess.PIPE, bufsize=0, start_new_session=True,
-                                        preexec_fn=_end_with_parent(os.getpid()))
+                                        preexec_fn=_end_with_parent(os.getpid(), request.end))
         self._takes = {self._mpirun.stderr.fileno(): streams.feed_err if streams else listener.feed}
         if self._mpirun.stdout:
             self._takes[self._mpirun.stdout.fileno()] = streams.feed_out if streams else take_out
@@ -180,7 +196,7 @@ class Job:
             elif not self.killed:
                 self.killed = True
                 self._kill_at = time.monotonic() + KILL_AFTER_S
-                self._mpirun.send_signal(signal.SIGTERM)
+                self._mpirun.send_signal(self._request.end)
 
     def _enforce_end(self):
         if self._kill_at is None and (self._listener.verdict or self._listener.failure):

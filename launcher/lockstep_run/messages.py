@@ -20,6 +20,7 @@ _NOISE = re.compile(
 _VERDICT = re.compile(rb"lockstep: the job ends with exit code (\d+) \((\w+)(?:: rank (\d+)(?: on ([^\s)]+))?)?")
 # With --enable-recovery: all that mpirun says where a rank has ended without MPI_Finalize.
 _ENDED = re.compile(rb"\[[^\]]+:\d+\] PMIX ERROR: BAD-PARAM in file \S*pmix_event_notification")
+_TOLD_TO_END = b"lockstep: was told to end (SIGTERM)"
 _CONNECTED = b"lockstep: all processes are connected\n"
 _OPTION = re.compile(rb"\w+: Error: unknown option \"(.*)\"")
 
@@ -127,6 +128,7 @@ class Listener:
         self.failure = None          # the first
         self.verdict = None
         self._line_open = False      # what was shown last lacks its end
+        self.told_to_end = False     # a rank was, before it had saved
         self._explained = False      # lockstep said itself what is wrong
         self._ended_unnamed = False  # a rank, by mpirun's word
 
@@ -220,6 +222,7 @@ class Listener:
         if match and not self.verdict:
             code, reason, rank, host = (part.decode(errors="replace") if part else None for part in match.groups())
             self.verdict = Verdict(int(code), reason, int(rank) if rank else None, host)
+        self.told_to_end = self.told_to_end or _TOLD_TO_END in line
         self._explained = self._explained or bool(match) or b"lockstep: error:" in line or b"stopped by request" in line
 
     def _end_of_block(self, block):

@@ -44,6 +44,8 @@ class Duty {
   void terminate(Clock::time_point now) {
     if (!terminated_at_) terminated_at_ = now;
   }
+  /// It does not, or not any more.
+  void go_on() { terminated_at_.reset(); }
   // Sections in which ranks may be lost (Muster): what this rank does.
   virtual void enter_section(const std::vector<bool>& expendable) = 0;
   virtual void leave_section() = 0;

@@ -191,7 +191,8 @@ bool Watchdog::take_requests(Clock::time_point now) {
     request ? duty_->enter_section(*request) : duty_->leave_section();
   if (leaves) duty_->leave();
   if (note) duty_->fail(*note, now);
-  if (options_.termination_requested && options_.termination_requested()) duty_->terminate(now);
+  if (options_.termination_requested)
+    options_.termination_requested() ? duty_->terminate(now) : duty_->go_on();
   return !stops;
 }
 

@@ -237,6 +237,15 @@ TEST_F(Root, WaitsForALossWhenItIsToldToEnd) {
   EXPECT_EQ(notes_of(duty).size(), 3U);  // so that nobody takes it for lost
 }
 
+TEST_F(Root, GoesOnWhereItWasNotMeantToEndAfterAll) {
+  all_beat(10, 0);
+  duty.terminate(at(100));
+  duty.go_on();
+  EXPECT_EQ(decide(700), "none");
+  duty.terminate(at(800));
+  EXPECT_EQ(decide(1200), "none");
+}
+
 TEST_F(Root, ALossExplainsWhyItWasToldToEnd) {
   all_beat(10, 0);
   duty.terminate(at(100));

@@ -155,7 +155,7 @@ class Recovering(ScriptedCase):
                   "lockstep-run: the job ended without a word: a rank was lost that could not be spared\n")
 
     def test_a_loss_before_ranks_know_each_other_ends_the_job(self):
-        self.ends([["child", ""], ["say", self.ENDED], ["wait", "SIGTERM"]], 200,
+        self.ends([["child", ""], ["say", self.ENDED], ["wait", "SIGINT"]], 200,
                   "lockstep-run: a rank ended before all were connected\n")
         self.assertTrue(self.gone((self.bin / "child").read_text()))
 
@@ -260,11 +260,12 @@ class Output(ScriptedCase):
                          "train: 50%\nlockstep-run: rank 1 ended first, with exit code 200\n")
 
     def test_progress_is_seen_at_once(self):
-        running = self.start([[["say", "train: 10%\r"], ["wait", "SIGUSR1"], ["say", "train: 20%"], ["wait", "SIGTERM"],
+        running = self.start([[["say", "train: 10%\r"], ["wait", "SIGUSR1"], ["say", "train: 20%"], ["wait", "SIGINT"],
                                ["exit", 143]]], *TRAIN)
         running.wait_for("train: 10%\r")
         running.signal(signal.SIGTERM)
         running.wait_for("train: 20%")
+        time.sleep(LATER_S)
         running.signal(signal.SIGTERM)
         self.assertEqual(running.finish(), 202)
 
@@ -279,6 +280,9 @@ class Output(ScriptedCase):
             self.assertEqual(b"".join(shown), ("a\r" + LOST + "end").encode())
             self.assertEqual(said, ["rank 3 on host host-b (process 29427) was killed by signal 9 (SIGKILL)"])
             self.assertEqual(listener.verdict, (200, "lost", 1, "host-b"))
+
+
+LATER_S = 0.5                    # than signals of one request are apart
 
 
 class Stopping(ScriptedCase):
@@ -303,40 +307,64 @@ class Stopping(ScriptedCase):
         self.assertEqual(running.finish(), 0)
 
     def test_a_second_signal_ends_the_job(self):
-        running = self.start([[["say", "ready\n"], ["wait", "SIGUSR1"], ["say", "again\n"], ["wait", "SIGTERM"], ["exit", 1]]],
+        running = self.start([[["say", "ready\n"], ["wait", "SIGUSR1"], ["say", "again\n"], ["wait", "SIGINT"], ["exit", 1]]],
                              *TRAIN)
         running.wait_for("ready")
         running.signal(signal.SIGINT)
         running.wait_for("again")
+        time.sleep(LATER_S)
         running.signal(signal.SIGINT)
         self.assertEqual(running.finish(), 202)
         self.assertIn("the job was ended at once", running.err)
 
+    def test_signals_of_one_moment_are_one_request(self):
+        # As `timeout` sends them.
+        for numbers in ((signal.SIGTERM, signal.SIGTERM), (signal.SIGHUP, signal.SIGTERM), (signal.SIGINT, signal.SIGINT)):
+            with self.subTest(numbers):
+                running = self.start([[["say", "ready\n"], ["wait", "SIGUSR1"], ["say", "asked\n"], ["exit", 143]]], *TRAIN)
+                running.wait_for("ready")
+                for number in numbers:
+                    running.signal(number)
+                    time.sleep(0.002)
+                self.assertEqual(running.finish(), 130 if numbers[0] == signal.SIGINT else 143, running.err)
+                (self.bin / "call-0.json").unlink()
+
+    def test_who_is_ended_before_all_is_saved_says_so(self):
+        told = "lockstep: was told to end (SIGTERM); nothing was saved\n"
+        for said, code in ((told, 143), ("", 1)):
+            with self.subTest(code):
+                running = self.start([[["say", "ready\n"], ["wait", "SIGUSR1"], ["say", said], ["exit", code]]], *TRAIN)
+                running.wait_for("ready")
+                running.signal(signal.SIGTERM)
+                self.assertEqual(running.finish(), 202, running.err)
+                (self.bin / "call-0.json").unlink()
+
     def test_a_request_before_a_signal_is_the_same_request(self):
-        running = self.start([[["say", "ready\n"], ["wait", "SIGUSR1"], ["say", "asked\n"], ["wait", "SIGTERM"], ["exit", 1]]], *TRAIN)
+        running = self.start([[["say", "ready\n"], ["wait", "SIGUSR1"], ["say", "asked\n"], ["wait", "SIGINT"], ["exit", 1]]], *TRAIN)
         running.wait_for("ready")
         running.signal(signal.SIGUSR1)
         running.wait_for("asked")
         for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGUSR1):
             running.signal(number)
-            time.sleep(0.2)
+            time.sleep(LATER_S)
         self.assertIsNone(running.process.poll())
         running.signal(signal.SIGINT)
         self.assertEqual(running.finish(), 202)
         self.assertEqual(running.err.count("Once more ends them at once"), 2)
 
     def test_nothing_survives_an_mpirun_that_does_not_obey(self):
-        running = self.start([[["child", ""], ["say", "ready\n"], ["wait", "SIGUSR1"], ["say", "again\n"], ["wait", "SIGTERM"],
+        running = self.start([[["child", ""], ["say", "ready\n"], ["wait", "SIGUSR1"], ["say", "again\n"], ["wait", "SIGINT"],
                                ["wait", "SIGHUP"]]], *TRAIN)
         running.wait_for("ready")
         running.signal(signal.SIGTERM)
         running.wait_for("again")
+        time.sleep(LATER_S)
         running.signal(signal.SIGTERM)
         self.assertEqual(running.finish(), 202)
         self.assertTrue(self.gone((self.bin / "child").read_text()))
 
     def test_a_job_that_failed_is_ended_where_mpirun_hangs(self):
-        running = self.run_scripts([[["child", ""], ["say", LOST], ["wait", "SIGTERM"]]], *TRAIN)
+        running = self.run_scripts([[["child", ""], ["say", LOST], ["wait", "SIGINT"]]], *TRAIN)
         self.assertEqual((running.code, running.err), (200, LOST + NO_SIGNAL))
         self.assertTrue(self.gone((self.bin / "child").read_text()))
 
@@ -384,7 +412,7 @@ class Stopping(ScriptedCase):
         self.assertIn("stopped before the training began", running.err)
 
     def test_mpirun_ends_with_its_launcher(self):
-        running = self.start([[["child", ""], ["say", "ready\n"], ["wait", "SIGTERM"], ["exit", 1]]], *TRAIN)
+        running = self.start([[["child", ""], ["say", "ready\n"], ["wait", "SIGINT"], ["exit", 1]]], *TRAIN)
         running.wait_for("ready")
         pid = json.loads((self.bin / "call-0.json").read_text())["pid"]
         self.addCleanup(lambda: os.kill(int((self.bin / "child").read_text()), signal.SIGKILL))

@@ -39,6 +39,18 @@ class Training(TrainingCase):
                 self.assertNotIn("-----", running.err)
                 self.assertNotIn("mpirun", running.err)
 
+    def test_a_signal_to_all_processes_at_once_saves(self):
+        # As from systemd, unless KillMode is mixed.
+        out = self.folder / "run"
+        running = self.start(["-n", "2"], [self.config(), *ENDLESS, "--out", str(out)])
+        self.wait_until(running, lambda: self.metrics_size(out) > 0)
+        ranks = [self.rank_process(running, rank) for rank in (0, 1)]
+        for process in (*ranks, self.child(running.process.pid), running.process.pid):
+            os.kill(process, signal.SIGTERM)
+        self.assertEqual(running.finish(), 143, running.err)
+        self.assertTrue(list(out.glob("checkpoints/step-*/manifest.json")))
+        self.assertNotIn("nothing was saved", running.err)
+
     def stop_twice(self, first, launcher=None):
         """A job of which `first` asks ranks to stop, and then, later than signals of one request may be apart, the launcher."""
         out = self.folder / "run"
@@ -210,6 +222,7 @@ class Training(TrainingCase):
         os.kill(ranks[1], signal.SIGSTOP)
         running.signal(signal.SIGTERM)
         running.wait_for("Once more ends them at once")
+        time.sleep(0.5)              # signals of one request are not so far apart
         running.signal(signal.SIGTERM)
         self.assertEqual(running.finish(), 202, running.err)
         for rank in ranks:

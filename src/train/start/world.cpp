@@ -120,7 +120,7 @@ class SignalScope {
   }
 
  private:
-  static constexpr std::array kSignals{SIGUSR1, SIGTERM, SIGINT,  SIGSEGV, SIGBUS,
+  static constexpr std::array kSignals{SIGUSR1, SIGTERM, SIGINT,  SIGHUP,  SIGSEGV, SIGBUS,
                                        SIGILL,  SIGFPE,  SIGABRT, SIGPIPE, SIGXFSZ};
   std::array<struct sigaction, kSignals.size()> before_;
 };

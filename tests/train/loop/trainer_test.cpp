@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
@@ -126,6 +127,24 @@ TEST_F(TrainerOnThreads, AStopWithinAnEvaluationLosesNoStepAndTheEvaluationIsMad
   const Ended second = train({});
   EXPECT_EQ(second.outcome.first_step, 5);
   EXPECT_THAT(second.evaluated, ElementsAre(5, 10, 12));
+}
+
+TEST_F(TrainerOnThreads, AStopWithinAnEvaluationThatIsMadeUpForInAnotherFolderSavesThere) {
+  int asked = 0;
+  train({}, [&](TrainerRunOptions& options, int rank) {
+    if (rank == 1) options.stop_requested = [&asked] { return ++asked == 5 + 2; };
+  });
+  const std::string before = std::exchange(directory_, folder_ / "other");
+  const Ended second =
+      train({"checkpoint.resume_path='" + before + "'"}, [](TrainerRunOptions& options, int rank) {
+        if (rank == 1) options.stop_requested = [] { return true; };
+      });
+  EXPECT_EQ(second.outcome.steps, 5);
+  EXPECT_TRUE(second.outcome.stopped);
+  EXPECT_EQ(checkpoint::find_checkpoints(directory_ + "/checkpoints").at(0).step, 5);
+  const Ended third = train({});
+  EXPECT_EQ(third.outcome.first_step, 5);
+  EXPECT_THAT(third.evaluated, ElementsAre(5, 10, 12));
 }
 
 TEST_F(TrainerOnThreads, AnEvaluationOfTheCallersOwnTakesNoPlannedOnesPlace) {
