@@ -137,6 +137,7 @@ class Job:
         # A session of its own: Ctrl-C on the terminal reaches lockstep-run alone.
         self._mpirun = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if streams or take_out else None,
                                         stderr=subprocess.PIPE, bufsize=0, start_new_session=True,
+                                        env={**os.environ, "LOCKSTEP_LAUNCHER_ASKS": "1"} if request is TRAINING else None,
                                         preexec_fn=_end_with_parent(os.getpid(), request.end))
         self._takes = {self._mpirun.stderr.fileno(): streams.feed_err if streams else listener.feed}
         if self._mpirun.stdout:

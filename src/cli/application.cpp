@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "base/text.h"
 #include "cli/commands.h"
@@ -51,23 +52,43 @@ std::string no_such_command(const std::string& name, const std::string& wanted,
                      join(commands, ", "));
 }
 
+/// What other trainers call a field of the config.
+std::string meant_field(const std::string& flag) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"--lr", "optimizer.learning_rate"},
+      {"--learning-rate", "optimizer.learning_rate"},
+      {"--epochs", "trainer.epochs"},
+      {"--steps", "trainer.steps"},
+      {"--max-steps", "trainer.steps"},
+      {"--batch-size", "trainer.global_batch"},
+      {"--batch", "trainer.global_batch"},
+      {"--seed", "trainer.seed"},
+      {"--weight-decay", "optimizer.weight_decay"}};
+  for (const auto& [name, field] : kNames)
+    if (flag == name) return fmt::format(" (did you mean --set {}=VALUE?)", field);
+  return "";
+}
+
 /// Says what would have been understood.
 std::string explain(const CLI::App& program, const CLI::ParseError& error) {
   const CLI::App& command = deepest(program);
   const std::string name = &command == &program ? "lockstep" : command.get_display_name();
   const auto commands = names_of_commands(command);
   const auto left = command.remaining();
+  if (!commands.empty() && !left.empty() && !left.front().starts_with("-"))
+    return no_such_command(name, left.front(), commands);
   const auto unknown =
       std::find_if(left.begin(), left.end(), [](const auto& word) { return word.starts_with("--"); });
   if (unknown != left.end()) {
     const std::string flag = unknown->substr(0, unknown->find('='));
+    const auto options = names_of_options(command);
+    const bool takes_fields = std::ranges::find(options, "--set") != options.end();
+    const std::string field = takes_fields ? meant_field(flag) : "";
     return fmt::format("{} has no option {}{}; lockstep {} --help lists them", name, flag,
-                       did_you_mean(flag, names_of_options(command)),
+                       field.empty() ? did_you_mean(flag, options) : field,
                        &command == &program ? "" : command.get_name());
   }
-  if (!commands.empty())
-    return left.empty() ? fmt::format("{} needs a command: {}", name, join(commands, ", "))
-                        : no_such_command(name, left.front(), commands);
+  if (!commands.empty()) return fmt::format("{} needs a command: {}", name, join(commands, ", "));
   if (!left.empty()) return fmt::format("{}: '{}' was not expected", name, left.front());
   return fmt::format("{}: {}", name, error.what());
 }

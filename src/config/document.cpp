@@ -147,6 +147,8 @@ void read_strictly(google::protobuf::Message& root, const std::string& text, con
                                   human_bytes(kMaximumSize)));
   if (text.starts_with("\xef\xbb\xbf"))
     throw ConfigError(fmt::format("{}: begins with a byte-order mark; save it as UTF-8 without one", name));
+  if (const auto slip = find_typing_slip(text))
+    throw ConfigError(explain({slip->line, slip->column, slip->message}, text, name, *root.GetDescriptor()));
   if (const auto octal = find_octal(text))
     throw ConfigError(explain({octal->line, octal->column, leading_zero_text(octal->text)}, text, name,
                               *root.GetDescriptor()));

@@ -107,7 +107,10 @@ void Document::apply(const std::string& assignment) {
                                      : reflection->MutableMessage(message, field);
       continue;
     }
-    if (const auto octal = find_octal(value); octal && field->cpp_type() != FieldDescriptor::CPPTYPE_STRING)
+    const bool is_text = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+    if (const auto slip = find_typing_slip(value); slip && (!is_text || slip->line + slip->column == 0))
+      throw ConfigError(fmt::format("{}: {}: {}", context, walked, slip->message));
+    if (const auto octal = find_octal(value); octal && !is_text)
       throw ConfigError(fmt::format("{}: {}: {}", context, walked, leading_zero_text(octal->text)));
     bool good;
     if (!field->is_repeated()) {

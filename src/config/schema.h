@@ -71,6 +71,14 @@ struct OctalNumber {
 /// The first one of a text or value; nothing where there is none.
 std::optional<OctalNumber> find_octal(const std::string& text);
 std::string leading_zero_text(std::string_view number);
+
+/// What people's fingers and editors make of a config: decimal commas, typographic quotation marks.
+struct TypingSlip {
+  int line, column;     ///< from 0
+  std::string message;  ///< what it is, and what to write
+};
+/// The first one, outside of comments and of texts in plain quotes.
+std::optional<TypingSlip> find_typing_slip(std::string_view text);
 /// The values of an enumeration; none for other fields.
 std::vector<std::string> enumerators(const google::protobuf::FieldDescriptor& field);
 /// "path: no field 'x' (did you mean 'y'?)", with the fields there are in `message` where nothing is near.

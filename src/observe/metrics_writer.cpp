@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -24,6 +25,13 @@ namespace {
                              : error == EFBIG                   ? "; " + file_size_advice()
                                                                 : "";
   throw IoError(fmt::format("cannot {} {}: {}{}", what, path, std::strerror(error), advice));
+}
+
+/// Readers that tell integers from other numbers find one kind of them in all lines.
+std::string number_text(double value, bool is_whole) {
+  const std::string text = json_number(value);
+  return is_whole || !std::isfinite(value) || text.find_first_of(".e") != std::string::npos ? text
+                                                                                            : text + ".0";
 }
 
 /// 0, or the error that stopped it.
@@ -116,8 +124,9 @@ void MetricsWriter::write(int64_t step, const std::vector<NamedMetric>& metrics)
         std::any_of(metrics.begin(), metric, [&](const NamedMetric& m) { return m.name == metric->name; });
     if (twice || metric->name == "step") ensure(false, "two metrics of one line are named " + metric->name);
     const double* number = std::get_if<double>(&metric->value);
-    line += fmt::format(",{}:{}", json_string(metric->name),
-                        number ? json_number(*number) : json_string(std::get<std::string>(metric->value)));
+    line += fmt::format(
+        ",{}:{}", json_string(metric->name),
+        number ? number_text(*number, metric->is_whole) : json_string(std::get<std::string>(metric->value)));
   }
   line += "}\n";
   if (waiting_bytes_ + line.size() <= kMostWaitingBytes) {

@@ -18,12 +18,13 @@ namespace lockstep::observe {
 struct NamedMetric {
   template <class Number>
   requires std::is_arithmetic_v<Number> NamedMetric(std::string_view metric_name, Number number)
-      : name(metric_name), value(static_cast<double>(number)) {}
+      : name(metric_name), value(static_cast<double>(number)), is_whole(std::is_integral_v<Number>) {}
   NamedMetric(std::string_view metric_name, std::string_view text)
       : name(metric_name), value(std::string(text)) {}
 
   std::string name;
   MetricValue value;
+  bool is_whole = false;  ///< an integer, written without a point
 };
 
 /// metrics.jsonl: one JSON object per line, "step" first. Each line is one write to the file, so a reader

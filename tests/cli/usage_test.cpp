@@ -62,6 +62,11 @@ TEST(Usage, MistakesAreRefusedWithWhatWasProbablyMeant) {
                  "config, metrics, "
                  "data, doctor, completion");
   expect_refusal({"trian"}, "no command 'trian' (did you mean 'train'?)");
+  expect_refusal({"trian", "c.textproto", "--data-dir", "x"}, "no command 'trian' (did you mean 'train'?)");
+  for (const auto& [flag, field] : {std::pair{"--lr", "optimizer.learning_rate"},
+                                    {"--epochs", "trainer.epochs"},
+                                    {"--batch-size", "trainer.global_batch"}})
+    expect_refusal({"train", "c.textproto", flag, "1"}, std::string("--set ") + field);
   expect_refusal({"--jsn"}, "lockstep has no option --jsn");
   expect_refusal({"train"}, "CONFIG is required");
   expect_refusal({"train", "x.textproto", "--rezume", "auto"},

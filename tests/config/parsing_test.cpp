@@ -119,6 +119,20 @@ TEST(Parsing, NumbersThatBeginWithAZeroAreNotTakenAsOctal) {
   EXPECT_EQ(refusal(with("# 020"), {"data.directory=020"}), "accepted") << "a comment, and text";
 }
 
+TEST(Parsing, DecimalCommasAndTypographicQuotesAreNamed) {
+  for (const char* slip : {"optimizer { learning_rate: 0,05 }", "optimizer { learning_rate: 1,5 }",
+                           "data { text { file: “a.txt” } }", "data { text { file: ‘a.txt’ } }"}) {
+    const std::string message = refusal(slip);
+    EXPECT_THAT(message, testing::AnyOf(HasSubstr("a point, not a comma"), HasSubstr("typographic"))) << slip;
+  }
+  EXPECT_THAT(refusal(kSmallConfig, {"optimizer.learning_rate=0,05"}), HasSubstr("a point, not a comma"));
+  EXPECT_THAT(refusal(kSmallConfig, {"data.directory=“a”"}), HasSubstr("typographic"));
+  // What stands in plain quotes, in comments or in a list is as it is meant.
+  for (const char* good : {"# 0,5 “x”", "checkpoint { resume_path: \"l’été 1,5\" }"})
+    EXPECT_NO_THROW(parse(std::string(kSmallConfig) + good)) << good;
+  EXPECT_NO_THROW(parse(kSmallConfig, {"data.directory=l’été 1,5"}));
+}
+
 TEST(Parsing, AByteOrderMarkIsNamed) {
   EXPECT_THAT(refusal("\xef\xbb\xbf" + std::string(kSmallConfig)),
               HasSubstr("begins with a byte-order mark"));

@@ -123,6 +123,12 @@ TEST_F(Metrics, AFullDiskIsNamed) {
               AllOf(HasSubstr("/dev/full"), HasSubstr("No space left")));
 }
 
+TEST_F(Metrics, NumbersThatAreNoIntegersAlwaysHaveAPoint) {
+  MetricsWriter writer(path_);
+  writer.write(1, {{"a", 0.0}, {"b", 32768.0}, {"c", -0.0}, {"d", 1e30}, {"e", 0.5}, {"f", 1}});
+  EXPECT_EQ(text(), "{\"step\":1,\"a\":0.0,\"b\":32768.0,\"c\":-0.0,\"d\":1e+30,\"e\":0.5,\"f\":1}\n");
+}
+
 TEST_F(Metrics, AFailedLineLeavesNoPartBehind) {
   MetricsWriter writer(path_);
   writer.write(1, {});  // 11 bytes

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <ctime>
@@ -14,7 +16,9 @@ volatile std::sig_atomic_t received_signal = 0;
 volatile std::sig_atomic_t is_to_end = 0;
 volatile int64_t asked_at_ms =
     0;  // is_to_end since then; only read and written while all of these are blocked
-volatile std::sig_atomic_t told_to_end = 0;
+std::atomic<int64_t> told_to_end_at_ms = 0;  // 0: nobody has
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+int64_t patience_ms = 0;
 
 /// By now, on a clock that no one sets.
 int64_t now_ms() {
@@ -38,7 +42,9 @@ void request_stop(int signal) {
   is_to_end = 1;
 }
 
-void note_end(int) { told_to_end = 1; }
+void note_end(int) {
+  if (told_to_end_at_ms == 0) told_to_end_at_ms = std::max<int64_t>(now_ms(), 1);
+}
 
 /// What nohup or a shell's background job ignores stays ignored.
 void take(int signal, const struct sigaction& action) {
@@ -49,7 +55,8 @@ void take(int signal, const struct sigaction& action) {
 
 }  // namespace
 
-void install_stop_request(bool alone) {
+void install_stop_request(bool alone, std::chrono::milliseconds patience) {
+  patience_ms = patience.count();
   struct sigaction action {};
   action.sa_handler = request_stop;
   // One after the other: each looks at what the one before it noted.
@@ -70,7 +77,10 @@ bool stop_requested() { return received_signal != 0; }
 
 // Asked to stop, too, a rank saves: SIGTERM came to the launcher and to all ranks at once. A launcher that
 // means it kills the rank soon.
-bool termination_requested() { return told_to_end != 0 && received_signal == 0; }
+bool termination_requested() {
+  const int64_t told = told_to_end_at_ms;
+  return told != 0 && received_signal == 0 && now_ms() - told >= patience_ms;
+}
 
 ExitCode stop_exit_code() { return received_signal == SIGINT ? ExitCode::interrupted : ExitCode::terminated; }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+
 #include "lockstep/error.h"
 
 namespace lockstep::train {
@@ -11,9 +13,10 @@ namespace lockstep::train {
 /// a process that is alone ends it at once, with ExitCode::ended_at_once, unless it comes within
 /// kOneRequestMs of the first; SIGUSR1 does not count, however often and whenever it comes.
 inline constexpr int kOneRequestMs = 250;
-void install_stop_request(bool alone);
+void install_stop_request(bool alone, std::chrono::milliseconds patience = {});
 bool stop_requested();
-/// A launcher has told this rank to end, and nobody has asked it to stop.
+/// A launcher has told this rank to end, and nobody has asked it to stop within the `patience` that was
+/// stated.
 bool termination_requested();
 /// What a process that stopped by request exits with: 130 after SIGINT, otherwise 143. Ranks that no signal
 /// reached stop with the others, and say 143.

@@ -37,6 +37,9 @@ constexpr std::chrono::seconds kAgreementTimeout{300};
 
 constexpr std::chrono::seconds kStartTimeout{300};
 
+/// For a launcher to ask, on a host whose cores are busy.
+constexpr std::chrono::seconds kLauncherPatience{20};
+
 control::Meeting meeting_of(comm::Communicator& world) {
   return {.rank = world.rank(),
           .size = world.size(),
@@ -267,7 +270,10 @@ int run_in_world(const std::function<int(World&)>& body) {
   const SignalScope signals;
   install_crash_handler();
   // Before MPI starts, which takes a while: a stop request that comes then must not end the process.
-  install_stop_request(/*alone=*/!comm::started_by_mpi_launcher());
+  // lockstep-run may have got the same SIGTERM as this rank, and asks all ranks to stop once it has its turn.
+  const bool will_ask = !variable_or_empty("LOCKSTEP_LAUNCHER_ASKS").empty();
+  install_stop_request(/*alone=*/!comm::started_by_mpi_launcher(),
+                       will_ask ? kLauncherPatience : std::chrono::seconds{0});
   std::unique_ptr<World> world;
   try {
     world = std::make_unique<World>();

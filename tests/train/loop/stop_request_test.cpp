@@ -96,6 +96,18 @@ TEST(StopRequestDeathTest, ARankThatIsAskedToStopTooSaves) {
         testing::ExitedWithCode(0), "");
 }
 
+TEST(StopRequestDeathTest, ARankWaitsForALauncherThatWillAsk) {
+  EXPECT_EXIT(
+      {
+        install_stop_request(false, std::chrono::milliseconds(kOneRequestMs));
+        std::raise(SIGTERM);
+        const bool before = termination_requested();
+        pass_time();
+        std::_Exit(!before && termination_requested() ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 // As where a pod is taken away: its preStop asks, and then the container is told to end.
 TEST(StopRequestDeathTest, WhoeverWasAskedByOthersEndsAtOnceWhenToldTwice) {
   EXPECT_EXIT(
