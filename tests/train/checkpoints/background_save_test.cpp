@@ -384,7 +384,7 @@ TEST(RunCheckpoints, CarryWhatTheTrainingIsBesidesItsTensors) {
     worker.connect(world);
     RunCheckpoints checkpoints(worker, {.output_directory = folder.path()});
     const auto earlier = checkpoints.restore(world, folder / "checkpoints/step-00000005");
-    EXPECT_EQ(earlier.step, 5);
+    EXPECT_EQ(earlier.position.step, 5);
     EXPECT_EQ(earlier.progress, progress);
     EXPECT_EQ(checkpoints.restore_newest(world)->progress, TrainingProgress{});
   });
