@@ -163,7 +163,7 @@ std::vector<uint32_t> bits_of(const std::vector<float>& values) {
 
 /// What a loss makes of logits: bits of metrics, log-sum-exps and the gradient.
 std::vector<std::vector<uint32_t>> loss_and_gradient(const TestedGpu& gpu, const std::vector<float>& logits,
-                                                  int64_t classes, DType dtype, bool in_place) {
+                                                     int64_t classes, DType dtype, bool in_place) {
   const auto rows = static_cast<int64_t>(logits.size()) / classes;
   const device::Buffer x = gpu.upload(logits, dtype), dx = gpu.upload(logits, dtype);
   std::vector<int32_t> label_values;
