@@ -82,6 +82,7 @@ def main():
     parser.add_argument("--lockstep", default="build/release/bin/lockstep")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=sorted(STEPS))
+    parser.add_argument("--processes", type=int, nargs="+", choices=(1, 2), default=(1, 2))
     options = parser.parse_args()
     print(f"{processor()}\n{subprocess.run([options.lockstep, '--version'], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()}")
     peers = installed_peers(options)
@@ -90,7 +91,7 @@ def main():
     for model in STEPS:
         if options.only not in (None, model):
             continue
-        for processes in (1, 2):
+        for processes in options.processes:
             medians = measure(options, model, processes, peers)
             best = max((medians[name] for name in PEERS if name in medians), default=float("nan"))
             line = "".join(f" {medians[name]:>9.0f}" if name in medians else f" {'-':>9}" for name in PEERS)

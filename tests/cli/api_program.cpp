@@ -236,7 +236,7 @@ void errors(Job& job, const Arguments& arguments) {
     Samples::in_memory({{"point", {kWidth}, std::vector<float>(12)}, {"label", {}, std::vector<int32_t>{1}}});
   });
   labels[4] = -2;
-  say_error(job, [&] { Samples::in_memory({{"label", {}, labels}}); });
+  say_error(job, [&] { Samples::in_memory({{"token", {}, labels}}); });
   SampleSource nameless = source(0, 10);
   nameless.identity = "";
   say_error(job, [&] { Samples::from(nameless); });

@@ -134,7 +134,7 @@ TEST(PublicApi, MistakesAreNamedAndEndNothingElse) {
           "trainer.eval_every_steps: is ignored, since the data have nothing to evaluate on",
           "error 2: Samples: field 'point' has 7 values, which is no multiple of the 6",
           "error 2: Samples: field 'label' has 1 samples, but field 'point' has 2",
-          "error 65: Samples: label -2 of sample 4 is negative", "error 2: Samples: identity is empty",
+          "error 65: Samples: token -2 of sample 4 is negative", "error 2: Samples: identity is empty",
           "error 2: cannot read the config no/such.textproto"})
       EXPECT_THAT(ran.out, HasSubstr(message));
   }
