@@ -32,6 +32,7 @@ share() {
   local kind all=0 until=0 after=
   for kind in "${kinds[@]}"; do
     if selected "$kind"; then
+      # shellcheck disable=SC2004  # a key, not a number
       all=$((all + weights[$kind]))
       if [ -z "$after" ]; then until=$all; fi
     fi
@@ -195,21 +196,22 @@ print_summary() {
   print_table
 }
 
-# stage_logs FOLDER BYTES: copies of all logs, of longer ones the beginning and, thrice as much, the end.
+# stage_logs FOLDER BYTES: copies of all logs, of longer ones the beginning and, thrice as much, the end. Few processes, since this
+# is done after each part.
 stage_logs() {
-  local log
-  for log in "${logs[@]}"; do
-    if [ ! -f "$log" ]; then continue; fi
-    if [ "$(stat -c %s "$log")" -le "$2" ]; then
-      cp "$log" "$1/"
+  local log size whole=()
+  while read -r size log; do
+    if [ "$size" -le "$2" ]; then
+      whole+=("$log")
     else
       {
         head -c $(($2 / 4)) "$log"
-        printf '\n... left out of %s bytes ...\n' "$(stat -c %s "$log")"
+        printf '\n... left out of %s bytes ...\n' "$size"
         tail -c $(($2 * 3 / 4)) "$log"
       } >"$1/$(basename "$log")"
     fi
-  done
+  done < <(stat -c '%s %n' "${logs[@]}" 2>/dev/null | sort -u)
+  if [ ${#whole[@]} -gt 0 ]; then cp "${whole[@]}" "$1/"; fi
 }
 
 write_archive() {
