@@ -91,9 +91,11 @@ FileRecord CheckpointWriter::write_shard(FileKind kind, int index, int count,
   FileRecord record;
   record.kind = kind;
   record.name = fmt::format("{}-{:05}-of-{:05}.safetensors", name_of(kind), index, count);
-  // "format" is what Python's loaders look for before they believe that names and layouts are PyTorch's.
-  const auto written =
-      write_safetensors(files_, temporary_path_ + "/" + record.name, tensors, {{"format", "pt"}});
+  // "format" is what Python's loaders look for before they read a file.
+  // These are not: docs/weights.md.
+  const auto written = write_safetensors(
+      files_, temporary_path_ + "/" + record.name, tensors,
+      {{"format", "pt"}, {"conv2d_weight", "[out, kh, kw, in]"}, {"flattened_images", "H, W, C"}});
   record.size_bytes = written.size_bytes;
   record.checksums = written.checksums;
   for (const auto& tensor : tensors)
