@@ -348,7 +348,9 @@ INSTANTIATE_TEST_SUITE_P(All, ShippedConfig, ::testing::ValuesIn(shipped_configs
 TEST_P(ShippedConfig, ReadsAndSurvivesItsEffectiveText) {
   const auto run = load_run_config(GetParam(), {});
   expect_same_run(parse(run.effective_text), run);
-  EXPECT_EQ(run.parallel.reduction, layout::Reduction::fast);
+  // Whoever trains the first time compares hashes.
+  const bool is_first = GetParam().find("digits_quickstart") != std::string::npos;
+  EXPECT_EQ(run.parallel.reduction, is_first ? layout::Reduction::reproducible : layout::Reduction::fast);
 }
 
 TEST_P(ShippedConfig, WorksInReproducibleModeWithTwoAndFourWorkers) {
