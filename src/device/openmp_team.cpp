@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <omp.h>
 
+#include <atomic>
 #include <string>
 
 #include "lockstep/error.h"
@@ -10,12 +11,14 @@
 namespace lockstep::device {
 namespace {
 
+/// All threads of a team write the same; outside of the stack and atomic, since ThreadSanitizer does not know
+/// OpenMP's barriers.
+std::atomic<int> counted_team{0};
+
 int count_team(int threads) {
-  int count = 0;
 #pragma omp parallel num_threads(threads)
-#pragma omp single
-  count = omp_get_num_threads();
-  return count;
+  counted_team.store(omp_get_num_threads(), std::memory_order_relaxed);
+  return counted_team.load(std::memory_order_relaxed);
 }
 
 /// Which variable of the environment keeps OpenMP from starting so many threads.
