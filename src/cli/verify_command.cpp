@@ -118,11 +118,11 @@ layout::Layout with_one_replica(layout::Layout layout) {
 /// Of layouts that nobody named, those that the config cannot have. One process must do.
 void Verification::leave_out_refused() {
   const layout::Layout one = layouts_.front();
+  const device::DeviceKind device = device_of_workers(arguments_.device);
   std::erase_if(layouts_, [&](const layout::Layout& layout) {
     if (layout == one) return false;
     try {
-      train::compile_run(load(layout),
-                         {.world_size = layout.world_size(), .device = device_of_workers(arguments_.device)});
+      train::compile_run(load(layout), {.world_size = layout.world_size(), .device = device});
       return false;
     } catch (const ConfigError& error) {
       log_info(fmt::format("layout '{}' is left out: {}", layout::to_string(layout), error.what()));

@@ -132,6 +132,8 @@ void MetricsWriter::write(int64_t step, const std::vector<NamedMetric>& metrics)
   if (waiting_bytes_ + line.size() <= kMostWaitingBytes) {
     waiting_bytes_ += line.size();
     waiting_.push_back(std::move(line));
+  } else {
+    ++lost_lines_;
   }
   write_waiting();
 }
@@ -159,6 +161,9 @@ void MetricsWriter::sync() {
 void MetricsWriter::finish() {
   sync();
   if (::close(std::exchange(file_, -1)) != 0) fail("close", path_, errno);
+  if (lost_lines_ > 0)
+    throw IoError(
+        fmt::format("{}: {} lines are missing: more waited for room than are kept", path_, lost_lines_));
 }
 
 }  // namespace lockstep::observe

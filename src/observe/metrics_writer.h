@@ -66,6 +66,7 @@ class MetricsWriter {
   Dropped dropped_;
   std::deque<std::string> waiting_;  // lines that are not in the file
   size_t waiting_bytes_ = 0;
+  int64_t lost_lines_ = 0;  // more than may wait; finish() tells of them
 };
 
 }  // namespace lockstep::observe
