@@ -13,7 +13,7 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "checkpoint/layout.h"
+#include "checkpoint/file_names.h"
 #include "lockstep/error.h"
 
 namespace lockstep::checkpoint {

@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/layout.h"
+#include "checkpoint/file_names.h"
 #include "checkpoint/safetensors.h"
 #include "lockstep/error.h"
 

@@ -10,7 +10,7 @@
 #include "cli/commands.h"
 #include "comm/communicator.h"
 #include "doctor/check.h"
-#include "doctor/job.h"
+#include "doctor/job_check.h"
 #include "lockstep/error.h"
 #include "train/start/world.h"
 

@@ -103,7 +103,7 @@ int evaluate(const EvalArguments& arguments) {
         world, [&] { return load(arguments); }, device);
     const train::WatchedWorker watched(world, *worker);
     if (!worker->has_eval_data())
-      throw train::CollectiveError(
+      throw comm::CollectiveError(
           "eval: the data have nothing to evaluate on: state data.idx.eval_images and eval_labels, a smaller "
           "data.text.train_fraction, or data.synthetic.eval_samples",
           ExitCode::usage);

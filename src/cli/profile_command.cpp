@@ -165,7 +165,7 @@ int profile(const ProfileArguments& arguments) {
       return static_cast<int>(train::stop_exit_code());
     }
     if (profiler.updates() == 0)
-      throw train::CollectiveError(
+      throw comm::CollectiveError(
           "every step that was measured overflowed, so that no update was; lower "
           "precision.loss_scaling.initial_scale, or measure more steps with --steps",
           ExitCode::internal);

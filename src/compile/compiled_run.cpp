@@ -12,6 +12,7 @@
 #include "model/pieces.h"
 #include "parallel/rank_program.h"
 #include "parallel/session_programs.h"
+#include "parallel/step_programs.h"
 #include "proof/call_proof.h"
 #include "proof/checker.h"
 #include "proof/model_flow.h"

@@ -5,16 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/options.h"
-#include "control/options.h"
+#include "checkpoint/checkpoint_options.h"
+#include "control/watchdog_options.h"
+#include "data/data_options.h"
 #include "data/dataset.h"
-#include "data/options.h"
 #include "lockstep/model.h"
 #include "model/node_times.h"
-#include "observe/options.h"
+#include "observe/metrics_options.h"
 #include "optim/loss_scaling.h"
 #include "optim/optimizer.h"
-#include "parallel/options.h"
+#include "parallel/parallel_options.h"
 
 namespace lockstep::config {
 

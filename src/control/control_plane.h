@@ -10,8 +10,8 @@
 
 #include "control/mailbox.h"
 #include "control/muster.h"
-#include "control/options.h"
 #include "control/progress.h"
+#include "control/watchdog_options.h"
 #include "lockstep/error.h"
 
 namespace lockstep::control {

@@ -9,11 +9,11 @@
 #include "base/clock.h"
 #include "control/control_protocol.h"
 #include "control/judge.h"
-#include "control/options.h"
 #include "control/rank_state.h"
 #include "control/roll_call.h"
 #include "control/section_roll.h"
 #include "control/timings.h"
+#include "control/watchdog_options.h"
 
 namespace lockstep::control {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "control/judge.h"
-#include "control/options.h"
 #include "control/rank_state.h"
+#include "control/watchdog_options.h"
 #include "lockstep/error.h"
 
 namespace lockstep::control {

@@ -3,8 +3,8 @@
 #include <optional>
 #include <span>
 
-#include "control/options.h"
 #include "control/rank_state.h"
+#include "control/watchdog_options.h"
 
 namespace lockstep::control {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/options.h"
+#include "data/data_options.h"
 #include "lockstep/tensor.h"
 
 namespace lockstep::data {

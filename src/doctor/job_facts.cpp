@@ -9,7 +9,7 @@
 #include "base/index.h"
 #include "base/statistics.h"
 #include "base/text.h"
-#include "train/start/agreement.h"
+#include "comm/agreement.h"
 
 namespace lockstep::doctor {
 namespace {
@@ -38,7 +38,7 @@ std::string ranks_on_hosts(const Ranks& ranks, const std::vector<int>& some) {
   std::vector<std::string> hosts;
   for (const int rank : some)
     if (hosts.empty() || hosts.back() != nth(ranks, rank).host) hosts.push_back(nth(ranks, rank).host);
-  return fmt::format("{} on {}", train::rank_list(some), join(hosts, ", "));
+  return fmt::format("{} on {}", comm::rank_list(some), join(hosts, ", "));
 }
 
 /// The ranks that say something else than most do, and what most say; empty where all say the same.

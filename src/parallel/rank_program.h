@@ -1,7 +1,7 @@
 #pragma once
 
+#include "parallel/program_plan.h"
 #include "parallel/program_writer.h"
-#include "parallel/step_programs.h"
 #include "program/session_terms.h"
 
 namespace lockstep::parallel {

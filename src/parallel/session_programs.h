@@ -1,6 +1,6 @@
 #pragma once
 
-#include "parallel/step_programs.h"
+#include "parallel/program_plan.h"
 
 namespace lockstep::parallel {
 

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "layout/pipeline_events.h"
+#include "parallel/program_plan.h"
 #include "parallel/program_writer.h"
 #include "parallel/rank_program.h"
-#include "parallel/step_programs.h"
 
 namespace lockstep::parallel {
 

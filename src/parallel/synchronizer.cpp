@@ -10,6 +10,7 @@
 #include "lockstep/error.h"
 #include "parallel/bucket_writer.h"
 #include "parallel/ring_sync.h"
+#include "parallel/step_programs.h"
 
 namespace lockstep::parallel {
 namespace {

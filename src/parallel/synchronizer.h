@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "parallel/gradient_sync.h"
+#include "parallel/program_plan.h"
 #include "parallel/program_writer.h"
 #include "parallel/rank_program.h"
 #include "parallel/server_sync.h"
-#include "parallel/step_programs.h"
 
 namespace lockstep::parallel {
 

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "parallel/program_plan.h"
 #include "parallel/program_writer.h"
 #include "parallel/rank_program.h"
-#include "parallel/step_programs.h"
 
 namespace lockstep::parallel {
 

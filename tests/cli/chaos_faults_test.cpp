@@ -5,8 +5,8 @@
 #include <set>
 
 #include "base/index.h"
+#include "cli/chaos/chaos_job.h"
 #include "cli/chaos/faults.h"
-#include "cli/chaos/job.h"
 #include "cli/chaos/report.h"
 #include "cli/child_process.h"
 #include "lockstep/error.h"

@@ -29,7 +29,7 @@ Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOp
                                  .asynchronous = options.asynchronous,
                                  .progress = options.watched ? &progress : nullptr};
     Worker worker(config, worker_options);
-    agree_on_fields(world, worker.agreement_fields(), std::chrono::seconds(60));
+    comm::agree_on_fields(world, worker.agreement_fields(), std::chrono::seconds(60));
     worker.connect(world);
     TrainerEvents events;
     events.on_step = [&](const StepRecord& record) {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "cli/compare/arguments.h"
 #include "cli/compare/forecast.h"
-#include "cli/compare/options.h"
 #include "cli/compare/results.h"
 #include "cli/job_places.h"
 #include "cli/traced_training.h"

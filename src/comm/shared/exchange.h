@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/operation.h"
-#include "comm/shared/layout.h"
+#include "comm/shared/memory_layout.h"
 
 namespace lockstep::comm {
 

@@ -142,11 +142,11 @@ void RunCheckpoints::save(comm::Communicator& world, int64_t step, const Trainin
   });
   if (!ready) {
     if (world.rank() == 0) checkpoint::CheckpointWriter(directory_, step, files_).abandon();
-    agree_on_outcome(world, not_finite, patience());
+    comm::agree_on_outcome(world, not_finite, patience());
     // Whatever it is, it counts as it would if it came later, while the checkpoint is written.
     try {
-      agree_on_outcome(world, not_begun, patience());
-    } catch (const CollectiveError& error) {
+      comm::agree_on_outcome(world, not_begun, patience());
+    } catch (const comm::CollectiveError& error) {
       outcomes_.push_back({.step = step, .path = "", .error = error.what(), .code = error.code()});
     }
     return;
@@ -308,15 +308,15 @@ std::string RunCheckpoints::first_ranks_choice(comm::Communicator& world,
   const auto failure = failure_of([&] {
     if (world.rank() == 0) choice = choose();
   });
-  agree_on_outcome(world, failure, patience());
+  comm::agree_on_outcome(world, failure, patience());
   return comm::gather_texts(world, choice, patience())[0];
 }
 
 RestoredState RunCheckpoints::load_on_all(comm::Communicator& world, const std::string& path) {
-  agree_on_outcome(world, failure_of([&] { load(path); }), patience());
+  comm::agree_on_outcome(world, failure_of([&] { load(path); }), patience());
   // Under one name, hosts that share no folder may hold different checkpoints.
   read_on();
-  agree_on_fields(
+  comm::agree_on_fields(
       world,
       {{"step of checkpoint " + path, std::to_string(restored_.position.step), ExitCode::data},
        {"samples of checkpoint " + path, std::to_string(restored_.position.samples), ExitCode::data},
@@ -328,10 +328,10 @@ RestoredState RunCheckpoints::load_on_all(comm::Communicator& world, const std::
   const uint64_t hash =
       options_.parameters_alone ? parameters_hash_of(*worker_, world) : state_hash_of(*worker_, world);
   const bool knows = !options_.parameters_alone || worker_->is_worker();
-  agree_on_outcome(world, failure_of([&] {
-                     if (knows && hash != saved_hash_) throw_other_hash(path);
-                   }),
-                   patience());
+  comm::agree_on_outcome(world, failure_of([&] {
+                           if (knows && hash != saved_hash_) throw_other_hash(path);
+                         }),
+                         patience());
   return restored_;
 }
 

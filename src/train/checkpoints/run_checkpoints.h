@@ -16,8 +16,8 @@
 #include "control/progress.h"
 #include "optim/loss_scaling.h"
 #include "train/checkpoints/checkpoint_saver.h"
+#include "train/checkpoints/evaluation_history.h"
 #include "train/checkpoints/reported_file_system.h"
-#include "train/loop/evaluation_history.h"
 #include "train/worker/worker.h"
 
 namespace lockstep::train {

@@ -13,9 +13,9 @@
 #include "base/host_name.h"
 #include "base/index.h"
 #include "base/text.h"
+#include "comm/agreement.h"
 #include "comm/gather_texts.h"
 #include "layout/norm_chunks.h"
-#include "train/start/agreement.h"
 #include "train/worker/model_state.h"
 
 namespace lockstep::train {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/layout.h"
+#include "checkpoint/file_names.h"
 #include "lockstep/error.h"
 #include "train/faults/failpoints.h"
 

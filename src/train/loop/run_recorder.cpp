@@ -9,11 +9,11 @@
 
 #include "base/index.h"
 #include "base/text.h"
+#include "comm/agreement.h"
 #include "layout/layout.h"
 #include "layout/pipeline_timeline.h"
 #include "observe/process_memory.h"
 #include "program/program_traffic.h"
-#include "train/start/agreement.h"
 #include "train/worker/model_state.h"
 
 namespace lockstep::train {

@@ -169,7 +169,7 @@ void Trainer::require_few_skips(int64_t skipped) {
     log_warning(fmt::format("{} updates up to step {} were skipped, since a loss or gradient was not finite",
                             skipped, step_));
   if (!skips_too_many(0)) return;
-  throw CollectiveError(
+  throw comm::CollectiveError(
       fmt::format("{} updates were skipped up to step {}, since a loss or gradient was not finite, and "
                   "trainer.nonfinite_limit is {}\n{}",
                   skipped_steps_ - overflowed_steps_, step_, config_.trainer.nonfinite_limit,

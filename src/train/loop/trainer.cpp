@@ -287,7 +287,7 @@ void Trainer::report_divergence() {
       saved_step_ >= 0
           ? "\nGo on from the last checkpoint, which was compared before it was written: --resume auto."
           : "\nThere is no checkpoint yet: start anew, without that host.";
-  throw CollectiveError(fmt::format("{}\n  {}{}", message, what, advice), ExitCode::internal);
+  throw comm::CollectiveError(fmt::format("{}\n  {}{}", message, what, advice), ExitCode::internal);
 }
 
 std::string Trainer::locate_held() {
@@ -332,7 +332,7 @@ void Trainer::handle_nonfinite(const run::StepInputs& inputs, const program::Ver
       loss_scaler_ ? fmt::format(" at a loss scale of {}", loss_scaler_->scale()) : "");
   if (config_.trainer.nonfinite == config::NonFinitePolicy::locate)
     message += "\n  first: " + locate_nonfinite(*worker_, *world_, inputs);
-  throw CollectiveError(message + "\n" + advice(verdict), ExitCode::internal);
+  throw comm::CollectiveError(message + "\n" + advice(verdict), ExitCode::internal);
 }
 
 void Trainer::skip_step(const program::Verdict& verdict) {
@@ -342,11 +342,12 @@ void Trainer::skip_step(const program::Verdict& verdict) {
   const std::string what = fmt::format("step {}: loss {} and gradient norm {} are not both finite", step_ + 1,
                                        exact(verdict.mean_loss()), exact(verdict.gradient_norm));
   if (counted >= config_.trainer.nonfinite_limit)
-    throw CollectiveError(fmt::format("{}; it is skipped step {}, and trainer.nonfinite_limit is {}\n{} "
-                                      "trainer.nonfinite: LOCATE names "
-                                      "the layer where it begins.",
-                                      what, counted, config_.trainer.nonfinite_limit, advice(verdict)),
-                          ExitCode::internal);
+    throw comm::CollectiveError(
+        fmt::format("{}; it is skipped step {}, and trainer.nonfinite_limit is {}\n{} "
+                    "trainer.nonfinite: LOCATE names "
+                    "the layer where it begins.",
+                    what, counted, config_.trainer.nonfinite_limit, advice(verdict)),
+        ExitCode::internal);
   // The first three, then at powers of two.
   if (world_->rank() == 0 && (counted <= 3 || std::has_single_bit(static_cast<uint64_t>(counted))))
     log_warning(fmt::format("{}; the step is skipped ({} so far)", what, counted));
@@ -372,7 +373,7 @@ bool Trainer::evaluate() {
   step_began_ = Clock::now();
   if (record.has_loss() && !std::isfinite(record.loss) &&
       config_.trainer.nonfinite != config::NonFinitePolicy::ignore)
-    throw CollectiveError(
+    throw comm::CollectiveError(
         fmt::format("the evaluation loss after step {} is {}: the model has diverged; lower "
                     "optimizer.learning_rate, add warm-up or set trainer.clip_norm",
                     step_, record.loss),
@@ -449,7 +450,7 @@ void Trainer::settle_checkpoints() {
     checkpoints_.settle();
     hear_of_checkpoints(checkpoint::SaveFailurePolicy::stop);
   }
-  agree_on_outcome(*world_, save_failure_, patience);
+  comm::agree_on_outcome(*world_, save_failure_, patience);
 }
 
 std::optional<EvaluationRecord> Trainer::evaluate_now() {

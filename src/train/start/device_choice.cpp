@@ -10,8 +10,8 @@
 #include "base/index.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "comm/agreement.h"
 #include "lockstep/error.h"
-#include "train/start/agreement.h"
 
 namespace lockstep::train {
 namespace {
@@ -40,8 +40,9 @@ void require_one_kind(const std::vector<RankDevice>& ranks) {
   throw DeviceError(fmt::format(
       "some workers would compute on CPUs ({}), others on GPUs ({}); {} on host {}: {}. Use --device cpu for "
       "all, or start workers only where GPUs are",
-      rank_list(on_cpu), rank_list(by_kind.at(device::DeviceKind::cuda)), rank_list({on_cpu.front()}),
-      first.host, first.reason.empty() ? "CPUs are asked for" : first.reason));
+      comm::rank_list(on_cpu), comm::rank_list(by_kind.at(device::DeviceKind::cuda)),
+      comm::rank_list({on_cpu.front()}), first.host,
+      first.reason.empty() ? "CPUs are asked for" : first.reason));
 }
 
 /// `what` names it in a message; `of` tells it of a rank.
@@ -51,7 +52,7 @@ void require_one(const std::vector<RankDevice>& ranks, std::string_view what, st
   std::vector<std::string> parts;
   for (const auto& [value, holders] : by_value)
     parts.push_back(
-        fmt::format("{} (host {}): {}", rank_list(holders), first_of(ranks, holders).host, value));
+        fmt::format("{} (host {}): {}", comm::rank_list(holders), first_of(ranks, holders).host, value));
   throw DeviceError(fmt::format(
       "the workers' {} differ, and with them the bits of a REPRODUCIBLE run: {}. Start all workers on the "
       "same kind, or use parallel.reduction: FAST",
@@ -65,8 +66,8 @@ void require_gpus_of_their_own(const std::vector<RankDevice>& ranks) {
   for (const auto& [gpu, users] : by_gpu)
     if (users.size() > 1) {
       const RankDevice& first = first_of(ranks, users);
-      shared.push_back(fmt::format("{} on host {} would share one GPU ({}, {})", rank_list(users), first.host,
-                                   first.name, first.uuid));
+      shared.push_back(fmt::format("{} on host {} would share one GPU ({}, {})", comm::rank_list(users),
+                                   first.host, first.name, first.uuid));
     }
   if (!shared.empty())
     throw DeviceError(fmt::format(
@@ -154,7 +155,7 @@ DeviceChoice agree_on_device(comm::Communicator& world, const DeviceRequest& req
   } catch (const std::exception&) {
     failure = std::current_exception();
   }
-  agree_on_outcome(world, failure, kTimeout);
+  comm::agree_on_outcome(world, failure, kTimeout);
 
   RankDevice own{.host = host, .kind = choice.kind, .reason = choice.reason};
   if (choice.kind == device::DeviceKind::cuda) {
@@ -176,7 +177,7 @@ DeviceChoice agree_on_device(comm::Communicator& world, const DeviceRequest& req
   try {
     check_devices(ranks, reproducible, all_allow);
   } catch (const DeviceError& error) {
-    throw CollectiveError(error.what(), error.code());  // every rank has judged the same texts
+    throw comm::CollectiveError(error.what(), error.code());  // every rank has judged the same texts
   }
   if (world.rank() == 0 && request.say && !choice.reason.empty()) {
     // Without a driver there is nothing to be mended, and nothing is said to be wrong.

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "comm/agreement.h"
 #include "comm/gather_texts.h"
 #include "layout/layout.h"
 #include "train/faults/failpoints.h"
@@ -16,7 +17,6 @@
 #include "train/loop/run_output.h"
 #include "train/loop/run_recorder.h"
 #include "train/loop/trace.h"
-#include "train/start/agreement.h"
 #include "train/start/shared_directory.h"
 #include "train/worker/model_state.h"
 
@@ -31,7 +31,7 @@ void on_all_ranks(World& world, const std::function<void()>& action) {
   } catch (const std::exception&) {
     failure = std::current_exception();
   }
-  agree_on_outcome(world.communicator(), failure, comm::kPatience);
+  comm::agree_on_outcome(world.communicator(), failure, comm::kPatience);
 }
 
 void on_first_rank(World& world, const std::function<void()>& action) {
@@ -109,13 +109,13 @@ void Session::Parts::start(const std::function<config::RunConfig()>& load_config
 void Session::Parts::check(const Straggler& straggler) const {
   const compile::CompiledRun& run = worker_->compiled();
   if (straggler.rank >= run.layout().workers())
-    throw CollectiveError(
+    throw comm::CollectiveError(
         fmt::format("--straggler {}: is no worker; those of layout '{}' are ranks 0 to {}",
                     to_text(straggler), layout::to_string(run.layout()), run.layout().workers() - 1),
         ExitCode::usage);
   if (run.device() != device::DeviceKind::cpu)
-    throw CollectiveError("--straggler: slows workers on CPUs alone; leave it out, or use --device cpu",
-                          ExitCode::usage);
+    throw comm::CollectiveError("--straggler: slows workers on CPUs alone; leave it out, or use --device cpu",
+                                ExitCode::usage);
 }
 
 void Session::Parts::make_worker() {
@@ -211,9 +211,9 @@ void Session::Parts::begin() {
   trainer_->prepare();
   world_.startup().end(observe::StartupPart::parameters);
   if (options_.stop_after > 0 && trainer_->next_step() >= options_.stop_after)
-    throw CollectiveError(fmt::format("--stop-after {}: the run has {} steps already", options_.stop_after,
-                                      trainer_->next_step()),
-                          ExitCode::usage);
+    throw comm::CollectiveError(fmt::format("--stop-after {}: the run has {} steps already",
+                                            options_.stop_after, trainer_->next_step()),
+                                ExitCode::usage);
   on_first_rank(world_, [this] { output_->open(trainer_->next_step()); });
   if (!options_.trace_directory.empty()) trace_.emplace(options_.trace_directory, world_.rank());
   if (failpoints_) failpoints_->at_start();
@@ -249,7 +249,7 @@ auto Session::guarded(Phase phase, const Action& action) {
   const Outside outside{world_};
   try {
     return action();
-  } catch (const CollectiveError&) {
+  } catch (const comm::CollectiveError&) {
     // All ranks unwind alike, and wait for the save that is under way.
     end();
     throw;

@@ -13,8 +13,8 @@
 #include "base/index.h"
 #include "base/text.h"
 #include "checkpoint/file_system.h"
+#include "comm/agreement.h"
 #include "comm/gather_texts.h"
-#include "train/start/agreement.h"
 
 namespace lockstep::train {
 namespace {
@@ -69,7 +69,7 @@ void check_shared_directory(comm::Communicator& world, const std::string& direct
   } catch (const Error&) {
     failure = std::current_exception();
   }
-  agree_on_outcome(world, failure, comm::kPatience);
+  comm::agree_on_outcome(world, failure, comm::kPatience);
   name = comm::gather_texts(world, name, comm::kPatience)[0];
   const std::string path = directory + "/" + name;
 
@@ -94,13 +94,13 @@ void check_shared_directory(comm::Communicator& world, const std::string& direct
   for (size_t r = 0; r < looks.size(); ++r)
     if (looks[r].empty()) blind.push_back(static_cast<int>(r));
   if (!blind.empty())
-    throw CollectiveError(
+    throw comm::CollectiveError(
         fmt::format("--out {}: {} {} not see what rank 0 on host {} writes there. Every rank writes its part "
                     "of a checkpoint and "
                     "reads all of it: name a folder on a file system that all hosts share.",
                     looks[0], list_ranks(hosts, blind), blind.size() == 1 ? "does" : "do", hosts[0]),
         ExitCode::usage);
-  agree_on_outcome(world, failure, comm::kPatience);
+  comm::agree_on_outcome(world, failure, comm::kPatience);
 }
 
 }  // namespace lockstep::train

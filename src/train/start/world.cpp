@@ -21,11 +21,11 @@
 #include "base/host_name.h"
 #include "base/index.h"
 #include "base/log.h"
+#include "comm/agreement.h"
 #include "comm/gather_texts.h"
 #include "train/faults/crash_handler.h"
 #include "train/faults/position.h"
 #include "train/loop/stop_request.h"
-#include "train/start/agreement.h"
 #include "train/start/launch_facts.h"
 
 namespace lockstep::train {
@@ -179,7 +179,7 @@ void World::start() {
   } catch (const CommError& error) {
     // These two reach all ranks alike; anything else is this rank's own, which it has to tell by itself.
     if (error.code() != ExitCode::usage && error.code() != ExitCode::unavailable) throw;
-    throw CollectiveError(error.what(), error.code());
+    throw comm::CollectiveError(error.what(), error.code());
   }
   control_->set_describer(
       [](const control::Progress::Entry& entry) { return describe_position(entry, nullptr); });
@@ -277,12 +277,12 @@ int run_in_world(const std::function<int(World&)>& body) {
   std::unique_ptr<World> world;
   try {
     world = std::make_unique<World>();
-    std::optional<CollectiveError> collective;
+    std::optional<comm::CollectiveError> collective;
     int code = 0;
     try {
       world->start();
       code = body(*world);
-    } catch (const CollectiveError& error) {
+    } catch (const comm::CollectiveError& error) {
       collective = error;
       code = static_cast<int>(world->rank() == 0 ? report_error(error) : error.code());
     }
@@ -303,7 +303,8 @@ int run_in_world(const std::function<int(World&)>& body) {
 }
 
 std::unique_ptr<Worker> start_worker(World& world, const std::function<config::RunConfig()>& load_config,
-                                     const DeviceRequest& device, const std::vector<AgreementField>& options,
+                                     const DeviceRequest& device,
+                                     const std::vector<comm::AgreementField>& options,
                                      const WorkerOptions& worker_options) {
   // A process may train several times; the others begin here.
   if (world.startup().complete()) world.startup() = observe::StartupTimes(Clock::now());
@@ -320,7 +321,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
     } catch (const std::exception&) {
       failure = std::current_exception();
     }
-    agree_on_outcome(communicator, failure, kAgreementTimeout);
+    comm::agree_on_outcome(communicator, failure, kAgreementTimeout);
   };
   config::RunConfig loaded;
   int computing_ranks = world.size();
@@ -368,7 +369,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
   });
   auto fields = worker->agreement_fields();
   fields.insert(fields.end(), options.begin(), options.end());
-  agree_on_fields(communicator, fields, kAgreementTimeout);
+  comm::agree_on_fields(communicator, fields, kAgreementTimeout);
   world.startup().end(observe::StartupPart::agreement);
   worker->connect(communicator);
   const auto& config = worker->config();

@@ -94,7 +94,7 @@ ExitCode report_error(const std::exception& error);
 /// calls a rank makes, such as whether it saves checkpoints.
 std::unique_ptr<Worker> start_worker(World& world, const std::function<config::RunConfig()>& load_config,
                                      const DeviceRequest& device = {},
-                                     const std::vector<AgreementField>& options = {},
+                                     const std::vector<comm::AgreementField>& options = {},
                                      const WorkerOptions& worker_options = {});
 
 /// Lets the watchdog name what `worker` does, as long as this lives; no longer than the worker.

@@ -292,13 +292,13 @@ std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const r
              : run::make_inline_executor(program, context, options, observer);
 }
 
-std::vector<AgreementField> Worker::agreement_fields() const {
-  std::vector<AgreementField> fields;
+std::vector<comm::AgreementField> Worker::agreement_fields() const {
+  std::vector<comm::AgreementField> fields;
   fields.push_back({"lockstep binary", binary_identity(), ExitCode::usage});
   fields.push_back({"arithmetic",
                     compiled_->device_of(options_.rank) == compiled_->device()
                         ? arithmetic_fingerprint(*device_, config_.parallel.intra_op_threads)
-                        : kAgreesWithAny,
+                        : comm::kAgreesWithAny,
                     ExitCode::usage});
   fields.push_back({"libc", libc_version(), ExitCode::usage});
   if (options_.device == device::DeviceKind::cuda && options_.world_size > 1)

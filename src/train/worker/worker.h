@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/agreement.h"
 #include "comm/communicator.h"
 #include "compile/compiled_run.h"
 #include "config/run_config.h"
@@ -13,7 +14,6 @@
 #include "device/host_window.h"
 #include "observe/startup_times.h"
 #include "run/executor.h"
-#include "train/start/agreement.h"
 #include "train/worker/batches.h"
 #include "train/worker/run_length.h"
 #include "train/worker/serving.h"
@@ -68,7 +68,7 @@ class Worker {
   /// COLLECTIVE: makes the groups' communicators and the executors.
   void connect(comm::Communicator& world);
   /// What all ranks must have in common.
-  std::vector<AgreementField> agreement_fields() const;
+  std::vector<comm::AgreementField> agreement_fields() const;
 
   /// One optimizer step, up to its report: afterwards verdict() holds what was agreed. Its last updates, and
   /// the sending of what they changed, may go on into the next step (Executor).

@@ -85,7 +85,7 @@ class BackgroundSaves : public ::testing::Test {
       trainer.prepare();
       try {
         trainer.run();
-      } catch (const CollectiveError& error) {
+      } catch (const comm::CollectiveError& error) {
         results[r].error = error.what();
         results[r].code = error.code();
       }

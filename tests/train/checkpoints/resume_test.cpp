@@ -83,7 +83,7 @@ class Resume : public testing::Test {
         Trainer trainer(worker, world, events, options);
         trainer.prepare();
         result.outcome = trainer.run();
-      } catch (const CollectiveError& error) {
+      } catch (const comm::CollectiveError& error) {
         result.error = error.what();
       }
       result.state_hash = state_hash_of(worker, world);

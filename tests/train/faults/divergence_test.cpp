@@ -239,7 +239,7 @@ class Divergence : public testing::Test {
       auto& failure = failures[static_cast<size_t>(rank)];
       try {
         trainer.run();
-      } catch (const CollectiveError& error) {
+      } catch (const comm::CollectiveError& error) {
         failure.message = error.what();
         failure.code = error.code();
       }

@@ -46,7 +46,7 @@ std::vector<Failure> train_to_failure(int ranks, const std::vector<std::string>&
     auto& failure = failures[static_cast<size_t>(rank)];
     try {
       trainer.run();
-    } catch (const CollectiveError& error) {
+    } catch (const comm::CollectiveError& error) {
       failure.message = error.what();
       failure.code = error.code();
     }
@@ -127,7 +127,7 @@ TEST(NonFinite, StateThatOverflowedInTheUpdateIsNotSaved) {
     trainer.prepare();
     try {
       trainer.run();
-    } catch (const CollectiveError& error) {
+    } catch (const comm::CollectiveError& error) {
       if (rank == 1) message = error.what();
     }
   });

@@ -246,7 +246,7 @@ ScaledRun train_scaled(const config::RunConfig& config, int ranks, const std::st
     try {
       trainer.prepare();
       run.outcome = trainer.run();
-    } catch (const CollectiveError& error) {
+    } catch (const comm::CollectiveError& error) {
       run.error = error.what();
       run.code = error.code();
     }

@@ -78,7 +78,7 @@ class TrainerOnThreads : public testing::Test {
         own.prepare();
         if (act_) act_(own);
         run.outcome = own.run();
-      } catch (const CollectiveError& error) {
+      } catch (const comm::CollectiveError& error) {
         run.error = error.what();
       }
       run.state_hash = state_hash_of(worker, world);

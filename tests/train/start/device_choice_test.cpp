@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "comm/agreement.h"
 #include "lockstep/error.h"
-#include "train/start/agreement.h"
 #include "train/thread_ranks.h"
 
 namespace lockstep::train {
@@ -145,7 +145,7 @@ std::vector<std::string> refusals(const std::vector<int>& hosts, const DeviceReq
       agree_on_device(
           world, request, [&] { return probe(rank); }, hosts,
           "host" + std::to_string(hosts[static_cast<size_t>(rank)]), static_cast<int>(hosts.size()), true);
-    } catch (const CollectiveError& error) {
+    } catch (const comm::CollectiveError& error) {
       EXPECT_EQ(error.code(), ExitCode::unavailable);
       errors[static_cast<size_t>(rank)] = error.what();
     }
@@ -193,7 +193,7 @@ TEST(DeviceAgreement, SharingNeedsTheConsentOfAllRanks) {
     EXPECT_THROW(
         agree_on_device(
             world, wish(DeviceWish::cuda, rank == 0), [] { return gpus({"a"}); }, {0, 0}, "host", 2, false),
-        CollectiveError);
+        comm::CollectiveError);
   });
 }
 

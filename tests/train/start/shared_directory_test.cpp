@@ -25,7 +25,7 @@ std::string message_for(const std::vector<std::string>& directories, const std::
     const auto r = static_cast<size_t>(rank);
     try {
       check_shared_directory(world, directories[r], hosts[r], patience);
-    } catch (const CollectiveError& error) {
+    } catch (const comm::CollectiveError& error) {
       EXPECT_TRUE(error.code() == ExitCode::usage || error.code() == ExitCode::disk);
       messages[r] = error.what();
     }

@@ -1,4 +1,4 @@
-#include "train/start/agreement.h"
+#include "comm/agreement.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-namespace lockstep::train {
+namespace lockstep::comm {
 namespace {
 
 /// Fields as one text: length-prefixed, so that values may contain anything.
@@ -60,7 +60,7 @@ std::string rank_list(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", join(names, ", "));
 }
 
-void agree_on_outcome(comm::Communicator& communicator, std::exception_ptr outcome,
+void agree_on_outcome(Communicator& communicator, std::exception_ptr outcome,
                       std::chrono::milliseconds timeout) {
   std::string own;
   if (outcome) {
@@ -72,7 +72,7 @@ void agree_on_outcome(comm::Communicator& communicator, std::exception_ptr outco
       own = fmt::format("{} {}", static_cast<int>(ExitCode::internal), error.what());
     }
   }
-  const auto outcomes = comm::gather_texts(communicator, own, timeout);
+  const auto outcomes = gather_texts(communicator, own, timeout);
   std::map<std::string, std::vector<int>> failures;
   for (size_t rank = 0; rank < outcomes.size(); ++rank)
     if (!outcomes[rank].empty()) failures[outcomes[rank]].push_back(static_cast<int>(rank));
@@ -90,9 +90,9 @@ void agree_on_outcome(comm::Communicator& communicator, std::exception_ptr outco
   throw CollectiveError(join(messages, "\n"), static_cast<ExitCode>(code));
 }
 
-void agree_on_fields(comm::Communicator& communicator, const std::vector<AgreementField>& fields,
+void agree_on_fields(Communicator& communicator, const std::vector<AgreementField>& fields,
                      std::chrono::milliseconds timeout) {
-  const auto texts = comm::gather_texts(communicator, pack(fields), timeout);
+  const auto texts = gather_texts(communicator, pack(fields), timeout);
   if (std::all_of(texts.begin(), texts.end(), [&](const auto& text) { return text == texts[0]; })) return;
 
   std::vector<std::map<std::string, AgreementField>> ranks;
@@ -133,4 +133,4 @@ void agree_on_fields(comm::Communicator& communicator, const std::vector<Agreeme
       code);
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep::comm

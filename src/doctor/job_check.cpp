@@ -1,4 +1,4 @@
-#include "doctor/job.h"
+#include "doctor/job_check.h"
 
 #include <fmt/format.h>
 
@@ -10,13 +10,13 @@
 #include <optional>
 #include <system_error>
 
+#include "comm/agreement.h"
 #include "comm/gather_texts.h"
 #include "comm/mpi_library.h"
 #include "device/device.h"
 #include "doctor/job_facts.h"
 #include "doctor/link_trial.h"
 #include "lockstep/error.h"
-#include "train/start/agreement.h"
 #include "train/start/launch_facts.h"
 #include "train/start/shared_directory.h"
 #include "train/worker/fingerprint.h"
@@ -123,9 +123,9 @@ Verdict look_at_shared_folder(train::World& world, const std::string& directory)
     failure = std::current_exception();
   }
   try {
-    train::agree_on_outcome(world.communicator(), failure, kTimeout);
+    comm::agree_on_outcome(world.communicator(), failure, kTimeout);
     train::check_shared_directory(world.communicator(), directory, world.host());
-  } catch (const train::CollectiveError& error) {
+  } catch (const comm::CollectiveError& error) {
     return {Level::fail, error.what(),
             fmt::format("mount the same file system on every host: df -T {} shows what is there", directory)};
   }
@@ -218,7 +218,7 @@ std::vector<Verdict> look_at_job(train::World& world, const JobRequest& request,
   const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("doctor");
   auto& communicator = world.communicator();
-  train::agree_on_fields(
+  comm::agree_on_fields(
       communicator, {{"--out", request.output_directory.empty() ? "no folder" : "a folder", ExitCode::usage}},
       kTimeout);
   const Ranks ranks = gather_ranks(world, request, *stream);

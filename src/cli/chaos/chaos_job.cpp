@@ -1,4 +1,4 @@
-#include "cli/chaos/job.h"
+#include "cli/chaos/chaos_job.h"
 
 #include <fmt/format.h>
 #include <signal.h>

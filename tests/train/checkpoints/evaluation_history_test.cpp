@@ -1,4 +1,4 @@
-#include "train/loop/evaluation_history.h"
+#include "train/checkpoints/evaluation_history.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cli/compare/options.h"
+#include "cli/compare/arguments.h"
 
 #include <fmt/format.h>
 

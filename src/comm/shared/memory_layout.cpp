@@ -1,4 +1,4 @@
-#include "comm/shared/layout.h"
+#include "comm/shared/memory_layout.h"
 
 #include <algorithm>
 

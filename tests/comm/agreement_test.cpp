@@ -1,11 +1,11 @@
-#include "train/start/agreement.h"
+#include "comm/agreement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "train/thread_ranks.h"
+#include "comm/local_ranks.h"
 
-namespace lockstep::train {
+namespace lockstep::comm {
 namespace {
 
 using testing::AllOf;
@@ -16,10 +16,10 @@ constexpr std::chrono::seconds kSoon{20};
 
 /// What every rank throws, which must be the same.
 std::pair<std::string, ExitCode> collective_error(int ranks,
-                                                  const std::function<void(int, comm::Communicator&)>& body) {
+                                                  const std::function<void(int, Communicator&)>& body) {
   std::vector<std::string> messages(static_cast<size_t>(ranks), "nothing was thrown");
   std::vector<ExitCode> codes(static_cast<size_t>(ranks), ExitCode::done);
-  run_ranks(ranks, [&](int rank, comm::Communicator& world) {
+  run_ranks(ranks, [&](int rank, Communicator& world) {
     try {
       body(rank, world);
     } catch (const CollectiveError& error) {
@@ -33,14 +33,14 @@ std::pair<std::string, ExitCode> collective_error(int ranks,
 }
 
 TEST(Agreement, EqualFieldsPass) {
-  const auto [message, code] = collective_error(4, [](int, comm::Communicator& world) {
+  const auto [message, code] = collective_error(4, [](int, Communicator& world) {
     agree_on_fields(world, {{"trainer.seed", "7"}, {"data", "abc", ExitCode::data}}, kSoon);
   });
   EXPECT_EQ(message, "nothing was thrown");
 }
 
 TEST(Agreement, NamesTheRankThatDiffersFromTheMajority) {
-  const auto [message, code] = collective_error(4, [](int rank, comm::Communicator& world) {
+  const auto [message, code] = collective_error(4, [](int rank, Communicator& world) {
     agree_on_fields(world, {{"trainer.seed", rank == 0 ? "8" : "7"}, {"data", "abc", ExitCode::data}}, kSoon);
   });
   EXPECT_THAT(message,
@@ -49,7 +49,7 @@ TEST(Agreement, NamesTheRankThatDiffersFromTheMajority) {
 }
 
 TEST(Agreement, WithTwoRanksTheFirstCountsAsRight) {
-  const auto [message, code] = collective_error(2, [](int rank, comm::Communicator& world) {
+  const auto [message, code] = collective_error(2, [](int rank, Communicator& world) {
     agree_on_fields(world, {{"data", rank == 0 ? "abc" : "abd", ExitCode::data}}, kSoon);
   });
   EXPECT_THAT(message, HasSubstr("data: rank 1 has abd, rank 0 has abc"));
@@ -57,7 +57,7 @@ TEST(Agreement, WithTwoRanksTheFirstCountsAsRight) {
 }
 
 TEST(Agreement, AFieldThatOneRankLacksIsADifference) {
-  const auto [message, code] = collective_error(3, [](int rank, comm::Communicator& world) {
+  const auto [message, code] = collective_error(3, [](int rank, Communicator& world) {
     std::vector<AgreementField> fields{{"a", "1"}};
     if (rank != 1) fields.push_back({"b", ""});
     agree_on_fields(world, fields, kSoon);
@@ -67,14 +67,14 @@ TEST(Agreement, AFieldThatOneRankLacksIsADifference) {
 
 TEST(Agreement, ValuesMayContainAnything) {
   const std::string odd = "3 4 x\n 7 y";
-  const auto [message, code] = collective_error(2, [&](int rank, comm::Communicator& world) {
+  const auto [message, code] = collective_error(2, [&](int rank, Communicator& world) {
     agree_on_fields(world, {{odd, odd + std::to_string(rank)}, {"after", "same"}}, kSoon);
   });
   EXPECT_THAT(message, AllOf(HasSubstr(odd + ": rank 1 has " + odd + "1"), Not(HasSubstr("after"))));
 }
 
 TEST(Agreement, OneRanksFailureReachesAll) {
-  const auto [message, code] = collective_error(3, [](int rank, comm::Communicator& world) {
+  const auto [message, code] = collective_error(3, [](int rank, Communicator& world) {
     std::exception_ptr outcome;
     if (rank == 2) outcome = std::make_exception_ptr(DataError("images.gz is cut short"));
     agree_on_outcome(world, outcome, kSoon);
@@ -84,7 +84,7 @@ TEST(Agreement, OneRanksFailureReachesAll) {
 }
 
 TEST(Agreement, WhatAllRanksSayIsSaidOnce) {
-  const auto [message, code] = collective_error(3, [](int, comm::Communicator& world) {
+  const auto [message, code] = collective_error(3, [](int, Communicator& world) {
     agree_on_outcome(world, std::make_exception_ptr(ConfigError("trainer.steps must be positive")), kSoon);
   });
   EXPECT_EQ(message, "trainer.steps must be positive");
@@ -92,4 +92,4 @@ TEST(Agreement, WhatAllRanksSayIsSaidOnce) {
 }
 
 }  // namespace
-}  // namespace lockstep::train
+}  // namespace lockstep::comm

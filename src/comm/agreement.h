@@ -10,7 +10,7 @@
 #include "comm/gather_texts.h"
 #include "lockstep/error.h"
 
-namespace lockstep::train {
+namespace lockstep::comm {
 
 /// One thing that all ranks must have in common before the first step.
 struct AgreementField {
@@ -33,12 +33,12 @@ std::string rank_list(const std::vector<int>& ranks);
 /// COLLECTIVE: every rank says whether its own preparations went well (null) or what was thrown. Where any
 /// failed, all throw a CollectiveError that names the ranks and their messages; so nobody waits for a rank
 /// that gave up.
-void agree_on_outcome(comm::Communicator& communicator, std::exception_ptr outcome,
+void agree_on_outcome(Communicator& communicator, std::exception_ptr outcome,
                       std::chrono::milliseconds timeout);
 
 /// COLLECTIVE: compares the ranks' fields. Where they differ, all throw a CollectiveError naming the ranks
 /// that differ from the majority, the field, and both values.
-void agree_on_fields(comm::Communicator& communicator, const std::vector<AgreementField>& fields,
+void agree_on_fields(Communicator& communicator, const std::vector<AgreementField>& fields,
                      std::chrono::milliseconds timeout);
 
-}  // namespace lockstep::train
+}  // namespace lockstep::comm

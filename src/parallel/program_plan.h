@@ -1,0 +1,42 @@
+#pragma once
+
+#include <vector>
+
+#include "device/device.h"
+#include "layout/batch_division.h"
+#include "layout/placement.h"
+#include "parallel/parallel_options.h"
+#include "program/segment_code.h"
+
+namespace lockstep::parallel {
+
+/// Everything that the programs of replicas, their stages and servers depend on. Programs are pure functions
+/// of it and of the rank.
+struct ProgramPlan {
+  const model::Graph& graph;
+  const model::Partition& partition;
+  const program::ModelCode& training;    ///< kernels and layouts of forward and backward
+  const program::ModelCode& evaluation;  ///< of forward alone
+  layout::BatchDivision division;
+  ParallelOptions parallel;
+  const layout::Placement& placement;
+  std::vector<std::vector<layout::SavedPart>> shares = {};  ///< of a checkpoint, by rank
+  int state_slots = 0;
+  std::vector<int> hosts = {};                          ///< by rank, where the layout asks for them
+  bool shared_memory = false;                           ///< all workers share a host's memory
+  device::DeviceKind device = device::DeviceKind::cpu;  ///< of workers; on GPUs FAST sums are the library's
+  bool skip_nonfinite = true;       ///< updates write nothing where loss or gradients are not finite
+  bool digests_parameters = false;  ///< so that replicas can be compared where every step overwrites them
+  bool update_as_it_lands =
+      false;  ///< neither clipping nor a check for non-finite gradients needs a whole-step verdict
+
+  /// Whether ranks that only serve compute on their hosts' processors, beside workers on GPUs.
+  bool servers_are_apart() const {
+    return device == device::DeviceKind::cuda && placement.has_servers() && !parallel.servers_on_gpus;
+  }
+  device::DeviceKind device_of(int rank) const {
+    return servers_are_apart() && !placement.is_worker(rank) ? device::DeviceKind::cpu : device;
+  }
+};
+
+}  // namespace lockstep::parallel
