@@ -28,10 +28,31 @@ function(lockstep_module name)
   endif()
 endfunction()
 
-# lockstep_test(name SOURCES ... MODULES ... [LABELS ...] [LIBRARIES ...] [TIMEOUT s] [GPU cuda|emulated]): one GoogleTest
-# program. Without GPU it is linked to the stand-in for a GPU backend.
+# What all of a test is compiled and linked with.
+function(lockstep_compile_test name)   # modules... LIBRARIES ...
+  cmake_parse_arguments(ARG "" "" "MODULES;LIBRARIES" ${ARGN})
+  target_compile_options(${name} PRIVATE ${LOCKSTEP_UNOPTIMISED})
+  lockstep_precompile(${name} test ${ARG_LIBRARIES})
+  list(TRANSFORM ARG_MODULES PREPEND lockstep_)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE lockstep_flags ${ARG_MODULES} ${ARG_LIBRARIES} GTest::gtest GTest::gmock)
+endfunction()
+
+# lockstep_test_objects(name SOURCES ... MODULES ... [LIBRARIES ...]): files of several test programs, which name them as
+# OBJECTS, compiled once. They know neither the program nor its GPU backend when they are compiled.
+function(lockstep_test_objects name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;MODULES;LIBRARIES" ${ARGN})
+  add_library(${name} OBJECT ${ARG_SOURCES})
+  # As CMake compiles programs, so that they share what is precompiled.
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${name} PRIVATE -fPIE)
+  lockstep_compile_test(${name} MODULES ${ARG_MODULES} LIBRARIES ${ARG_LIBRARIES})
+endfunction()
+
+# lockstep_test(name SOURCES ... [OBJECTS ...] MODULES ... [LABELS ...] [LIBRARIES ...] [TIMEOUT s] [GPU cuda|emulated]): one
+# GoogleTest program. Without GPU it is linked to the stand-in for a GPU backend.
 function(lockstep_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;GPU" "SOURCES;MODULES;LABELS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;GPU" "SOURCES;OBJECTS;MODULES;LABELS;LIBRARIES" ${ARGN})
   if(NOT ARG_GPU)
     set(ARG_GPU none)
   endif()
@@ -46,11 +67,8 @@ function(lockstep_test name)
     set(ARG_LABELS unit)
   endif()
   add_executable(${name} ${ARG_SOURCES})
-  target_compile_options(${name} PRIVATE ${LOCKSTEP_UNOPTIMISED})
-  lockstep_precompile(${name} test ${ARG_LIBRARIES})
-  list(TRANSFORM ARG_MODULES PREPEND lockstep_)
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE lockstep_flags ${ARG_MODULES} ${ARG_LIBRARIES} GTest::gtest_main GTest::gmock)
+  lockstep_compile_test(${name} MODULES ${ARG_MODULES} LIBRARIES ${ARG_LIBRARIES})
+  target_link_libraries(${name} PRIVATE ${ARG_OBJECTS} GTest::gtest_main)
   lockstep_use_gpu(${name} ${ARG_GPU})
   add_test(NAME ${name} COMMAND ${name})
   # What is not about GPUs computes on CPUs, on machines with GPUs, too.
@@ -63,10 +81,10 @@ function(lockstep_test name)
     ENVIRONMENT "${devices}LOCKSTEP_TEST_DATA=${CMAKE_SOURCE_DIR}/../shared/data;TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan_suppressions.txt")
 endfunction()
 
-# add_mpi_test(name RANKS 1 2 4 SOURCES ... MODULES ... [LABELS ...] [GPU cuda|emulated]): the same program under mpirun for
+# add_mpi_test(name RANKS 1 2 4 SOURCES ... [OBJECTS ...] MODULES ... [LABELS ...] [GPU cuda|emulated]): the same program under mpirun for
 # each number of ranks.
 function(add_mpi_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;GPU" "RANKS;SOURCES;MODULES;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;GPU" "RANKS;SOURCES;OBJECTS;MODULES;LIBRARIES;LABELS" ${ARGN})
   if(ARG_GPU STREQUAL "emulated" AND LOCKSTEP_SANITIZE)
     return()
   endif()
@@ -80,11 +98,8 @@ function(add_mpi_test name)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SOURCES})
-  target_compile_options(${name} PRIVATE ${LOCKSTEP_UNOPTIMISED})
-  lockstep_precompile(${name} test ${ARG_LIBRARIES})
-  list(TRANSFORM ARG_MODULES PREPEND lockstep_)
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE lockstep_flags ${ARG_MODULES} ${ARG_LIBRARIES} GTest::gtest GTest::gmock)
+  lockstep_compile_test(${name} MODULES ${ARG_MODULES} LIBRARIES ${ARG_LIBRARIES})
+  target_link_libraries(${name} PRIVATE ${ARG_OBJECTS})
   lockstep_use_gpu(${name} ${ARG_GPU})
   foreach(ranks ${ARG_RANKS})
     add_test(NAME ${name}.${ranks}ranks

@@ -6,7 +6,7 @@
 #
 # --preset NAME   release, debug, asan or tsan (CMakePresets.json)
 # --tests REGEX   only tests whose names match, as ctest -R
-# --jobs N        as many at once; left out: as there are cores, and a test more, since many wait
+# --jobs N        use N cores; left out: all. Tests that wait run beside those that compute (tests/costs)
 # --cuda ON|OFF   with or without what is for GPUs; ON fails where CUDA or NCCL is missing. Left out: as the preset has
 #                 it, which is with it where all of it is found
 #
@@ -67,7 +67,7 @@ fi
 say "testing $build"
 log=$build/ctest.log
 status=0
-ctest --test-dir "$build" -j "${jobs:-$(($(nproc) + 1))}" --output-on-failure --no-tests=error "${select[@]}" 2>&1 | tee "$log" || status=$?
+ctest --test-dir "$build" -j "$((3 * ${jobs:-$(nproc)}))" --output-on-failure --no-tests=error "${select[@]}" 2>&1 | tee "$log" || status=$?
 # ctest goes on with lists behind this line.
 say "$preset: $(grep -E 'tests passed|No tests were found' "$log" | tail -n 1 || echo 'ctest did not finish')"
 exit "$status"

@@ -52,6 +52,15 @@ lockstep::ModelSpec model() {
   return b.build();
 }
 
+lockstep::Config config() {
+  lockstep::Config config(
+      "trainer { global_batch: 60 epochs: 100 eval_at_end: false } parallel { reduction: REPRODUCIBLE }");
+  config.set("optimizer.learning_rate", 0.01)
+      .set("optimizer.adam.beta2", 0.99)
+      .set("trainer.virtual_replicas", 4);
+  return config;
+}
+
 // One linear layer: y = W x + b, W row by row.
 std::vector<float> apply(const std::vector<float>& weight, const std::vector<float>& bias,
                          const std::vector<float>& x) {
@@ -67,13 +76,8 @@ int main(int argc, char** argv) {
   if (argc != 2) return std::fprintf(stderr, "usage: spirals FILE\n"), 2;
   return lockstep::run_job([&](lockstep::Job& job) {
     const Points known = draw(3000, 1), held_back = draw(600, 2);
-    lockstep::Config config(
-        "trainer { global_batch: 60 epochs: 100 eval_at_end: false } parallel { reduction: REPRODUCIBLE }");
-    config.set("optimizer.learning_rate", 0.01)
-        .set("optimizer.adam.beta2", 0.99)
-        .set("trainer.virtual_replicas", 4);
     lockstep::Training training(
-        job, model(), config,
+        job, model(), config(),
         {.train_samples = samples(known), .eval_samples = samples(held_back), .quiet = true});
 
     double best = 0;

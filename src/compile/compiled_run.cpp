@@ -178,9 +178,12 @@ uint64_t hash_of(const program::ModelCode& code, const model::Partition& partiti
   return hash;
 }
 
-layout::PlacementOptions placement_options(const layout::Layout& layout, int state_slots) {
+layout::PlacementOptions placement_options(const parallel::ParallelOptions& parallel, int state_slots) {
+  const layout::Layout& layout = parallel.layout;
   layout::PlacementOptions options{
       .workers = layout.workers(), .stages = layout.pp, .state_slots = state_slots};
+  // Along the canonical tree each use is summed by itself, wherever it is computed.
+  options.ties_first = parallel.reduction == layout::Reduction::fast || layout.has_sessions();
   if (layout.shard == layout::ShardedState::optimizer) options.owners = {0, layout.dp};
   if (layout.sync == layout::SyncMethod::parameter_server) {
     const bool colocated = layout.placement == layout::ServerPlacement::colocated;
@@ -272,7 +275,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
                            parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
   require_own_profile(graph_, parallel, facts.device, division.micro_batch);
-  layout::PlacementOptions placing = placement_options(parallel.layout, options.state_slots);
+  layout::PlacementOptions placing = placement_options(parallel, options.state_slots);
   partition_ =
       make_partition(graph_, parallel, bucket_bytes_of(parallel, graph_, placing.owners.count, facts.device),
                      division.micro_batch);
@@ -379,7 +382,7 @@ void CompiledRun::check_kind(const parallel::ProgramPlan& plan,
 void CompiledRun::check_sessions() const {
   // A worker that serves does both at the same time, in memory of their own: it is proven as the two ranks
   // that it would be, had the servers processes of their own.
-  layout::PlacementOptions apart = placement_options(layout(), plan_->state_slots);
+  layout::PlacementOptions apart = placement_options(plan_->parallel, plan_->state_slots);
   apart.owners.first = apart.workers;
   const layout::Placement placement(graph_, partition_, apart);
   parallel::ProgramPlan plan{.graph = plan_->graph,

@@ -105,6 +105,20 @@ bool Placement::ties_stages() const {
   });
 }
 
+bool Placement::is_tied_first(int parameter, int segment) const {
+  return options_.ties_first && stage_of_segment(segment) == stage_of_segment(nth(homes_, parameter).segment);
+}
+
+int64_t Placement::summed_bytes(int segment) const {
+  const model::Bucket& bucket = partition_.bucket(segment);
+  int64_t end = bucket.owned_bytes;
+  for (const auto& entry : bucket.entries)
+    if (entry.use != 0 && !is_tied_first(entry.parameter, segment))
+      end = std::max(end, entry.offset_bytes + size_bytes_of(entry.parameter));
+  constexpr int64_t kAlignment = model::kBucketAlignment;
+  return (end + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 RankRange Placement::owners_of(int segment) const {
   if (!has_owners() || has_servers()) return owners();
   return {rank_of(stage_of_segment(segment), owners().first), owners().count};
@@ -143,7 +157,7 @@ std::vector<ByteSpan> Placement::gradients(int segment, int first, int last) con
   const model::Bucket& bucket = partition_.bucket(segment);
   std::vector<ByteSpan> spans{updated(segment, first, last)};
   for (const auto& entry : bucket.entries) {
-    if (entry.use == 0) continue;
+    if (entry.use == 0 || is_tied_first(entry.parameter, segment)) continue;
     const Home& home = nth(homes_, entry.parameter);
     const ByteSpan part = intersection(updated(home.segment, first, last),
                                        {home.offset, home.offset + size_bytes_of(entry.parameter)});

@@ -45,6 +45,9 @@ struct PlacementOptions {
   bool reversed = false;  ///< shards lie in the order of the owners' bits reversed; see Placement
   bool whole = false;     ///< an owner has all of a parameter, or nothing
   int savers = 0;         ///< workers that save parameters, from the first on; 0: all
+  /// Workers add later uses of a parameter to its first before anything meets, where both are of one stage.
+  /// What meets is then as large as the parameters, and sums associate in another way.
+  bool ties_first = false;
 };
 
 /// Who updates, holds and saves which bytes of a model: a pure function of graph, partition and layout, and
@@ -83,6 +86,11 @@ class Placement {
   }
   /// Whether a parameter lies on several stages.
   bool ties_stages() const;
+  /// Whether the gradient of a later use, which lies in this segment, is added to that of the first before it
+  /// meets those of other replicas; PlacementOptions::ties_first.
+  bool is_tied_first(int parameter, int segment) const;
+  /// Of a segment's bucket what meets those of other replicas: bytes from its beginning on.
+  int64_t summed_bytes(int segment) const;
   /// Whether a rank has all of the model's parameters.
   bool holds_all(int rank) const { return is_worker(rank) && stages() == 1; }
   bool has_owners() const { return owners().count > 0; }
@@ -101,7 +109,8 @@ class Placement {
   /// Bytes of a segment's parameters that lie in a rank's memory.
   ByteSpan held(int segment, int rank) const;
   /// Bytes of a segment's bucket with the gradients of what owners at these positions update, ascending: of
-  /// its own parameters, and of later uses of parameters that other segments, maybe of other stages, own.
+  /// its own parameters, and of later uses of parameters that other segments, maybe of other stages, own,
+  /// unless workers have added them to the first.
   std::vector<ByteSpan> gradients(int segment, int first, int last) const;
   /// Likewise those that lie in a rank's memory: of a worker all of segments that it computes, of a server
   /// those of what it updates.

@@ -24,7 +24,7 @@ class BucketWriter {
  public:
   explicit BucketWriter(const BucketSync& sync) : sync_(sync) {}
 
-  int64_t bucket_bytes() const { return sync_.program.buffer(sync_.slots[0]).size_bytes; }
+  int64_t bucket_bytes() const { return sync_.size_bytes; }
 
   int receive_buffer(std::string_view what, const Spans& spans) {
     return sync_.program.add_buffer(fmt::format("receive.{}.{}", sync_.segment, what), program::Space::arena,

@@ -154,7 +154,7 @@ void write_all_reduce(const BucketSync& sync, bool ordered) {
   program::Instruction reduce = BucketWriter(sync).instruction(program::InstructionKind::all_reduce);
   reduce.ordered = ordered;
   reduce.operands.push_back(
-      {program::Role::data, 0, program::Access::read_write, sync.program.whole(sync.slots[0])});
+      {program::Role::data, 0, program::Access::read_write, {sync.slots[0], 0, sync.size_bytes}});
   sync.program.instructions.push_back(std::move(reduce));
 }
 

@@ -38,6 +38,7 @@ struct BucketSync {
   int segment;
   std::span<const int> slots;  ///< gradient buffers: slot i holds the worker's i-th tree node (FAST: one)
   Shards shards;
+  int64_t size_bytes = 0;  ///< of what meets, from the beginning of each slot
   int first =
       0;  ///< rank in the group of worker 0: of a stage, or of workers that first sum among themselves
 };

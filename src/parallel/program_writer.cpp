@@ -283,23 +283,33 @@ layout::ByteSpan ProgramWriter::complete_gradients(int segment, GradientsOf of) 
                                 : placement_.updated_by(segment, rank_);
 }
 
-void ProgramWriter::add_tied_uses(int lane, int segment, GradientsOf of, const layout::Slice& slice,
+void ProgramWriter::add_ties_first(int lane, int segment) {
+  add_ties(lane, segment, complete_gradients(segment, GradientsOf::all), true, {});
+}
+
+void ProgramWriter::add_tied_uses(int lane, int segment, const layout::Slice& slice,
                                   const std::function<program::ByteRange(int, int)>& elsewhere) {
-  const layout::ByteSpan complete = layout::slice_of(complete_gradients(segment, of), slice);
+  add_ties(lane, segment, layout::slice_of(complete_gradients(segment, GradientsOf::updated), slice), false,
+           elsewhere);
+}
+
+void ProgramWriter::add_ties(int lane, int segment, const layout::ByteSpan& complete, bool first,
+                             const std::function<program::ByteRange(int, int)>& elsewhere) {
   for (size_t p = 0; p < program.parameters.size(); ++p) {
     const auto& place = program.parameters[p];
     for (size_t use = 1; use < place.uses.size() && place.uses[0].segment == segment; ++use) {
-      const auto& first = place.uses[0];
+      const auto& owner = place.uses[0];
       const auto& other = place.uses[use];
+      if (placement_.is_tied_first(static_cast<int>(p), other.segment) != first) continue;
       const layout::ByteSpan part =
-          intersection(complete, {first.bucket_offset, first.bucket_offset + place.size_bytes});
+          intersection(complete, {owner.bucket_offset, owner.bucket_offset + place.size_bytes});
       if (part.empty()) continue;
       const auto part_of = [&](const auto& place_of_use) {
-        const int64_t from = place_of_use.bucket_offset + part.begin - first.bucket_offset;
+        const int64_t from = place_of_use.bucket_offset + part.begin - owner.bucket_offset;
         return gradient_range(place_of_use.segment, 0, {from, from + part.size()});
       };
       const bool is_here = !elsewhere || placement_.computes(other.segment, rank_);
-      add_ranges(lane, part_of(first),
+      add_ranges(lane, part_of(owner),
                  is_here ? part_of(other) : elsewhere(static_cast<int>(p), static_cast<int>(use)));
     }
   }

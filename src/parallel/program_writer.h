@@ -87,10 +87,11 @@ class ProgramWriter {
   void exchange(int lane, int group, std::vector<program::Operand> transfers);
   void add_ranges(int lane, program::ByteRange destination, program::ByteRange source);
   /// Adds the gradients of later uses of the segment's tied parameters to those of their first, in graph
-  /// order; of what this rank updates, or of all, a slice. `elsewhere`: where the gradient of a use lies
-  /// whose segment another stage computes.
-  void add_tied_uses(int lane, int segment, GradientsOf of = GradientsOf::updated,
-                     const layout::Slice& slice = {},
+  /// order: before they meet those of other replicas, where Placement::is_tied_first, of all of a worker's.
+  void add_ties_first(int lane, int segment);
+  /// Likewise of all others when they have met, of what this rank updates, a slice. `elsewhere`: where the
+  /// gradient of a use lies whose segment another stage computes.
+  void add_tied_uses(int lane, int segment, const layout::Slice& slice = {},
                      const std::function<program::ByteRange(int parameter, int use)>& elsewhere = {});
   /// Bytes of a segment's bucket in this rank's memory, of slot 0. REQUIRES: it holds them.
   program::ByteRange gradients(int segment, const layout::ByteSpan& bytes) const {
@@ -142,6 +143,9 @@ class ProgramWriter {
   void add_temporary(program::Instruction& instruction, const char* name);
   void read_verdict(program::Instruction& instruction, UpdateVerdict verdict) const;
   layout::ByteSpan complete_gradients(int segment, GradientsOf of) const;
+  /// Of uses that are added `first`, or of the others, within `complete` bytes of the segment's bucket.
+  void add_ties(int lane, int segment, const layout::ByteSpan& complete, bool first,
+                const std::function<program::ByteRange(int parameter, int use)>& elsewhere);
   void add_server_room(const ServerRoom& room);
   program::Operand activation_operand(program::Role role, int storage, program::Access access,
                                       int buffer) const;

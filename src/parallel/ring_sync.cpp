@@ -10,12 +10,11 @@
 namespace lockstep::parallel {
 namespace {
 
-program::Instruction ring(const BucketSync& sync, program::InstructionKind kind, int buffer,
+program::Instruction ring(const BucketSync& sync, program::InstructionKind kind, program::ByteRange data,
                           program::Blocks blocks) {
   program::Instruction result = BucketWriter(sync).instruction(kind);
   result.blocks = std::move(blocks);
-  result.operands.push_back(
-      {program::Role::data, 0, program::Access::read_write, sync.program.whole(buffer)});
+  result.operands.push_back({program::Role::data, 0, program::Access::read_write, data});
   return result;
 }
 
@@ -61,16 +60,16 @@ void write_ring_reduce_scatter(const BucketSync& sync, program::Blocks blocks) {
   const int received =
       sync.program.add_buffer(fmt::format("receive.{}", sync.segment), program::Space::arena,
                               program::Category::workspace, largest_block_bytes(blocks, sync.workers));
-  program::Instruction sum =
-      ring(sync, program::InstructionKind::ring_reduce_scatter, sync.slots[0], std::move(blocks));
+  program::Instruction sum = ring(sync, program::InstructionKind::ring_reduce_scatter,
+                                  {sync.slots[0], 0, sync.size_bytes}, std::move(blocks));
   sum.operands.push_back({program::Role::temporary, 0, program::Access::write, sync.program.whole(received)});
   sync.program.instructions.push_back(std::move(sum));
 }
 
-void write_ring_all_gather(const BucketSync& sync, int buffer, program::Blocks blocks) {
+void write_ring_all_gather(const BucketSync& sync, program::ByteRange data, program::Blocks blocks) {
   if (sync.workers == 1 || blocks.empty()) return;
   sync.program.instructions.push_back(
-      ring(sync, program::InstructionKind::ring_all_gather, buffer, std::move(blocks)));
+      ring(sync, program::InstructionKind::ring_all_gather, data, std::move(blocks)));
 }
 
 }  // namespace lockstep::parallel

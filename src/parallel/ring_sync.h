@@ -16,7 +16,7 @@ program::Blocks blocks_of(const Shards& shards, int workers);
 /// worker's own block of its slot 0 holds the sum.
 void write_ring_reduce_scatter(const BucketSync& sync, program::Blocks blocks);
 
-/// Every worker's own block of `buffer` gets to all others. As many rounds, and bytes.
-void write_ring_all_gather(const BucketSync& sync, int buffer, program::Blocks blocks);
+/// Every worker's own block of `data` gets to all others. As many rounds, and bytes.
+void write_ring_all_gather(const BucketSync& sync, program::ByteRange data, program::Blocks blocks);
 
 }  // namespace lockstep::parallel

@@ -91,7 +91,7 @@ program::Program compile_session_step(const ProgramPlan& plan, int rank) {
     for (int s = segments - 1; s >= 0; --s) {
       writer.backward(program::InstructionKind::backward, compute, s, m, leaf, 0, m > 0);
       if (!last) continue;
-      writer.add_tied_uses(compute, s, GradientsOf::all);
+      writer.add_ties_first(compute, s);
       push_segment(s, plan.update_as_it_lands);
     }
   }

@@ -54,7 +54,7 @@ void go_on_with_landed(ProgramWriter& writer, StepLanes& lanes) {
   if (!lanes.landed) return;
   Landed landed = *std::exchange(lanes.landed, std::nullopt);
   std::ranges::move(landed.additions, std::back_inserter(writer.program.instructions));
-  writer.add_tied_uses(lanes.update, landed.segment, GradientsOf::updated, landed.slice);
+  writer.add_tied_uses(lanes.update, landed.segment, landed.slice);
   writer.update(lanes.update, landed.segment, UpdateVerdict::none, landed.slice);
   lanes.synchronizer.gather_parameters(landed.segment, landed.slice);
 }
@@ -320,8 +320,9 @@ class StepWriter {
                        micro_batch.accumulates);
       const model::Bucket& bucket = plan_.partition.bucket(*s);
       for (const layout::ByteSpan& bytes : gradients_of(kind, bucket)) fold(*s, micro_batch, bytes);
-      if (micro_batch.completes_step && completes_gradients(event.unit.kind) && bucket.size_bytes > 0)
-        meet(plan_, writer_, lanes_, *s, static_cast<int>(fold_.results.size()));
+      if (!micro_batch.completes_step || !completes_gradients(event.unit.kind)) continue;
+      writer_.add_ties_first(lanes_.compute, *s);
+      if (bucket.size_bytes > 0) meet(plan_, writer_, lanes_, *s, static_cast<int>(fold_.results.size()));
     }
   }
 

@@ -24,13 +24,15 @@ constexpr int64_t kMostSlices = 64;
 /// Nodes of the sums' tree that come to a server in a step, slice by slice: each is an instruction.
 constexpr int64_t kMostArrivals = 50'000;
 
-/// Whether a parameter is used twice within the segment, so that what is a slice of the one gradient and of
-/// the other does not lie in one slice of the bucket.
-bool ties_within(const model::Bucket& bucket) {
+/// Whether two uses of a parameter meet within the segment, so that what is a slice of the one gradient and
+/// of the other does not lie in one slice of the bucket.
+bool ties_within(const ProgramPlan& plan, int segment) {
+  const model::Bucket& bucket = plan.partition.bucket(segment);
   return std::ranges::any_of(bucket.entries, [&](const model::BucketEntry& later) {
-    return later.use != 0 && std::ranges::any_of(bucket.entries, [&](const model::BucketEntry& first) {
-             return first.use == 0 && first.parameter == later.parameter;
-           });
+    if (later.use == 0 || plan.placement.is_tied_first(later.parameter, segment)) return false;
+    return std::ranges::any_of(bucket.entries, [&](const model::BucketEntry& first) {
+      return first.use == 0 && first.parameter == later.parameter;
+    });
   });
 }
 
@@ -38,7 +40,7 @@ bool ties_within(const model::Bucket& bucket) {
 int64_t least_slice_bytes(const ProgramPlan& plan, const Contributions& contributions) {
   int64_t bytes = 0, nodes = 0;
   for (size_t s = 0; s < plan.partition.segments.size(); ++s)
-    bytes += plan.partition.bucket(static_cast<int>(s)).size_bytes;
+    bytes += plan.placement.summed_bytes(static_cast<int>(s));
   for (const Contributor& one : contributions.from) nodes += static_cast<int64_t>(one.nodes.size());
   const int64_t of_server = bytes / std::max(1, plan.placement.owners().count);
   return std::max(kLeastSliceBytes, of_server / std::max(int64_t{1}, kMostArrivals / nodes));
@@ -164,7 +166,7 @@ bool Synchronizer::cuts_buckets() const {
 }
 
 int Synchronizer::slices(int segment) const {
-  if (!cuts_buckets() || ties_within(plan_.partition.bucket(segment))) return 1;
+  if (!cuts_buckets() || ties_within(plan_, segment)) return 1;
   int64_t most = 0;
   for (int position = 0; position < plan_.placement.owners().count; ++position)
     most = std::max(most, size_of(plan_.placement.gradients(segment, position, position + 1)));
@@ -178,6 +180,7 @@ int Synchronizer::slices(int segment) const {
 void Synchronizer::sum(int segment, int nodes, const layout::Slice& slice) {
   const std::vector<int> slots = gradient_slots(segment, nodes);
   BucketSync sync = bucket(segment, reduce_, slots);
+  if (sync.size_bytes == 0) return;
   if (plan_.placement.has_owners()) sync.shards = gradient_shards(segment);
   if (servers_) return sum_at_servers(sync, slice);
   if (plan_.placement.has_owners()) return sum_shards(sync);
@@ -243,9 +246,8 @@ void Synchronizer::sum_shards(const BucketSync& sync) {
 }
 
 void Synchronizer::sum_whole(BucketSync sync) {
-  const int64_t size_bytes = plan_.partition.bucket(sync.segment).size_bytes;
   const int workers = plan_.division.workers;
-  sync.shards = equal_shards(size_bytes, workers, halves_);
+  sync.shards = equal_shards(sync.size_bytes, workers, halves_);
   if (shared_memory_ && (!tree_ || plan_.division.follows_tree))
     return tree_ ? write_ordered_all_reduce(sync) : write_library_all_reduce(sync);
   if (!tree_ &&
@@ -256,9 +258,9 @@ void Synchronizer::sum_whole(BucketSync sync) {
     write_tree_reduce_scatter(sync, plan_.division);
     if (!sums_whole(sync, plan_.division)) write_tree_all_gather(sync, plan_.division, sync.slots[0]);
   } else {
-    const auto blocks = equal_blocks(size_bytes, workers);
+    const auto blocks = equal_blocks(sync.size_bytes, workers);
     write_ring_reduce_scatter(sync, blocks);
-    write_ring_all_gather(sync, sync.slots[0], blocks);
+    write_ring_all_gather(sync, {sync.slots[0], 0, sync.size_bytes}, blocks);
   }
 }
 
@@ -279,7 +281,8 @@ void Synchronizer::gather_parameters(int segment, const layout::Slice& slice) {
   if (tree_)
     write_tree_all_gather(sync, plan_.division, buffer);
   else
-    write_ring_all_gather(sync, buffer, blocks_of(sync.shards, plan_.division.workers));
+    write_ring_all_gather(sync, writer_.program.whole(buffer),
+                          blocks_of(sync.shards, plan_.division.workers));
 }
 
 void Synchronizer::norm(int compute) {
@@ -316,6 +319,7 @@ BucketSync Synchronizer::bucket(int segment, Channel channel, std::span<const in
           .segment = segment,
           .slots = slots,
           .shards = {},
+          .size_bytes = placement.summed_bytes(segment),
           .first = first};
 }
 

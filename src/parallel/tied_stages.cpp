@@ -64,7 +64,7 @@ void TiedStages::collect() {
 
 void TiedStages::add(int lane, int segment) {
   if (channel_.lane < 0) return writer_.add_tied_uses(lane, segment);
-  writer_.add_tied_uses(lane, segment, GradientsOf::updated, {}, [this](int parameter, int use) {
+  writer_.add_tied_uses(lane, segment, {}, [this](int parameter, int use) {
     return arrived_.at({parameter, use});
   });
 }

@@ -14,9 +14,8 @@ struct KnownCase {
   const char* layers;
   const char* training;
   const char* layouts;  ///< separated by spaces
+  const char* data = "samples: 20 eval_samples: 5 classes: 3";
 };
-
-constexpr const char* kSmall = "data { synthetic { samples: 20 eval_samples: 5 classes: 3 } }\n";
 
 const std::vector<KnownCase> kKnown = {
     // The gradient of `sum` is that of what `b` makes and of `t`, which the stage before waits for. In
@@ -63,15 +62,24 @@ layer { name: "b" linear { units: 4 } }
 layer { name: "loss" input: "b" input: "label" softmax_cross_entropy {} }
 )",
      "parallel { reduction: REPRODUCIBLE bucket_bytes: 64 }", "dp=2,recompute=selective"},
+    // The one label of the evaluation is ignored: there is no loss.
+    {"NoLabelOfTheEvaluationCounts",
+     R"(
+layer { name: "flatten" input: "image" flatten {} }
+layer { name: "a" linear { units: 4 } }
+layer { name: "loss" input: "a" input: "label" softmax_cross_entropy { ignore_index: 0 } }
+)",
+     "parallel { reduction: REPRODUCIBLE }", "dp=2 dp=1,pp=2,schedule=gpipe dp=2,sync=ps",
+     "samples: 20 eval_samples: 1 classes: 2"},
 };
 
 std::string config_of(const KnownCase& found) {
   return fmt::format(
       "format_version: 1\nmodel {{\ninput {{ name: \"image\" shape: [8, 8, 1] }}\n"
-      "input {{ name: \"label\" type: INT32 }}{}}}\n{}"
+      "input {{ name: \"label\" type: INT32 }}{}}}\ndata {{ synthetic {{ {} }} }}\n"
       "trainer {{ steps: 3 global_batch: 8 virtual_replicas: 4 micro_batch: 1 }}\n"
       "optimizer {{ learning_rate: 0.1 sgd {{}} }}\n{}\n",
-      found.layers, kSmall, found.training);
+      found.layers, found.data, found.training);
 }
 
 class FoundCases : public testing::TestWithParam<KnownCase> {};

@@ -1,5 +1,5 @@
-// Every config that lockstep ships has one rank's bits in every schedule, for two steps: made small, on data
-// that are drawn.
+// Every config that lockstep ships, and the example that is a program, have one rank's bits in every
+// schedule, for two steps: made small, on data that are drawn.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -12,12 +12,20 @@
 #include <string>
 #include <vector>
 
+#include "data/own_samples.h"
 #include "lockstep/error.h"
 #include "net/training.h"
 #include "train/worker/compile_options.h"
 
+// The example as it stands, for its model and its samples.
+#define main spirals_main
+#include "../../examples/own_model/spirals.cpp"
+#undef main
+
 namespace lockstep::net {
 namespace {
+
+constexpr const char* kProgram = "examples/own_model/spirals.cpp";
 
 std::string text_of(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -31,16 +39,20 @@ std::vector<std::string> shipped_configs() {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(source / folder))
       if (entry.path().extension() == ".textproto")
         paths.push_back(std::filesystem::relative(entry.path(), source).string());
+  paths.emplace_back(kProgram);
   std::ranges::sort(paths);
   return paths;
 }
 
+/// Two steps of few samples, whose sums no layout changes.
+const std::vector<std::string> kFewSteps{
+    "trainer.steps=2",       "trainer.global_batch=12",        "trainer.virtual_replicas=4",
+    "trainer.micro_batch=1", "trainer.eval_every_steps=0",     "checkpoint.every_steps=0",
+    "device.memory_limit=0", "parallel.reduction=REPRODUCIBLE"};
+
 /// Few samples of small models, whose layers are those of the file.
 std::vector<std::string> made_small(const std::string& text, bool drops) {
-  std::vector<std::string> overrides{
-      "trainer.steps=2",       "trainer.global_batch=12",        "trainer.virtual_replicas=4",
-      "trainer.micro_batch=1", "trainer.eval_every_steps=0",     "checkpoint.every_steps=0",
-      "device.memory_limit=0", "parallel.reduction=REPRODUCIBLE"};
+  std::vector<std::string> overrides = kFewSteps;
   const std::string rate = drops ? "0.2" : "0";
   if (text.find("gpt {") != std::string::npos) {
     // Tokens of a vocabulary, so that cutting it cuts the embedding and the head.
@@ -80,8 +92,20 @@ std::vector<std::string> layouts() {
 class Shipped : public testing::TestWithParam<std::string> {
  protected:
   config::RunConfig read(const std::string& layout, bool drops) const {
+    if (GetParam() == kProgram) return read_program(layout);
     const std::string path = std::string(LOCKSTEP_SOURCE) + "/" + GetParam();
     return config::load_run_config(path, made_small(text_of(path), drops), layout);
+  }
+
+  /// The example's model has no dropout.
+  static config::RunConfig read_program(const std::string& layout) {
+    const Config config = ::config();
+    std::vector<std::string> overrides = config.assignments();
+    overrides.insert(overrides.end(), kFewSteps.begin(), kFewSteps.end());
+    return config::parse_run_config(config.text(), kProgram, overrides, layout,
+                                    {.model = ::model(),
+                                     .samples = {SamplesAccess::dataset_of(samples(draw(30, 1))),
+                                                 SamplesAccess::dataset_of(samples(draw(5, 2)))}});
   }
 
   /// Whether there are as many pieces as the layout wants.
@@ -97,6 +121,7 @@ class Shipped : public testing::TestWithParam<std::string> {
 
 TEST_P(Shipped, HasTheSameBitsInEveryLayout) {
   for (const bool drops : {false, true}) {
+    if (drops && GetParam() == kProgram) continue;
     const Trained one = train_here(read("dp=1", drops), {});
     int tried = 0;
     for (const std::string& layout : layouts()) {

@@ -36,14 +36,6 @@ std::unique_ptr<device::Device> make_device(device::DeviceKind kind) {
 
 }  // namespace
 
-device::DeviceKind tested_device() {
-#if defined(LOCKSTEP_TESTED_DEVICE)
-  return device::DeviceKind::LOCKSTEP_TESTED_DEVICE;
-#else
-  return device::DeviceKind::cpu;
-#endif
-}
-
 /// Host memory with its guard words and, where the device has memory of its own, as much there.
 struct OpHarness::Block {
   device::Device* device;

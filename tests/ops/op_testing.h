@@ -43,8 +43,8 @@ struct OpCase {
 };
 inline void PrintTo(const OpCase& c, std::ostream* out) { *out << c.name; }
 
-/// What kernels are tested on unless a test says otherwise: LOCKSTEP_TESTED_DEVICE of the program's build, or
-/// the CPU.
+/// What kernels are tested on unless a test says otherwise: each program links tested_cpu.cpp or
+/// tested_gpu.cpp.
 device::DeviceKind tested_device();
 
 /// A kernel of one op with memory for everything it touches. Memory starts as NaN (integers: a large negative

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/index.h"
 #include "train/worker/initialize.h"
@@ -11,6 +12,12 @@ namespace {
 
 bool is_statistic(const model::Parameter& parameter) {
   return parameter.spec.role == ops::ParameterRole::statistic;
+}
+
+/// NaN stands for none; what overflowed is infinite.
+double mean_loss(double sum, double count) {
+  if (count == 0) return std::numeric_limits<double>::quiet_NaN();
+  return std::isnan(sum) ? std::numeric_limits<double>::infinity() : sum / count;
 }
 
 /// The largest divisor of a leaf not above the limit.
@@ -87,10 +94,11 @@ OracleTraining::Step OracleTraining::compute(const std::vector<MicroBatch>& batc
     step.loss += sums.loss;
     step.count += sums.count;
   }
+  const double terms = std::max(step.count, 1.0);
   for (size_t p = 0; p < step.gradients.size(); ++p)
     for (double& g : step.gradients[p])
-      g /= is_statistic(graph_.parameters[p]) ? static_cast<double>(batches.size()) : step.count;
-  step.loss /= step.count;
+      g /= is_statistic(graph_.parameters[p]) ? static_cast<double>(batches.size()) : terms;
+  step.loss = mean_loss(step.loss, step.count);
   return step;
 }
 
@@ -135,7 +143,7 @@ double OracleTraining::evaluate(const Pass& pass) const {
   std::vector<int64_t> samples;
   for (int64_t i = 0; i < data_.eval->size(); ++i) samples.push_back(i);
   const LossSums sums = interpreter_.run(read(*data_.eval, samples, 0), pass, nullptr);
-  return sums.count > 0 ? sums.loss / sums.count : 0;
+  return mean_loss(sums.loss, sums.count);
 }
 
 Expected OracleTraining::train(Roundings* roundings) const {

@@ -13,9 +13,9 @@ namespace lockstep::net {
 
 /// What training should have come to.
 struct Expected {
-  std::vector<double> losses, norms;  ///< by step
-  double eval_loss = 0;
-  std::vector<Values> parameters;  ///< after the last step
+  std::vector<double> losses, norms;  ///< by step; NaN where all labels are ignored, which is no loss
+  double eval_loss = 0;               ///< likewise
+  std::vector<Values> parameters;     ///< after the last step
   Kinks kinks;
 };
 

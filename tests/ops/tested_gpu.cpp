@@ -1,0 +1,7 @@
+#include "ops/op_testing.h"
+
+namespace lockstep::testing {
+
+device::DeviceKind tested_device() { return device::DeviceKind::cuda; }
+
+}  // namespace lockstep::testing
