@@ -4,14 +4,15 @@ shows. Two hosts are made on this machine (two_hosts.sh), which needs root.
 
     scripts/measure_comparison.py --data-dir DATA [--minutes 15] [--only MODEL]... [--report docs/comparison.md] [--allow-few]
 
-DATA has tinyshakespeare.txt and mnist/. Runs `lockstep compare` for each model, with one worker, and with two and four, and
-writes tables between the marks of the report, and drawings beside it. What an earlier start has measured into --out is taken
-over (--resume), so that it can be stopped and gone on with. Nothing else should run meanwhile. Rows of fewer than three runs say little:
-the report is not written then, unless --allow-few. Exits with 77 where two_hosts.sh
-cannot work.
+DATA has tinyshakespeare.txt and mnist/. Runs `lockstep compare` for each model, with one worker, and with two and four. Writes
+tables between the marks of the report; and in the folder beside it figures.csv (all rows), figures.md and drawings. What an
+earlier start has measured into --out is taken over (--resume), so that the script can be stopped and started again. Nothing
+else should run meanwhile. Rows of fewer than three runs say little: the report is not written then, unless --allow-few.
+Exits with 77 if two_hosts.sh cannot work.
 """
 
 import argparse
+import csv
 import json
 import os
 import re
@@ -42,6 +43,8 @@ MODELS = [
     ("gpt", "GPT of 0.8 million parameters, bound by computing", "shakespeare_gpt", "", [], "2"),
     ("huge", "MLP 784-768-10, of which one layer holds 99 %", "mnist_mlp", "mnist", [WIDE % "768"], "2"),
 ]
+# The models of the page's first table, by the names of its columns.
+OVERVIEW = [("mlp", "MLP"), ("lenet", "LeNet"), ("gpt", "GPT"), ("huge", "huge layer")]
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
@@ -73,7 +76,7 @@ def mean(row, field):
 
 
 def megabytes(size):
-    return f"{size / 1e6:.3g}" if size > 0 else "-"
+    return f"{size / 1e6:.3g}" if size > 0 else ""
 
 
 def rate_text(bits):
@@ -83,19 +86,20 @@ def rate_text(bits):
 
 
 def ties_of(results):
-    """One line: which layouts tie with all-reduce at which rates."""
-    lines = []
+    """A table: at which rates of the link layouts tie with all-reduce, by prediction."""
+    lines = ["| layout | workers | ties with | at |", "|---|---|---|---|"]
     for tie in results["ties"]:
         if "rates" in tie:
             ranges = ", ".join(f"{rate_text(one['from'])} to {rate_text(one['to'])}" for one in tie["rates"])
-            lines.append(f"`{tie['kind']}` with {tie['workers']} workers ties with `{tie['beside']}` {'at ' + ranges if ranges else 'at no rate'}")
-    return "By prediction, each process with a host and a core of its own: " + "; ".join(lines) + "." if lines else ""
+            lines.append(f"| `{tie['kind']}` | {tie['workers']} | `{tie['beside']}` | {ranges or 'no rate'} |")
+    return "By prediction, each process with a host and a core of its own:\n\n" + "\n".join(lines) if len(lines) > 2 else ""
 
 
 def links_of(results):
-    measured = [f"{link['link'] or 'as it is'}: {rate_text(link['one_way_bits_per_second'])}, {1e6 * link['latency_seconds']:.0f} us"
-                for link in results["links"]]
-    return "Links as measured, one way: " + "; ".join(measured) + "." if measured else ""
+    lines = ["| link | measured, one way | latency |", "|---|---|---|"]
+    lines += [f"| {link['link'] or 'as it is'} | {rate_text(link['one_way_bits_per_second'])} | {1e6 * link['latency_seconds']:.0f} us |"
+              for link in results["links"]]
+    return "\n".join(lines) if len(lines) > 2 else ""
 
 
 PARTS = [("compute_ms", "computing", "#0072b2"), ("wait_ms", "communication", "#d55e00"), ("server_ms", "servers' work", "#009e73"),
@@ -126,21 +130,37 @@ def step_times_drawing(results, link):
             '<style>text { font: 12px system-ui, sans-serif; fill: #666; }</style>\n' + "\n".join(lines) + "\n</svg>\n")
 
 
-def table_of(results):
-    head = ["link", "workers", "layout", "processes", "hosts", "step, ms", "95 %", "predicted", "samples/s", "MB by programs", "MB counted",
-            "cost", "bits"]
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+COLUMNS = ["model", "link", "workers", "layout", "processes", "share_cores", "hosts", "step_ms", "step_low_ms", "step_high_ms",
+           "predicted_ms", "samples_per_second", "link_mb_by_programs", "link_mb_counted", "cost", "bits", "failure"]
+
+
+def figures_of(name, results):
+    """A row of the data file for each measured one."""
+    lines = []
     for row in results["rows"]:
-        if not row["samples"]:
-            failure = " ".join(row.get("failure", "not measured").split())
-            lines.append(f"| {row['link']} | {row['workers']} | `{row['kind']}` | {row['processes']} | | {failure} | | | | | | | |")
-            continue
-        step, hosts = row["step_ms"], mean(row, "hosts")
-        shared = "" if has_cores(results, row) else "*"
-        cost = results["price"] * hosts * 1e6 / row["samples_per_second"] / 3600
-        lines.append(f"| {row['link']} | {row['workers']} | `{row['kind']}` | {row['processes']}{shared} | {hosts:g} | {step['median']:.2f} "
-                     f"| {step['low']:.2f} to {step['high']:.2f} | {row['predicted_ms']:.2f} | {row['samples_per_second']:.0f} "
-                     f"| {megabytes(row['link_bytes_theory'])} | {megabytes(mean(row, 'link_bytes_per_step'))} | {cost:.3g} | {row['proof']} |")
+        line = {"model": name, "link": row["link"], "workers": row["workers"], "layout": row["kind"], "processes": row["processes"],
+                "share_cores": "no" if has_cores(results, row) else "yes", "bits": row["proof"],
+                "failure": " ".join(row.get("failure", "").split())}
+        if row["samples"]:
+            step, hosts = row["step_ms"], mean(row, "hosts")
+            cost = results["price"] * hosts * 1e6 / row["samples_per_second"] / 3600
+            line |= {"hosts": f"{hosts:g}", "step_ms": f"{step['median']:.2f}", "step_low_ms": f"{step['low']:.2f}",
+                     "step_high_ms": f"{step['high']:.2f}", "predicted_ms": f"{row['predicted_ms']:.2f}",
+                     "samples_per_second": f"{row['samples_per_second']:.0f}", "link_mb_by_programs": megabytes(row["link_bytes_theory"]),
+                     "link_mb_counted": megabytes(mean(row, "link_bytes_per_step")), "cost": f"{cost:.3g}"}
+        lines.append(line)
+    return lines
+
+
+def overview_of(figures):
+    """The table that the page begins with: steps of all models over one link, with one worker and with two."""
+    steps = {(line["model"], line["layout"], int(line["workers"])): line for line in figures if line["link"] == "1gbit"}
+    first = MANY.split("; ")[0]
+    lines = ["| layout | workers | " + " | ".join(title for _, title, *_ in OVERVIEW) + " |", "|---" * (2 + len(OVERVIEW)) + "|"]
+    for layout, workers in [(first, 1)] + [(layout, 2) for layout in MANY.split("; ")]:
+        rows = [steps.get((name, layout, workers), {}) for name, _ in OVERVIEW]
+        cells = [row.get("step_ms", "-") + ("*" if row.get("share_cores") == "yes" else "") for row in rows]
+        lines.append(f"| `{layout}` | {workers} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -171,7 +191,7 @@ def main():
     options = parser.parse_args()
     drawings = os.path.splitext(options.report)[0]
     os.makedirs(drawings, exist_ok=True)
-    text, everything = [], []
+    text, everything, figures = [], [], []
     for name, title, config, folder, assignments, workers in MODELS:
         if options.only and name not in options.only:
             continue
@@ -182,28 +202,35 @@ def main():
             file.write(drawing_of(page, "1gbit"))
         with open(os.path.join(drawings, f"{name}-steps.svg"), "w") as file:
             file.write(step_times_drawing(many, "1gbit"))
-        text.append(f"### {title}\n\n{many['headline']}\n\n![Samples per second against workers, link of 1 Gbit/s]"
-                    f"({os.path.basename(drawings)}/{name}.svg)\n\n![What a step's time goes to, link of 1 Gbit/s]({os.path.basename(drawings)}/{name}-steps.svg)\n\n"
-                    f"{links_of(many)}\n\n{ties_of(many)}\n\nWith one worker:\n\n{table_of(one)}\n\nWith several:\n\n{table_of(many)}\n")
+        figures += figures_of(name, one) + figures_of(name, many)
+        text.append(f"## {title}\n\n{many['headline']}\n\n![Samples per second against workers, link of 1 Gbit/s]({name}.svg)\n\n"
+                    f"![What a step's time goes to, link of 1 Gbit/s]({name}-steps.svg)\n\n{links_of(many)}\n\n{ties_of(many)}\n")
     if options.only:
         return print("\n".join(text))
     few = [row for results in everything for row in results["rows"] if "failure" not in row and len(row["samples"]) < FEWEST_RUNS]
     if few and not options.allow_few:
         sys.exit(f"{len(few)} rows have fewer than {FEWEST_RUNS} runs, such as '{few[0]['kind']}' with {few[0]['workers']} workers; start again "
                  "with more --minutes, or with --allow-few; the report stays as it was")
-    count, error = error_of(everything)
-    for link in LINKS.split(","):
+    errors = ["| link | rows whose processes have a core each | median error of prediction |", "|---|---|---|"]
+    for link in LINKS.split(",") + [None]:
         rows, median = error_of(everything, link)
         if rows:
-            text.append(f"Link {link}: the median error of prediction is {100 * median:.1f} %, of {rows} rows whose processes have a core each.\n")
+            errors.append(f"| {link or 'all'} | {rows} | {100 * median:.1f} % |")
     first = everything[0]
-    text.append(f"Of {count} rows whose processes have a core each the median error of prediction is {100 * error:.1f} %." if count else "")
-    text.append(f"Measured {first['began'][:10]} with lockstep {first['version']} on {first['cores']} cores.\n")
+    with open(os.path.join(drawings, "figures.csv"), "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(figures)
+    with open(os.path.join(drawings, "figures.md")) as file:
+        head = file.read().split(BEGIN)[0]
+    with open(os.path.join(drawings, "figures.md"), "w") as file:
+        file.write(head + BEGIN + "\n\n" + "\n".join(text) + "\n" + END + "\n")
     with open(options.report) as file:
         report = file.read()
     head, tail = report.split(BEGIN)[0], report.split(END)[1]
     with open(options.report, "w") as file:
-        file.write(head + BEGIN + "\n\n" + "\n".join(text) + "\n" + END + tail)
+        file.write(f"{head}{BEGIN}\n\n{overview_of(figures)}\n\n" + "\n".join(errors) +
+                   f"\n\nMeasured {first['began'][:10]} with lockstep {first['version']} on {first['cores']} cores.\n\n{END}{tail}")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def replaced(option, value):
     else:
         words.extend([option, value])
 if command == "train":
-    replaced("--stop-after", "6")
+    replaced("--stop-after", "12" if "--resume" in words else "6")
     words.extend(["--set", "metrics.log_every_steps=1"])
 elif command == "data" and words[1:2] == ["mnist"]:
     replaced("--from", data + "/mnist")
