@@ -179,25 +179,25 @@ std::optional<std::vector<int>> decode_ranks(std::string_view payload) {
   return ranks;
 }
 
-std::string encode_verdict(const JobVerdict& verdict) {
+std::string encode_decision(const JobDecision& decision) {
   return ByteWriter()
-      .number(static_cast<uint8_t>(verdict.fault))
-      .number(static_cast<int32_t>(verdict.rank))
-      .number(static_cast<int32_t>(verdict.code))
-      .text(verdict.report)
+      .number(static_cast<uint8_t>(decision.fault))
+      .number(static_cast<int32_t>(decision.rank))
+      .number(static_cast<int32_t>(decision.code))
+      .text(decision.report)
       .take();
 }
 
-std::optional<JobVerdict> decode_verdict(std::string_view payload) {
+std::optional<JobDecision> decode_decision(std::string_view payload) {
   ByteReader reader(payload);
-  JobVerdict verdict;
+  JobDecision decision;
   const auto fault = reader.number<uint8_t>();
-  verdict.rank = reader.number<int32_t>();
-  verdict.code = reader.number<int32_t>();
-  verdict.report = reader.text();
+  decision.rank = reader.number<int32_t>();
+  decision.code = reader.number<int32_t>();
+  decision.report = reader.text();
   if (!reader.finished() || fault > static_cast<uint8_t>(Fault::terminated)) return {};
-  verdict.fault = static_cast<Fault>(fault);
-  return verdict;
+  decision.fault = static_cast<Fault>(fault);
+  return decision;
 }
 
 }  // namespace lockstep::control

@@ -46,7 +46,7 @@ enum class FrameType : uint8_t {
   ask,
   mail,
   abort,
-  verdict,
+  decision,
   farewell,
   answer,
   enter,
@@ -95,7 +95,7 @@ std::optional<AbortNote> decode_abort(std::string_view payload);
 std::string encode_ranks(const std::vector<int>& ranks);
 std::optional<std::vector<int>> decode_ranks(std::string_view payload);
 
-std::string encode_verdict(const JobVerdict& verdict);  ///< all but `printed`
-std::optional<JobVerdict> decode_verdict(std::string_view payload);
+std::string encode_decision(const JobDecision& decision);  ///< all but `printed`
+std::optional<JobDecision> decode_decision(std::string_view payload);
 
 }  // namespace lockstep::control

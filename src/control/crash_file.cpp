@@ -14,8 +14,8 @@ namespace lockstep::control {
 
 std::string crash_text(const CrashRecord& record, const std::string& utc) {
   return fmt::format("time: {}\nhost: {}\npid: {}\nrank: {}\nexit code: {}\nthis rank: {}\n\n{}", utc,
-                     record.who.host, record.who.pid, record.rank, record.verdict.code,
-                     situation_text(record.own), record.verdict.report);
+                     record.who.host, record.who.pid, record.rank, record.decision.code,
+                     situation_text(record.own), record.decision.report);
 }
 
 void write_crash_file(const std::string& directory, const CrashRecord& record) noexcept {

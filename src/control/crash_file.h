@@ -10,7 +10,7 @@ namespace lockstep::control {
 struct CrashRecord {
   int rank = 0;
   RankIdentity who;
-  JobVerdict verdict;
+  JobDecision decision;
   Heartbeat own;  ///< where this rank was
 };
 

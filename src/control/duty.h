@@ -19,7 +19,7 @@ namespace lockstep::control {
 
 /// What a rank's watchdog makes of what it sees: a state machine without threads, sockets or clocks.
 /// Everything is told to it with the time at which it happened; it answers with notes to other ranks and, at
-/// last, with a verdict. Thread-safety: one thread.
+/// last, with a decision. Thread-safety: one thread.
 class Duty {
  public:
   struct Note {
@@ -62,9 +62,9 @@ class Duty {
   /// Whether all work is done, as far as this rank knows.
   virtual bool leaving() const { return leaving_; }
 
-  /// Why and how the job ends, once that is known. What this is told while the verdict is carried out changes
-  /// nothing more: it is not asked again.
-  virtual std::optional<JobVerdict> decide(const WatchdogOptions& options, Clock::time_point now) = 0;
+  /// Why and how the job ends, once that is known. What this is told while the decision is carried out
+  /// changes nothing more: it is not asked again.
+  virtual std::optional<JobDecision> decide(const WatchdogOptions& options, Clock::time_point now) = 0;
 
   std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
   /// Whether the others want to know at once what this rank does.
@@ -94,7 +94,7 @@ class Duty {
   std::optional<Clock::time_point> terminated_at_;
 };
 
-/// Rank 0 judges all ranks, prints, and tells everybody the verdict.
+/// Rank 0 judges all ranks, prints, and tells everybody the decision.
 class RootDuty : public Duty {
  public:
   RootDuty(std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now);
@@ -105,7 +105,7 @@ class RootDuty : public Duty {
   void enter_section(const std::vector<bool>& expendable) override;
   void leave_section() override { section_.leave(0); }
   void leave() override;
-  std::optional<JobVerdict> decide(const WatchdogOptions& options, Clock::time_point now) override;
+  std::optional<JobDecision> decide(const WatchdogOptions& options, Clock::time_point now) override;
   bool urgent() const override { return Duty::urgent() || asked_at_ || failure_; }
 
  private:
@@ -121,11 +121,11 @@ class RootDuty : public Duty {
   void spare(const Finding& finding, const WatchdogOptions& options, const std::vector<RankState>& states);
   void tell_all(FrameType type, const std::string& payload);
   bool fresh_enough(Clock::time_point now);
-  JobVerdict announce(JobVerdict verdict);
+  JobDecision announce(JobDecision decision);
 
   SectionRoll section_;
   std::optional<Failure> failure_;             // the first one
-  std::optional<JobVerdict> condemned_;        // what others found of this rank while it could not know
+  std::optional<JobDecision> condemned_;       // what others found of this rank while it could not know
   std::vector<bool> aborted_;                  // by rank: its connection may close
   std::optional<int> ended_by_launcher_;       // a rank that said so
   std::optional<Clock::time_point> asked_at_;  // the others, for what they do now, when a loss was seen
@@ -136,7 +136,7 @@ class RootDuty : public Duty {
 /// lowest one elsewhere do, since either host may be the one that is cut off.
 bool prints_instead_of_root(int rank, const std::vector<RankState>& states);
 
-/// Every other rank carries out rank 0's verdict, and judges rank 0 alone.
+/// Every other rank carries out rank 0's decision, and judges rank 0 alone.
 class PeerDuty : public Duty {
  public:
   PeerDuty(int rank, std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now);
@@ -148,12 +148,12 @@ class PeerDuty : public Duty {
   void leave_section() override { notes_.push_back({0, FrameType::leave, ""}); }
   void leave() override;
   bool leaving() const override { return leaving_ || root_left_; }
-  std::optional<JobVerdict> decide(const WatchdogOptions& options, Clock::time_point now) override;
+  std::optional<JobDecision> decide(const WatchdogOptions& options, Clock::time_point now) override;
 
  private:
   bool prints() const { return prints_instead_of_root(rank_, roll_.known()); }
 
-  std::optional<JobVerdict> received_;
+  std::optional<JobDecision> received_;
   std::optional<AbortNote> failure_;
   bool root_left_ = false;
   bool root_gone_ = false;

@@ -41,14 +41,14 @@ bool PeerDuty::heard(int from, const Frame& frame, Clock::time_point now) {
     case FrameType::ask:
       heartbeat_requested_ = true;
       return true;
-    case FrameType::verdict: {
-      auto verdict = decode_verdict(frame.payload);
-      const bool sensible = verdict && verdict->rank >= 0 && verdict->rank < size_;
+    case FrameType::decision: {
+      auto decision = decode_decision(frame.payload);
+      const bool sensible = decision && decision->rank >= 0 && decision->rank < size_;
       // What another rank found of rank 0, passed on by rank 0 itself.
-      if (sensible && prints() && verdict->rank == 0 &&
-          (verdict->fault == Fault::silent || verdict->fault == Fault::lost))
-        verdict->printed = verdict->report;
-      if (sensible && !received_) received_ = std::move(verdict);
+      if (sensible && prints() && decision->rank == 0 &&
+          (decision->fault == Fault::silent || decision->fault == Fault::lost))
+        decision->printed = decision->report;
+      if (sensible && !received_) received_ = std::move(decision);
       return sensible;
     }
     case FrameType::loss:
@@ -88,31 +88,31 @@ void PeerDuty::leave() {
   notes_.push_back({0, FrameType::farewell, ""});
 }
 
-std::optional<JobVerdict> PeerDuty::decide(const WatchdogOptions& options, Clock::time_point now) {
+std::optional<JobDecision> PeerDuty::decide(const WatchdogOptions& options, Clock::time_point now) {
   if (received_) return received_;
   const auto& states = roll_.states(now);
   if (!leaving_) {
     if (const auto finding = find_absent(std::span(states).first(1), options)) {
       const std::string report = failure_report(*finding, states, options);
-      const JobVerdict verdict{finding->fault, 0, static_cast<int>(exit_code_of(finding->fault)), report,
-                               prints() ? report : ""};
+      const JobDecision decision{finding->fault, 0, static_cast<int>(exit_code_of(finding->fault)), report,
+                                 prints() ? report : ""};
       // A rank 0 that was stopped would otherwise wake up and take this rank for lost.
-      notes_.push_back({0, FrameType::verdict, encode_verdict(verdict)});
-      return verdict;
+      notes_.push_back({0, FrameType::decision, encode_decision(decision)});
+      return decision;
     }
   }
   // Nobody is left who would answer.
   if (failure_ && root_gone_)
-    return JobVerdict{Fault::failed, rank_, failure_->code,
-                      abort_report(rank_, states, failure_->code, failure_->reason),
-                      last_line(failure_->code, Fault::failed, rank_, nth(states, rank_).who.host)};
-  if (terminated_at_ && now - *terminated_at_ >= timings_.verdict) {
+    return JobDecision{Fault::failed, rank_, failure_->code,
+                       abort_report(rank_, states, failure_->code, failure_->reason),
+                       last_line(failure_->code, Fault::failed, rank_, nth(states, rank_).who.host)};
+  if (terminated_at_ && now - *terminated_at_ >= timings_.decision) {
     const int code = static_cast<int>(ExitCode::terminated);
     if (!told_termination_)
       notes_.push_back({0, FrameType::abort, encode_abort({code, "was told to end (SIGTERM)"})});
     told_termination_ = true;
-    if (root_gone_ || now - *terminated_at_ >= timings_.verdict + timings_.fresh)
-      return JobVerdict{Fault::terminated, rank_, code, "was told to end (SIGTERM)\n", ""};
+    if (root_gone_ || now - *terminated_at_ >= timings_.decision + timings_.fresh)
+      return JobDecision{Fault::terminated, rank_, code, "was told to end (SIGTERM)\n", ""};
   }
   return {};
 }

@@ -48,7 +48,7 @@ struct RankState {
 enum class Fault : uint8_t { lost, silent, stuck, deadlock, failed, terminated };
 
 /// Why the job ends, as one rank carries it out.
-struct JobVerdict {
+struct JobDecision {
   Fault fault = Fault::failed;
   int rank = 0;         ///< who is named
   int code = 0;         ///< with which all leave

@@ -52,11 +52,11 @@ bool RootDuty::heard(int from, const Frame& frame, Clock::time_point now) {
     roll_.left(from);
     return true;
   }
-  if (frame.type == FrameType::verdict) {
-    auto verdict = decode_verdict(frame.payload);
-    const bool sensible =
-        verdict && verdict->rank == 0 && (verdict->fault == Fault::silent || verdict->fault == Fault::lost);
-    if (sensible && !condemned_) condemned_ = std::move(verdict);
+  if (frame.type == FrameType::decision) {
+    auto decision = decode_decision(frame.payload);
+    const bool sensible = decision && decision->rank == 0 &&
+                          (decision->fault == Fault::silent || decision->fault == Fault::lost);
+    if (sensible && !condemned_) condemned_ = std::move(decision);
     return sensible;
   }
   return false;
@@ -94,8 +94,8 @@ void RootDuty::spare(const Finding& finding, const WatchdogOptions& options,
   section_.lose(rank);
   if (finding.fault != Fault::lost)
     notes_.push_back(
-        {rank, FrameType::verdict,
-         encode_verdict({finding.fault, rank, static_cast<int>(exit_code_of(finding.fault)), report, ""})});
+        {rank, FrameType::decision,
+         encode_decision({finding.fault, rank, static_cast<int>(exit_code_of(finding.fault)), report, ""})});
   roll_.spared(rank);
   tell_all(FrameType::loss, encode_ranks({rank}));
   losses_.push_back({rank, report, to_end_with(rank)});
@@ -131,21 +131,21 @@ bool RootDuty::fresh_enough(Clock::time_point now) {
   return true;
 }
 
-JobVerdict RootDuty::announce(JobVerdict verdict) {
-  tell_all(FrameType::verdict, encode_verdict(verdict));
-  return verdict;
+JobDecision RootDuty::announce(JobDecision decision) {
+  tell_all(FrameType::decision, encode_decision(decision));
+  return decision;
 }
 
-std::optional<JobVerdict> RootDuty::decide(const WatchdogOptions& options, Clock::time_point now) {
+std::optional<JobDecision> RootDuty::decide(const WatchdogOptions& options, Clock::time_point now) {
   // It was stopped, and the others have left: their closed connections are no losses. They print it.
   if (condemned_) return announce(*condemned_);
   const auto& states = roll_.states(now);
-  const auto failed_verdict = [&] {
+  const auto failed_decision = [&] {
     const auto& [rank, note, at] = *failure_;
     return announce({Fault::failed, rank, note.code, abort_report(rank, states, note.code, note.reason),
                      last_line(note.code, Fault::failed, rank, nth(states, rank).who.host)});
   };
-  if (failure_ && !is_consequence(failure_->note.code) && !asked_at_) return failed_verdict();
+  if (failure_ && !is_consequence(failure_->note.code) && !asked_at_) return failed_decision();
 
   auto finding = leaving_ ? std::nullopt : judge(states, options);
   while (finding && can_spare(*finding, options, states)) {
@@ -157,13 +157,13 @@ std::optional<JobVerdict> RootDuty::decide(const WatchdogOptions& options, Clock
     members_ = std::move(left);
   }
   if (finding && finding->fault == Fault::lost && !fresh_enough(now)) return {};
-  if (!finding && failure_ && now - failure_->at >= timings_.fresh) return failed_verdict();
+  if (!finding && failure_ && now - failure_->at >= timings_.fresh) return failed_decision();
   if (finding) {
     const std::string report = failure_report(*finding, states, options);
     return announce(
         {finding->fault, finding->rank, static_cast<int>(exit_code_of(finding->fault)), report, report});
   }
-  if (ended_by_launcher_ || (terminated_at_ && now - *terminated_at_ >= timings_.verdict)) {
+  if (ended_by_launcher_ || (terminated_at_ && now - *terminated_at_ >= timings_.decision)) {
     const std::string text =
         "lockstep: was told to end (SIGTERM); nothing was saved; use SIGUSR1 or lockstep-run to stop with a "
         "checkpoint\n";

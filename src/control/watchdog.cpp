@@ -22,8 +22,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Mail waits in its queue, not in a connection's buffer, beyond this: heartbeats and verdicts must not stand
-/// after it.
+/// Mail waits in its queue, not in a connection's buffer, beyond this: heartbeats and decisions must not
+/// stand after it.
 constexpr size_t kMailInBuffer = 2 << 20;
 /// A heartbeat is left out while so much else is on its way, which is a sign of life itself.
 constexpr size_t kHeartbeatInBuffer = 64 << 10;
@@ -157,9 +157,9 @@ void Watchdog::watch() {
     if (!take_requests(now)) return part();
     receive(now);
     look(options, now);
-    const auto verdict = duty_->decide(options, now);
+    const auto decision = duty_->decide(options, now);
     tell_of_section();
-    if (verdict) return carry_out(*verdict);
+    if (decision) return carry_out(*decision);
     if (duty_->leaving() && !left_at_) left_at_ = now;
     if (left_at_ && now - *left_at_ >= timings_.leave) {
       const int code = static_cast<int>(ExitCode::hang);
@@ -322,38 +322,38 @@ void Watchdog::await_closings(milliseconds limit) {
   }
 }
 
-void Watchdog::say_last_words(const JobVerdict& verdict) {
+void Watchdog::say_last_words(const JobDecision& decision) {
   observer_.look(Clock::now());
-  CrashRecord record{rank_, nth(ranks_, rank_), verdict, own_heartbeat(Clock::now())};
+  CrashRecord record{rank_, nth(ranks_, rank_), decision, own_heartbeat(Clock::now())};
   std::string directory;
   {
     std::lock_guard lock(mutex_);
     // Nothing has failed where a launcher ends the job.
-    if (verdict.fault != Fault::terminated) directory = crash_directory_;
+    if (decision.fault != Fault::terminated) directory = crash_directory_;
   }
   const auto print = options_.print ? options_.print : print_to_stderr;
   run_at_most(timings_.last_words, [print, directory, record] {
-    if (!record.verdict.printed.empty()) print(record.verdict.printed);
+    if (!record.decision.printed.empty()) print(record.decision.printed);
     write_crash_file(directory, record);
   });
 }
 
-void Watchdog::carry_out(const JobVerdict& verdict) {
+void Watchdog::carry_out(const JobDecision& decision) {
   send();
-  say_last_words(verdict);
+  say_last_words(decision);
   if (rank_ == 0) await_closings(timings_.closing);
   for (auto& link : links_) link.close("the job has ended");
-  let_be_reaped(verdict);
-  end(verdict.code);
+  let_be_reaped(decision);
+  end(decision.code);
 }
 
 /// A launcher names, and returns the code of, the process whose end it sees first: that shall be the lost
 /// one, whose connections the system closes a moment before its end can be seen. And it wakes a rank 0 that
 /// was stopped as soon as one rank ends: not before those who print have found it, too.
-void Watchdog::let_be_reaped(const JobVerdict& verdict) {
-  const bool others_print = verdict.rank == 0 && verdict.printed.empty();
-  if (verdict.rank == rank_ ||
-      !(verdict.fault == Fault::lost || (verdict.fault == Fault::silent && others_print)))
+void Watchdog::let_be_reaped(const JobDecision& decision) {
+  const bool others_print = decision.rank == 0 && decision.printed.empty();
+  if (decision.rank == rank_ ||
+      !(decision.fault == Fault::lost || (decision.fault == Fault::silent && others_print)))
     return;
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, timings_.reaping, [this] { return stop_; });

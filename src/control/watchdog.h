@@ -24,7 +24,7 @@ namespace lockstep::control {
 Clock::duration held_up(Clock::duration asked, Clock::duration took, const WatchdogOptions& options);
 
 /// The control plane of one rank once all are connected: a thread that alone touches the sockets, serves the
-/// duty with what happens, and carries out its verdict. MPI is never called.
+/// duty with what happens, and carries out its decision. MPI is never called.
 class Watchdog : public ControlPlane {
  public:
   /// `links` by rank: all others on rank 0, rank 0 elsewhere; the rest closed.
@@ -55,10 +55,10 @@ class Watchdog : public ControlPlane {
   void flush();
   void tell_of_section();
   void wait(std::chrono::milliseconds limit);
-  void carry_out(const JobVerdict& verdict);
+  void carry_out(const JobDecision& decision);
   void end(int code);
-  void say_last_words(const JobVerdict& verdict);
-  void let_be_reaped(const JobVerdict& verdict);
+  void say_last_words(const JobDecision& decision);
+  void let_be_reaped(const JobDecision& decision);
   void await_closings(std::chrono::milliseconds limit);
   void part();
   std::chrono::milliseconds tick(const WatchdogOptions& options) const;
@@ -95,7 +95,7 @@ class Watchdog : public ControlPlane {
   bool aborted_ = false;            // abort() was called: its caller ends the process
   bool leave_ = false, left_ = false;
   bool stop_ = false;
-  bool finished_ = false;  // a verdict was carried out
+  bool finished_ = false;  // a decision was carried out
   std::thread thread_;
 };
 

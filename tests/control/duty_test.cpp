@@ -31,11 +31,11 @@ Frame abort_frame(int code, const std::string& reason = "reason") {
   return {FrameType::abort, encode_abort({code, reason})};
 }
 
-std::string text(const std::optional<JobVerdict>& verdict) {
-  if (!verdict) return "none";
+std::string text(const std::optional<JobDecision>& decision) {
+  if (!decision) return "none";
   const char* names[] = {"lost", "silent", "stuck", "deadlock", "failed", "terminated"};
-  return std::string(names[static_cast<int>(verdict->fault)]) + " " + std::to_string(verdict->rank) +
-         " code " + std::to_string(verdict->code);
+  return std::string(names[static_cast<int>(decision->fault)]) + " " + std::to_string(decision->rank) +
+         " code " + std::to_string(decision->code);
 }
 
 std::vector<std::pair<int, FrameType>> notes_of(Duty& duty) {
@@ -52,13 +52,13 @@ class Root : public testing::Test {
     for (int rank = 1; rank < 4; ++rank) duty.heard(rank, heartbeat(step), at(ms));
   }
   std::string decide(int ms) {
-    verdict = duty.decide(options, at(ms));
-    return text(verdict);
+    decision = duty.decide(options, at(ms));
+    return text(decision);
   }
 
   WatchdogOptions options;
   RootDuty duty{ranks(4), ControlTimings{}, kStart};
-  std::optional<JobVerdict> verdict;
+  std::optional<JobDecision> decision;
 };
 
 TEST_F(Root, AsksTheOthersBeforeItReportsALoss) {
@@ -74,11 +74,11 @@ TEST_F(Root, AsksTheOthersBeforeItReportsALoss) {
   duty.heard(3, answer(12), at(420));
   EXPECT_EQ(decide(420), "lost 2 code 200");
   // The step that rank 3 has completed is the newest one: the lost rank took part in the next.
-  EXPECT_THAT(verdict->printed,
+  EXPECT_THAT(decision->printed,
               HasSubstr("rank 2 of 4 on host b (pid 102) was lost in step 13: its connection closed"));
-  EXPECT_EQ(verdict->printed, verdict->report);
+  EXPECT_EQ(decision->printed, decision->report);
   EXPECT_EQ(notes_of(duty),
-            (Notes{{1, FrameType::verdict}, {2, FrameType::verdict}, {3, FrameType::verdict}}));
+            (Notes{{1, FrameType::decision}, {2, FrameType::decision}, {3, FrameType::decision}}));
 }
 
 TEST_F(Root, WaitsForFreshHeartbeatsOnlySoLong) {
@@ -146,9 +146,9 @@ TEST_F(Root, TimeThatItWasHeldUpIsNoSilenceOfOthers) {
 /// Rank 0 does not run for the last 1.3 of every 4 seconds.
 class HeldUpRoot : public Root {
  protected:
-  /// The time at which it reaches a verdict, where rank 2 says `slots(seconds since the start)`; -1: not
+  /// The time at which it reaches a decision, where rank 2 says `slots(seconds since the start)`; -1: not
   /// within two minutes.
-  int verdict_at(const std::function<std::optional<SlotState>(double)>& rank_two, SlotState others) {
+  int decision_at(const std::function<std::optional<SlotState>(double)>& rank_two, SlotState others) {
     for (int ms = 0; ms < 120000; ms += 100) {
       if (ms % 4000 > 2700) continue;
       if (ms % 4000 == 0 && ms > 0) duty.forgive(milliseconds(1300));
@@ -167,31 +167,31 @@ class HeldUpRoot : public Root {
 
 TEST_F(HeldUpRoot, FindsASilentRank) {
   // 15 s of its own running time: five rounds of 2.7 s and 1.5 s.
-  EXPECT_EQ(verdict_at([](double) { return std::nullopt; }, {0, Activity::idle, 0, ""}), 5 * 4000 + 1600);
-  EXPECT_EQ(text(verdict), "silent 2 code 201");
+  EXPECT_EQ(decision_at([](double) { return std::nullopt; }, {0, Activity::idle, 0, ""}), 5 * 4000 + 1600);
+  EXPECT_EQ(text(decision), "silent 2 code 201");
 }
 
 TEST_F(HeldUpRoot, FindsAStuckRankAsSoonAsItSaysSo) {
   options.compute_deadline = seconds(5);
   const auto stuck = [](double time) { return SlotState{0, Activity::compute, time, "a place"}; };
-  EXPECT_EQ(verdict_at(stuck, {0, Activity::waiting, 0, "a place"}), 5100);
-  EXPECT_EQ(text(verdict), "stuck 2 code 201");
+  EXPECT_EQ(decision_at(stuck, {0, Activity::waiting, 0, "a place"}), 5100);
+  EXPECT_EQ(text(decision), "stuck 2 code 201");
 }
 
 TEST_F(HeldUpRoot, FindsADeadlock) {
   options.communication_deadline = seconds(10);
   const auto waits = [](double time) { return SlotState{0, Activity::waiting, time, "a place"}; };
   // The last that has waited for 10 s is rank 0 itself: three rounds of 2.7 s and 1.9 s.
-  EXPECT_EQ(verdict_at(waits, waits(0)), 3 * 4000 + 2000);
-  EXPECT_THAT(text(verdict), StartsWith("deadlock"));
+  EXPECT_EQ(decision_at(waits, waits(0)), 3 * 4000 + 2000);
+  EXPECT_THAT(text(decision), StartsWith("deadlock"));
 }
 
 TEST_F(Root, ARankThatFailedEndsTheJobAtOnceWithItsCode) {
   all_beat(10, 0);
   duty.heard(3, abort_frame(65, "a shard is damaged"), at(100));
   EXPECT_EQ(decide(100), "failed 3 code 65");
-  EXPECT_EQ(verdict->printed, "lockstep: the job ends with exit code 65 (failed: rank 3 on b)\n");
-  EXPECT_THAT(verdict->report, HasSubstr("a shard is damaged"));
+  EXPECT_EQ(decision->printed, "lockstep: the job ends with exit code 65 (failed: rank 3 on b)\n");
+  EXPECT_THAT(decision->report, HasSubstr("a shard is damaged"));
 }
 
 TEST_F(Root, ItsOwnFailureEndsTheJob) {
@@ -231,7 +231,7 @@ TEST_F(Root, WaitsForALossWhenItIsToldToEnd) {
   duty.terminate(at(300));
   EXPECT_EQ(decide(599), "none");
   EXPECT_EQ(decide(600), "terminated 0 code 143");
-  EXPECT_EQ(verdict->printed,
+  EXPECT_EQ(decision->printed,
             "lockstep: was told to end (SIGTERM); nothing was saved; use SIGUSR1 or lockstep-run to stop "
             "with a checkpoint\n");
   EXPECT_EQ(notes_of(duty).size(), 3U);  // so that nobody takes it for lost
@@ -350,7 +350,7 @@ TEST_F(RootOfSection, OneThatWasLostCountsInNoLaterSection) {
   duty.closed(1, "its connection closed", at(500));
   decide(500);
   EXPECT_EQ(decide(800), "lost 1 code 200");
-  EXPECT_THAT(verdict->report, HasSubstr("rank 2 on b: lost before; the job went on"));
+  EXPECT_THAT(decision->report, HasSubstr("rank 2 on b: lost before; the job went on"));
 }
 
 TEST_F(RootOfSection, HearsNothingMoreOfWhomItHasSpared) {
@@ -386,7 +386,7 @@ TEST_F(RootOfSection, SparesAStuckRankAndTellsIt) {
   for (const int rank : {1, 2}) duty.heard(rank, heartbeat(10), at(6000));
   duty.observe({10, {}}, at(6000));
   EXPECT_EQ(decide(6000), "none");
-  EXPECT_EQ(notes_of(duty).front(), (std::pair{3, FrameType::verdict}));
+  EXPECT_EQ(notes_of(duty).front(), (std::pair{3, FrameType::decision}));
   EXPECT_THAT(duty.take_losses().at(0).report, HasSubstr("rank 3 of 4 on host b (pid 103) is stuck"));
 }
 
@@ -411,29 +411,29 @@ TEST_F(RootOfSection, EndsWhereAWholeHostIsSilent) {
 TEST_F(Root, RefusesWhatMakesNoSense) {
   EXPECT_FALSE(duty.heard(1, {FrameType::heartbeat, "x"}, at(0)));
   EXPECT_FALSE(duty.heard(1, {FrameType::abort, ""}, at(0)));
-  EXPECT_FALSE(duty.heard(1, {FrameType::verdict, encode_verdict({})}, at(0)));
+  EXPECT_FALSE(duty.heard(1, {FrameType::decision, encode_decision({})}, at(0)));
   EXPECT_FALSE(duty.heard(1, {FrameType::ask, ""}, at(0)));
 }
 
 class Peer : public testing::Test {
  protected:
   std::string decide(int ms) {
-    verdict = duty.decide(options, at(ms));
-    return text(verdict);
+    decision = duty.decide(options, at(ms));
+    return text(decision);
   }
 
   WatchdogOptions options;
   PeerDuty duty{2, ranks(4), ControlTimings{}, kStart};  // the lowest rank that is not on rank 0's host
-  std::optional<JobVerdict> verdict;
+  std::optional<JobDecision> decision;
 };
 
-TEST_F(Peer, CarriesOutRankZerosVerdictInSilence) {
+TEST_F(Peer, CarriesOutRankZerosDecisionInSilence) {
   EXPECT_TRUE(duty.heard(
-      0, {FrameType::verdict, encode_verdict({Fault::lost, 3, 200, "rank 3 was lost", "x"})}, at(10)));
+      0, {FrameType::decision, encode_decision({Fault::lost, 3, 200, "rank 3 was lost", "x"})}, at(10)));
   duty.closed(0, "its connection closed", at(11));
   EXPECT_EQ(decide(11), "lost 3 code 200");
-  EXPECT_EQ(verdict->report, "rank 3 was lost");
-  EXPECT_EQ(verdict->printed, "");
+  EXPECT_EQ(decision->report, "rank 3 was lost");
+  EXPECT_EQ(decision->printed, "");
 }
 
 TEST_F(Peer, ReportsThatRankZeroIsLost) {
@@ -441,7 +441,7 @@ TEST_F(Peer, ReportsThatRankZeroIsLost) {
   duty.observe({7, {}}, at(0));
   duty.closed(0, "its connection closed", at(100));
   EXPECT_EQ(decide(100), "lost 0 code 200");
-  EXPECT_THAT(verdict->printed,
+  EXPECT_THAT(decision->printed,
               StartsWith("lockstep: error: rank 0 of 4 on host a (pid 100) was lost in step 8"));
 }
 
@@ -453,14 +453,14 @@ TEST_F(Peer, ReportsThatRankZeroIsSilent) {
 
 TEST_F(Peer, TellsRankZeroWhatItFoundOfIt) {
   decide(16000);
-  ASSERT_EQ(text(verdict), "silent 0 code 201");
+  ASSERT_EQ(text(decision), "silent 0 code 201");
   const auto notes = duty.take_notes();
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_EQ(notes[0].to, 0);
-  EXPECT_EQ(notes[0].type, FrameType::verdict);
-  // Which wakes up, leaves with the same verdict, and leaves the printing to the others.
+  EXPECT_EQ(notes[0].type, FrameType::decision);
+  // Which wakes up, leaves with the same decision, and leaves the printing to the others.
   RootDuty root{ranks(4), ControlTimings{}, kStart};
-  EXPECT_TRUE(root.heard(2, {FrameType::verdict, notes[0].payload}, at(17000)));
+  EXPECT_TRUE(root.heard(2, {FrameType::decision, notes[0].payload}, at(17000)));
   root.closed(2, "its connection closed", at(17000));
   const auto own = root.decide(options, at(17000));
   EXPECT_EQ(text(own), "silent 0 code 201");
@@ -502,7 +502,7 @@ TEST_F(Peer, BeatsWithRankZero) {
   EXPECT_FALSE(duty.take_beat());
 }
 
-TEST_F(Peer, TellsRankZeroThatItFailsAndWaitsForTheVerdict) {
+TEST_F(Peer, TellsRankZeroThatItFailsAndWaitsForTheDecision) {
   duty.fail({65, "a shard is damaged"}, at(10));
   EXPECT_EQ(duty.take_notes(),
             (std::vector<Duty::Note>{{0, FrameType::abort, encode_abort({65, "a shard is damaged"})}}));
@@ -528,10 +528,10 @@ TEST_F(Peer, FailsAloneOnceRankZeroHasLeft) {
   duty.closed(0, "its connection closed", at(20));
   duty.fail({74, "no space"}, at(30));
   EXPECT_EQ(decide(30), "failed 2 code 74");
-  EXPECT_EQ(verdict->printed, "lockstep: the job ends with exit code 74 (failed: rank 2 on b)\n");
+  EXPECT_EQ(decision->printed, "lockstep: the job ends with exit code 74 (failed: rank 2 on b)\n");
 }
 
-TEST_F(Peer, WaitsForAVerdictWhenItIsToldToEnd) {
+TEST_F(Peer, WaitsForADecisionWhenItIsToldToEnd) {
   duty.terminate(at(100));
   EXPECT_EQ(decide(599), "none");
   EXPECT_TRUE(duty.take_notes().empty());
@@ -540,12 +540,12 @@ TEST_F(Peer, WaitsForAVerdictWhenItIsToldToEnd) {
   EXPECT_EQ(decide(899), "none");
   EXPECT_TRUE(duty.take_notes().empty());
   EXPECT_EQ(decide(900), "terminated 2 code 143");
-  EXPECT_EQ(verdict->printed, "");
+  EXPECT_EQ(decision->printed, "");
 }
 
 TEST_F(Peer, RefusesWhatMakesNoSense) {
-  EXPECT_FALSE(duty.heard(0, {FrameType::verdict, encode_verdict({Fault::lost, 4, 200, "", ""})}, at(0)));
-  EXPECT_FALSE(duty.heard(0, {FrameType::verdict, "x"}, at(0)));
+  EXPECT_FALSE(duty.heard(0, {FrameType::decision, encode_decision({Fault::lost, 4, 200, "", ""})}, at(0)));
+  EXPECT_FALSE(duty.heard(0, {FrameType::decision, "x"}, at(0)));
   EXPECT_FALSE(duty.heard(0, {FrameType::abort, encode_abort({})}, at(0)));
   EXPECT_EQ(decide(0), "none");
 }

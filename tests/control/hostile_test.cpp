@@ -47,7 +47,7 @@ std::string hostile_bytes(int kind, std::mt19937& random) {
     case 5:
       return "\xff\xff\xff\x7f\4\0\0\0"s;
     default:
-      return hello + encode_frame(FrameType::verdict, encode_verdict({Fault::lost, 0, 200, "x", ""}));
+      return hello + encode_frame(FrameType::decision, encode_decision({Fault::lost, 0, 200, "x", ""}));
   }
 }
 

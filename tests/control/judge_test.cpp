@@ -39,7 +39,7 @@ RankState left() {
   return rank;
 }
 
-std::string verdict(const std::vector<RankState>& states, const WatchdogOptions& options = kOptions) {
+std::string decision(const std::vector<RankState>& states, const WatchdogOptions& options = kOptions) {
   const auto finding = judge(states, options);
   if (!finding) return "nobody";
   const char* names[] = {"lost", "silent", "stuck", "deadlock"};
@@ -48,63 +48,63 @@ std::string verdict(const std::vector<RankState>& states, const WatchdogOptions&
 }
 
 TEST(Judge, BlamesNobodyInAHealthyJob) {
-  EXPECT_EQ(verdict({working(), waiting(0.3), working(29.9)}), "nobody");
-  EXPECT_EQ(verdict({working()}), "nobody");
+  EXPECT_EQ(decision({working(), waiting(0.3), working(29.9)}), "nobody");
+  EXPECT_EQ(decision({working()}), "nobody");
 }
 
 TEST(Judge, NamesTheRankThatWasLostFirst) {
-  EXPECT_EQ(verdict({working(), lost(0.1), lost(0.25), lost(0.2)}), "lost 2");
+  EXPECT_EQ(decision({working(), lost(0.1), lost(0.25), lost(0.2)}), "lost 2");
 }
 
 TEST(Judge, TakesALossBeforeSilenceBeforeAStuckThread) {
   const RankState silent = state({slot(Activity::compute, 0.1)}, 7, 15.1);
-  EXPECT_EQ(verdict({working(31), silent, lost(0.1)}), "lost 2");
-  EXPECT_EQ(verdict({working(31), silent, waiting(1)}), "silent 1");
-  EXPECT_EQ(verdict({working(31), working(), waiting(1)}), "stuck 0 slot 0");
+  EXPECT_EQ(decision({working(31), silent, lost(0.1)}), "lost 2");
+  EXPECT_EQ(decision({working(31), silent, waiting(1)}), "silent 1");
+  EXPECT_EQ(decision({working(31), working(), waiting(1)}), "stuck 0 slot 0");
 }
 
 TEST(Judge, NamesTheRankThatIsSilentForLongest) {
-  EXPECT_EQ(verdict({working(), state({}, 7, 15.1), state({}, 7, 15.2)}), "silent 2");
-  EXPECT_EQ(verdict({working(), state({}, 7, 15.0)}), "nobody");
+  EXPECT_EQ(decision({working(), state({}, 7, 15.1), state({}, 7, 15.2)}), "silent 2");
+  EXPECT_EQ(decision({working(), state({}, 7, 15.0)}), "nobody");
 }
 
 TEST(Judge, MeasuresEachActivityByItsOwnDeadline) {
-  EXPECT_EQ(verdict({state({slot(Activity::compute, 30.0)})}), "nobody");
-  EXPECT_EQ(verdict({state({slot(Activity::compute, 30.1)})}), "stuck 0 slot 0");
-  EXPECT_EQ(verdict({state({slot(Activity::input, 40.0)})}), "nobody");
-  EXPECT_EQ(verdict({state({slot(Activity::input, 40.1)})}), "stuck 0 slot 0");
-  EXPECT_EQ(verdict({state({slot(Activity::storage, 50.0)})}), "nobody");
-  EXPECT_EQ(verdict({state({slot(Activity::storage, 50.1)})}), "stuck 0 slot 0");
+  EXPECT_EQ(decision({state({slot(Activity::compute, 30.0)})}), "nobody");
+  EXPECT_EQ(decision({state({slot(Activity::compute, 30.1)})}), "stuck 0 slot 0");
+  EXPECT_EQ(decision({state({slot(Activity::input, 40.0)})}), "nobody");
+  EXPECT_EQ(decision({state({slot(Activity::input, 40.1)})}), "stuck 0 slot 0");
+  EXPECT_EQ(decision({state({slot(Activity::storage, 50.0)})}), "nobody");
+  EXPECT_EQ(decision({state({slot(Activity::storage, 50.1)})}), "stuck 0 slot 0");
 }
 
 TEST(Judge, NamesTheThreadThatIsFurthestBeyondItsDeadline) {
   // 5 s beyond 30, 9 s beyond 50.
-  EXPECT_EQ(verdict({working(35), state({slot(Activity::compute, 1), slot(Activity::storage, 59)})}),
+  EXPECT_EQ(decision({working(35), state({slot(Activity::compute, 1), slot(Activity::storage, 59)})}),
             "stuck 1 slot 1");
 }
 
 TEST(Judge, NeverBlamesAWaitingRankWhileAnotherIsSilentOrStuck) {
-  EXPECT_EQ(verdict({waiting(119), state({slot(Activity::waiting, 100)}, 3, 16)}), "silent 1");
-  EXPECT_EQ(verdict({waiting(119), working(30.1)}), "stuck 1 slot 0");
+  EXPECT_EQ(decision({waiting(119), state({slot(Activity::waiting, 100)}, 3, 16)}), "silent 1");
+  EXPECT_EQ(decision({waiting(119), working(30.1)}), "stuck 1 slot 0");
 }
 
 TEST(Judge, NeverBlamesAWaitingRankWhileAnotherMayBecomeSilentOrStuck) {
-  EXPECT_EQ(verdict({waiting(119), state({slot(Activity::waiting, 100)}, 3, 7.6)}), "nobody");
-  EXPECT_EQ(verdict({waiting(119), state({slot(Activity::waiting, 100)}, 3, 7.4)}), "deadlock 1");
-  EXPECT_EQ(verdict({waiting(119), working(29)}), "nobody");
-  EXPECT_EQ(verdict({waiting(119), state({slot(Activity::waiting, 100), slot(Activity::storage, 49)})}),
+  EXPECT_EQ(decision({waiting(119), state({slot(Activity::waiting, 100)}, 3, 7.6)}), "nobody");
+  EXPECT_EQ(decision({waiting(119), state({slot(Activity::waiting, 100)}, 3, 7.4)}), "deadlock 1");
+  EXPECT_EQ(decision({waiting(119), working(29)}), "nobody");
+  EXPECT_EQ(decision({waiting(119), state({slot(Activity::waiting, 100), slot(Activity::storage, 49)})}),
             "nobody");
 }
 
 TEST(Judge, OfAllThatWaitNamesTheOneWithTheSmallestStepThenTheLongestWait) {
-  EXPECT_EQ(verdict({waiting(30, 8), waiting(21, 7), waiting(50, 8)}), "deadlock 1");
-  EXPECT_EQ(verdict({waiting(30), waiting(31), waiting(21)}), "deadlock 1");
-  EXPECT_EQ(verdict({waiting(30), waiting(30)}), "deadlock 0");
+  EXPECT_EQ(decision({waiting(30, 8), waiting(21, 7), waiting(50, 8)}), "deadlock 1");
+  EXPECT_EQ(decision({waiting(30), waiting(31), waiting(21)}), "deadlock 1");
+  EXPECT_EQ(decision({waiting(30), waiting(30)}), "deadlock 0");
 }
 
 TEST(Judge, FindsNoDeadlockWhileAnyThreadGetsOn) {
-  EXPECT_EQ(verdict({waiting(30), waiting(20)}), "nobody");
-  EXPECT_EQ(verdict({waiting(30), state({slot(Activity::waiting, 90), slot(Activity::waiting, 0.1)})}),
+  EXPECT_EQ(decision({waiting(30), waiting(20)}), "nobody");
+  EXPECT_EQ(decision({waiting(30), state({slot(Activity::waiting, 90), slot(Activity::waiting, 0.1)})}),
             "nobody");
 }
 
@@ -114,38 +114,38 @@ TEST(Judge, FindsNoDeadlockWhereALongSaveHasJustEnded) {
   const auto saved = [](double main, double writer) {
     return state({slot(Activity::waiting, main), slot(Activity::waiting, writer)});
   };
-  EXPECT_EQ(verdict({state({slot(Activity::waiting, 100), slot(Activity::storage, 30)}), saved(100, 90)}),
+  EXPECT_EQ(decision({state({slot(Activity::waiting, 100), slot(Activity::storage, 30)}), saved(100, 90)}),
             "nobody");
-  EXPECT_EQ(verdict({saved(100, 0.1), saved(100, 90)}), "nobody");
-  EXPECT_EQ(verdict({waiting(0.1), saved(100, 90)}), "nobody") << "its training thread goes on";
-  EXPECT_EQ(verdict({saved(100, 20.1), saved(100, 90)}), "deadlock 1") << "it does not";
+  EXPECT_EQ(decision({saved(100, 0.1), saved(100, 90)}), "nobody");
+  EXPECT_EQ(decision({waiting(0.1), saved(100, 90)}), "nobody") << "its training thread goes on";
+  EXPECT_EQ(decision({saved(100, 20.1), saved(100, 90)}), "deadlock 1") << "it does not";
 }
 
 TEST(Judge, NeverBlamesIdleRanksNorThoseThatWaitForThem) {
-  EXPECT_EQ(verdict({state({}), waiting(1000)}), "nobody");
-  EXPECT_EQ(verdict({state({slot(Activity::idle, 1000)})}), "nobody");
+  EXPECT_EQ(decision({state({}), waiting(1000)}), "nobody");
+  EXPECT_EQ(decision({state({slot(Activity::idle, 1000)})}), "nobody");
 }
 
 TEST(Judge, FindsNoDeadlockBeforeEverybodyHasSpoken) {
   RankState unheard = waiting(30);
   unheard.told = false;
-  EXPECT_EQ(verdict({waiting(30), unheard}), "nobody");
+  EXPECT_EQ(decision({waiting(30), unheard}), "nobody");
 }
 
 TEST(Judge, LeavesOutWhoHasLeft) {
-  EXPECT_EQ(verdict({working(), left()}), "nobody");
-  EXPECT_EQ(verdict({waiting(21), left()}), "deadlock 0");
+  EXPECT_EQ(decision({working(), left()}), "nobody");
+  EXPECT_EQ(decision({waiting(21), left()}), "deadlock 0");
   RankState gone = lost(0.1);
   gone.left = true;
-  EXPECT_EQ(verdict({working(), gone}), "nobody");
+  EXPECT_EQ(decision({working(), gone}), "nobody");
 }
 
 TEST(Judge, SwitchedOffKnowsLossesAlone) {
   WatchdogOptions off = kOptions;
   off.enabled = false;
-  EXPECT_EQ(verdict({working(1000), state({}, 7, 1000)}, off), "nobody");
-  EXPECT_EQ(verdict({waiting(1000), waiting(1000)}, off), "nobody");
-  EXPECT_EQ(verdict({working(), lost(0.1)}, off), "lost 1");
+  EXPECT_EQ(decision({working(1000), state({}, 7, 1000)}, off), "nobody");
+  EXPECT_EQ(decision({waiting(1000), waiting(1000)}, off), "nobody");
+  EXPECT_EQ(decision({working(), lost(0.1)}, off), "lost 1");
 }
 
 TEST(Judge, SeesOnlyAbsenceInFindAbsent) {

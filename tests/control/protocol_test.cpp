@@ -90,32 +90,32 @@ TEST(ControlProtocol, ContentsComeBackAsTheyWere) {
   ASSERT_TRUE(note);
   EXPECT_EQ(note->code, 65);
   EXPECT_EQ(note->reason, "a shard is damaged");
-  const auto verdict = decode_verdict(encode_verdict({Fault::deadlock, 7, 201, "why", "printed"}));
-  ASSERT_TRUE(verdict);
-  EXPECT_EQ(verdict->fault, Fault::deadlock);
-  EXPECT_EQ(verdict->rank, 7);
-  EXPECT_EQ(verdict->code, 201);
-  EXPECT_EQ(verdict->report, "why");
-  EXPECT_EQ(verdict->printed, "");  // who prints is not rank 0's choice
+  const auto decision = decode_decision(encode_decision({Fault::deadlock, 7, 201, "why", "printed"}));
+  ASSERT_TRUE(decision);
+  EXPECT_EQ(decision->fault, Fault::deadlock);
+  EXPECT_EQ(decision->rank, 7);
+  EXPECT_EQ(decision->code, 201);
+  EXPECT_EQ(decision->report, "why");
+  EXPECT_EQ(decision->printed, "");  // who prints is not rank 0's choice
 }
 
 TEST(ControlProtocol, NothingShorterThanAMessageIsOne) {
   const std::string heartbeat = encode_heartbeat(kHeartbeat), abort = encode_abort({65, "reason"}),
-                    verdict = encode_verdict({Fault::lost, 2, 200, "why", ""}),
+                    decision = encode_decision({Fault::lost, 2, 200, "why", ""}),
                     mail = encode_mail("topic", "");
   for (size_t size = 0; size < heartbeat.size(); ++size)
     EXPECT_FALSE(decode_heartbeat(heartbeat.substr(0, size))) << size;
   for (size_t size = 0; size < abort.size(); ++size)
     EXPECT_FALSE(decode_abort(abort.substr(0, size))) << size;
-  for (size_t size = 0; size < verdict.size(); ++size)
-    EXPECT_FALSE(decode_verdict(verdict.substr(0, size))) << size;
+  for (size_t size = 0; size < decision.size(); ++size)
+    EXPECT_FALSE(decode_decision(decision.substr(0, size))) << size;
   for (size_t size = 0; size < mail.size(); ++size) EXPECT_FALSE(decode_mail(mail.substr(0, size))) << size;
   EXPECT_FALSE(decode_heartbeat(heartbeat + "x"));
   EXPECT_FALSE(decode_abort(abort + "x"));
   const std::string some = encode_ranks({1, 2});
   for (size_t size = 0; size < some.size(); ++size) EXPECT_FALSE(decode_ranks(some.substr(0, size))) << size;
   EXPECT_FALSE(decode_ranks(some + "x"));
-  EXPECT_FALSE(decode_verdict(verdict + "x"));
+  EXPECT_FALSE(decode_decision(decision + "x"));
 }
 
 TEST(ControlProtocol, RandomBytesNeverHarmADecoder) {
@@ -140,7 +140,7 @@ TEST(ControlProtocol, RandomBytesNeverHarmADecoder) {
     decode_abort(bytes);
     decode_ranks(bytes);
     decode_mail(bytes);
-    decode_verdict(bytes);
+    decode_decision(bytes);
   }
   EXPECT_GT(accepted, 1000);  // changed texts and numbers are no errors
 }
