@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "base/index.h"
-#include "cli/bench_report.h"
 #include "cli/commands.h"
 #include "comm/measure.h"
+#include "compare/bench_report.h"
 #include "lockstep/error.h"
 #include "train/start/world.h"
 
@@ -15,7 +15,7 @@ namespace lockstep::cli {
 namespace {
 
 struct BenchArguments {
-  OutputArguments output;
+  jobs::OutputArguments output;
   int64_t largest_bytes = 4 << 20;
   double seconds = 0.2;
   bool brief = false;
@@ -41,12 +41,12 @@ std::vector<int64_t> sizes_up_to(int64_t largest) {
   return sizes;
 }
 
-BenchReport measure(train::World& world, const BenchArguments& arguments) {
+compare::BenchReport measure(train::World& world, const BenchArguments& arguments) {
   const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("bench");
   const comm::MeasureOptions options{.long_message_bytes = arguments.largest_bytes,
                                      .seconds = arguments.seconds};
-  BenchReport report{.hosts = world.hosts()};
+  compare::BenchReport report{.hosts = world.hosts()};
   if (report.hosts.empty()) report.hosts = {0};
   if (world.size() > 1) {
     comm::Communicator& all = world.communicator();
@@ -64,7 +64,7 @@ BenchReport measure(train::World& world, const BenchArguments& arguments) {
 
 int bench(const BenchArguments& arguments) {
   return train::run_in_world([&](train::World& world) {
-    BenchReport report = measure(world, arguments);
+    compare::BenchReport report = measure(world, arguments);
     if (world.rank() == 0 && !arguments.brief) report.arithmetic = ops::measure_arithmetic(arguments.seconds);
     if (world.rank() == 0)
       write_result(arguments.output.json ? to_json(report).dump() + "\n" : report.table());
@@ -97,7 +97,7 @@ void add_bench_command(CLI::App& program, CommandAction& selected) {
   command.add_flag("--brief", arguments->brief,
                    "Only what predictions need: one pair within a host, one between hosts, and sums of "
                    "two sizes");
-  arguments->output.add_json_to(command);
+  add_json(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return bench(*arguments); }; });
 }
 

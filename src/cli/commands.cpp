@@ -38,66 +38,57 @@ CLI::App& add_subcommand(CLI::App& parent, const std::string& name, const std::s
   return command;
 }
 
-void ConfigArguments::add_to(CLI::App& command, bool with_data) {
-  command.add_option("CONFIG", path, "The config, a text proto; docs/config.md lists its fields")->required();
+void add_config(CLI::App& command, jobs::ConfigArguments& arguments, bool with_data) {
+  command.add_option("CONFIG", arguments.path, "The config, a text proto; docs/config.md lists its fields")
+      ->required();
   // Each --set takes one value, so that it may stand before CONFIG.
   command
       .add_option(
-          "--set", overrides,
+          "--set", arguments.overrides,
           "path=value: replaces a field of the config, such as optimizer.learning_rate=0.05; may be repeated")
       ->allow_extra_args(false)
       ->type_name("PATH=VALUE");
   if (with_data)
-    command.add_option("--data-dir", data_directory, "Where the data's files are (data.directory)")
+    command.add_option("--data-dir", arguments.data_directory, "Where the data's files are (data.directory)")
         ->type_name("DIR");
 }
 
-void ConfigArguments::add_layout_to(CLI::App& command) {
+void add_layout(CLI::App& command, jobs::ConfigArguments& arguments) {
   command
-      .add_option("--layout", layout,
+      .add_option("--layout", arguments.layout,
                   "How processes share the work, such as dp=2: replaces the layout of the config as a whole; "
                   "keys below")
       ->type_name("KEY=VALUE,...");
   command.footer(layout::layout_help());
 }
 
-std::vector<std::string> ConfigArguments::all_overrides() const {
-  std::vector<std::string> all = overrides;
-  if (!data_directory.empty()) all.push_back("data.directory=" + data_directory);
-  return all;
-}
-
-void OutputArguments::add_to(CLI::App& command) {
-  add_json_to(command);
-  command.add_flag("--quiet", quiet, "Nothing on stderr but warnings and errors")
+void add_output(CLI::App& command, jobs::OutputArguments& arguments) {
+  add_json(command, arguments);
+  command.add_flag("--quiet", arguments.quiet, "Nothing on stderr but warnings and errors")
       ->each([](const std::string&) { set_log_level(LogLevel::warning); });
 }
 
-void OutputArguments::add_verbose_to(CLI::App& command) {
+void add_verbose(CLI::App& command, jobs::OutputArguments& arguments) {
   command
-      .add_flag("--verbose", verbose,
+      .add_flag("--verbose", arguments.verbose,
                 "Memory by purpose, times of the start, all hashes, why there is no GPU")
       ->excludes("--quiet")
       ->each([](const std::string&) { set_log_level(LogLevel::debug); });
 }
 
-void DeviceArguments::add_to(CLI::App& command) {
+void add_device(CLI::App& command, jobs::DeviceArguments& arguments) {
   command
       .add_option(
-          "--device", device,
+          "--device", arguments.device,
           "Where to compute; auto: on GPUs where there are any, one for each worker, otherwise on CPUs")
       ->type_name("auto|cpu|cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  command.add_flag("--allow-shared-gpu", allow_shared_gpu,
+  command.add_flag("--allow-shared-gpu", arguments.allow_shared_gpu,
                    "Let several workers use one GPU: slow, for trying things out");
 }
 
-train::DeviceRequest DeviceArguments::request() const {
-  return {.wish = train::device_wish_from_name(device), .allow_shared_gpu = allow_shared_gpu, .say = {}};
-}
-
-void OutputArguments::add_json_to(CLI::App& command) {
-  command.add_flag("--json", json, "The result as one JSON object, the only thing on stdout");
+void add_json(CLI::App& command, jobs::OutputArguments& arguments) {
+  command.add_flag("--json", arguments.json, "The result as one JSON object, the only thing on stdout");
 }
 
 CLI::Validator finite_number() {

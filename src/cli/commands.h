@@ -1,13 +1,10 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "config/run_config.h"
-#include "train/start/device_choice.h"
+#include "jobs/arguments.h"
 
 namespace CLI {
 class App;
@@ -39,38 +36,16 @@ void add_completion_command(CLI::App& program, CommandAction& selected);
 CLI::App& add_subcommand(CLI::App& parent, const std::string& name, const std::string& description,
                          const std::string& example);
 
-/// CONFIG, --set, --layout and --data-dir: what commands that read a config have in common.
-struct ConfigArguments {
-  std::string path;
-  std::vector<std::string> overrides;
-  std::optional<std::string> layout;  ///< replaces that of the config
-  std::string data_directory;
-
-  /// CONFIG, --set and, where `with_data`, --data-dir.
-  void add_to(CLI::App& command, bool with_data);
-  /// --layout, with its keys at the end of the help.
-  void add_layout_to(CLI::App& command);
-  /// Overrides by --set, then those of the options that stand for one.
-  std::vector<std::string> all_overrides() const;
-  config::RunConfig load() const { return config::load_run_config(path, all_overrides(), layout); }
-};
-
-/// --json, --quiet and --verbose.
-struct OutputArguments {
-  bool json = false, quiet = false, verbose = false;
-  void add_to(CLI::App& command);
-  void add_json_to(CLI::App& command);
-  void add_verbose_to(CLI::App& command);
-};
-
+/// CONFIG, --set and, if `with_data`, --data-dir.
+void add_config(CLI::App& command, jobs::ConfigArguments& arguments, bool with_data);
+/// --layout, with its keys at the end of the help.
+void add_layout(CLI::App& command, jobs::ConfigArguments& arguments);
+/// --json and --quiet.
+void add_output(CLI::App& command, jobs::OutputArguments& arguments);
+void add_json(CLI::App& command, jobs::OutputArguments& arguments);
+void add_verbose(CLI::App& command, jobs::OutputArguments& arguments);
 /// --device and --allow-shared-gpu.
-struct DeviceArguments {
-  std::string device = "auto";
-  bool allow_shared_gpu = false;
-
-  void add_to(CLI::App& command);
-  train::DeviceRequest request() const;
-};
+void add_device(CLI::App& command, jobs::DeviceArguments& arguments);
 
 /// Refuses what is no finite number, which other checks let pass.
 CLI::Validator finite_number();

@@ -15,8 +15,8 @@ namespace lockstep::cli {
 namespace {
 
 struct ConfigCommandArguments {
-  ConfigArguments config;
-  OutputArguments output;
+  jobs::ConfigArguments config;
+  jobs::OutputArguments output;
   bool expand = false;
 };
 
@@ -71,7 +71,7 @@ void add_config_command(CLI::App& program, CommandAction& selected) {
       add_subcommand(command, "print", "The config with every default filled in; reads back as the same",
                      "  lockstep config print configs/mnist_lenet.textproto --set trainer.seed=2");
   const auto print_arguments = std::make_shared<ConfigCommandArguments>();
-  print_arguments->config.add_to(print_command, /*with_data=*/true);
+  add_config(print_command, print_arguments->config, /*with_data=*/true);
   print_command.add_flag("--expand", print_arguments->expand,
                          "Write presets and repeated blocks of the model out, layer by layer");
   print_command.callback(
@@ -81,8 +81,8 @@ void add_config_command(CLI::App& program, CommandAction& selected) {
       add_subcommand(command, "check", "Checks everything that can be checked without data and workers",
                      "  lockstep config check configs/mnist_lenet.textproto");
   const auto check_arguments = std::make_shared<ConfigCommandArguments>();
-  check_arguments->config.add_to(check_command, /*with_data=*/true);
-  check_arguments->output.add_json_to(check_command);
+  add_config(check_command, check_arguments->config, /*with_data=*/true);
+  add_json(check_command, check_arguments->output);
   check_command.callback(
       [&selected, check_arguments] { selected = [check_arguments] { return check(*check_arguments); }; });
 }

@@ -6,11 +6,11 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "cli/child_process.h"
 #include "cli/commands.h"
-#include "cli/job.h"
 #include "data/digits.h"
 #include "data/known_files.h"
+#include "jobs/child_process.h"
+#include "jobs/job.h"
 #include "lockstep/error.h"
 #include "observe/json_text.h"
 
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 struct DigitsArguments {
   std::string directory;
   data::DigitsOptions digits;
-  OutputArguments output;
+  jobs::OutputArguments output;
 };
 
 int make_digits(const DigitsArguments& arguments) {
@@ -47,17 +47,17 @@ bool is_url(const std::string& text) { return text.find("://") != std::string::n
 
 /// By curl, which knows proxies and certificates.
 void download(const std::string& url, const fs::path& to) {
-  if (!on_path("curl"))
+  if (!jobs::on_path("curl"))
     throw DeviceError(
         fmt::format("data: curl is not on PATH, which downloads {}; install it, or download by other means "
                     "and name the file: --from FILE",
                     url));
-  ProcessJob curl{.program = "curl",
-                  .arguments = {"--fail", "--location", "--silent", "--show-error", "--connect-timeout", "20",
-                                "--max-time", "1800", "--output", to.string(), url},
-                  .stdout_path = to.string() + ".out",
-                  .stderr_path = to.string() + ".err"};
-  const JobOutcome outcome = run_to_end(curl);
+  jobs::ProcessJob curl{.program = "curl",
+                        .arguments = {"--fail", "--location", "--silent", "--show-error", "--connect-timeout",
+                                      "20", "--max-time", "1800", "--output", to.string(), url},
+                        .stdout_path = to.string() + ".out",
+                        .stderr_path = to.string() + ".err"};
+  const jobs::JobOutcome outcome = jobs::run_to_end(curl);
   std::error_code ignored;
   fs::remove(curl.stdout_path, ignored);
   fs::remove(curl.stderr_path, ignored);
@@ -160,7 +160,7 @@ void add_data_command(CLI::App& program, CommandAction& selected) {
   digits.add_option("--seed", arguments->digits.seed, "Another seed draws other digits")
       ->capture_default_str();
   digits.add_flag("--force", arguments->digits.overwrite, "Replace files that hold something else");
-  arguments->output.add_json_to(digits);
+  add_json(digits, arguments->output);
   add_fetch_command(command, selected, "mnist",
                     "The ten thousand test images of MNIST, which configs/mnist_*.textproto divide; checked "
                     "by their checksums");

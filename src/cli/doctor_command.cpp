@@ -19,7 +19,7 @@ namespace {
 
 struct DoctorArguments {
   doctor::Request request;
-  OutputArguments output;
+  jobs::OutputArguments output;
   bool job = false;
 };
 
@@ -97,7 +97,7 @@ void add_doctor_command(CLI::App& program, CommandAction& selected) {
   command.add_option("--data-dir", request.data_directory, "Where the data's files are")->type_name("DIR");
   command.add_option("--out", request.output_directory, "The folder that runs shall write to")
       ->type_name("DIR");
-  arguments->output.add_json_to(command);
+  add_json(command, arguments->output);
   command.footer(list_of_checks());
   command.callback([&selected, arguments] {
     if (!arguments->request.overrides.empty() && arguments->request.config.empty())

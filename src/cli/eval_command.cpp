@@ -22,9 +22,9 @@ namespace lockstep::cli {
 namespace {
 
 struct EvalArguments {
-  ConfigArguments config;
-  OutputArguments output;
-  DeviceArguments device;
+  jobs::ConfigArguments config;
+  jobs::OutputArguments output;
+  jobs::DeviceArguments device;
   std::string checkpoint;
 };
 
@@ -135,17 +135,17 @@ void add_eval_command(CLI::App& program, CommandAction& selected) {
       "  lockstep eval --checkpoint runs/digits\n"
       "  lockstep eval configs/digits_quickstart.textproto --checkpoint runs/digits --data-dir digits");
   const auto arguments = std::make_shared<EvalArguments>();
-  arguments->config.add_to(command, /*with_data=*/true);
+  add_config(command, arguments->config, /*with_data=*/true);
   command.get_option("CONFIG")->required(false)->description(
       "The config; left out: the one that the run has kept, on as many processes as there are");
-  arguments->config.add_layout_to(command);
+  add_layout(command, arguments->config);
   command
       .add_option("--checkpoint", arguments->checkpoint,
                   "A checkpoint, or a run, of which the newest is taken")
       ->type_name("DIR")
       ->required();
-  arguments->device.add_to(command);
-  arguments->output.add_to(command);
+  add_device(command, arguments->device);
+  add_output(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return evaluate(*arguments); }; });
 }
 

@@ -32,8 +32,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct InspectArguments {
-  ConfigArguments config;
-  OutputArguments output;
+  jobs::ConfigArguments config;
+  jobs::OutputArguments output;
   std::optional<int> world_size;
   bool several_hosts = false;
   int rank = 0;
@@ -328,8 +328,8 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
       "  lockstep inspect configs/mnist_lenet.textproto --world 4 --rank 1 --program step\n"
       "  lockstep inspect configs/mnist_lenet.textproto --layout pp=4,schedule=interleaved --schedule");
   const auto arguments = std::make_shared<InspectArguments>();
-  arguments->config.add_to(command, /*with_data=*/false);
-  arguments->config.add_layout_to(command);
+  add_config(command, arguments->config, /*with_data=*/false);
+  add_layout(command, arguments->config);
   command
       .add_option("--world", arguments->world_size,
                   "Number of processes; left out: as many as the layout says")
@@ -356,7 +356,7 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
                   "parallel.profile, or estimated")
       ->type_name("FILE.svg");
   add_schedule_option(command, *arguments);
-  arguments->output.add_json_to(command);
+  add_json(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return inspect(*arguments); }; });
 }
 

@@ -8,10 +8,10 @@
 #include <optional>
 #include <set>
 
+#include "charts/svg_chart.h"
+#include "charts/text_chart.h"
 #include "cli/commands.h"
 #include "cli/new_file.h"
-#include "cli/svg_chart.h"
-#include "cli/text_chart.h"
 #include "lockstep/error.h"
 #include "observe/json_text.h"
 #include "observe/metrics_reader.h"
@@ -37,16 +37,16 @@ Rows read(const std::string& run) {
   return rows;
 }
 
-std::vector<ChartPoint> points_of(const Rows& rows, const char* name) {
-  std::vector<ChartPoint> points;
+std::vector<charts::ChartPoint> points_of(const Rows& rows, const char* name) {
+  std::vector<charts::ChartPoint> points;
   for (const auto& row : rows)
     if (row.has(name)) points.push_back({.x = static_cast<double>(row.step()), .y = row.number(name)});
   return points;
 }
 
 /// "training loss   0.0123 at the last step, 0.0101 at best (step 980)"
-std::string summary(const std::string& title, const std::vector<ChartPoint>& points, bool least) {
-  std::optional<ChartPoint> best;
+std::string summary(const std::string& title, const std::vector<charts::ChartPoint>& points, bool least) {
+  std::optional<charts::ChartPoint> best;
   for (const auto& point : points)
     if (std::isfinite(point.y) && (!best || (least ? point.y < best->y : point.y > best->y))) best = point;
   if (!best) return "";
@@ -56,15 +56,16 @@ std::string summary(const std::string& title, const std::vector<ChartPoint>& poi
 
 std::string text_of(const Rows& rows) {
   const auto loss = points_of(rows, "loss"), evaluations = points_of(rows, "eval_loss");
-  std::string text = text_chart({.title = evaluations.empty() ? "loss" : "loss, and ● on evaluation data",
-                                 .line = loss,
-                                 .marks = evaluations,
-                                 .rows = 14});
-  text += text_chart({.title = "learning rate",
-                      .line = points_of(rows, "learning_rate"),
-                      .marks = {},
-                      .rows = 5,
-                      .may_be_logarithmic = false});
+  std::string text =
+      charts::text_chart({.title = evaluations.empty() ? "loss" : "loss, and ● on evaluation data",
+                          .line = loss,
+                          .marks = evaluations,
+                          .rows = 14});
+  text += charts::text_chart({.title = "learning rate",
+                              .line = points_of(rows, "learning_rate"),
+                              .marks = {},
+                              .rows = 5,
+                              .may_be_logarithmic = false});
   text += summary("training loss", loss, true) + summary("evaluation loss", evaluations, true) +
           summary("evaluation accuracy", points_of(rows, "eval_accuracy"), false);
   if (const auto speed = points_of(rows, "samples_per_second"); !speed.empty()) {
@@ -81,25 +82,25 @@ constexpr int kDrawnPoints = 400;
 std::string svg_of(const Rows& rows) {
   const auto drawn = [&](const char* name) {
     auto points = points_of(rows, name);
-    std::erase_if(points, [](const ChartPoint& point) { return !std::isfinite(point.y); });
+    std::erase_if(points, [](const charts::ChartPoint& point) { return !std::isfinite(point.y); });
     for (auto& point : points) point.low = point.high = point.y;
-    auto means = bucket_means(points, kDrawnPoints);
+    auto means = charts::bucket_means(points, kDrawnPoints);
     for (auto& point : means) point.low = point.high = point.y;
     return means;
   };
-  const auto steps = axis_ticks(static_cast<double>(rows.back().step()), 8);
-  std::vector<ChartLine> losses{{.name = "training", .points = drawn("loss"), .marked = false}};
+  const auto steps = charts::axis_ticks(static_cast<double>(rows.back().step()), 8);
+  std::vector<charts::ChartLine> losses{{.name = "training", .points = drawn("loss"), .marked = false}};
   if (const auto evaluations = drawn("eval_loss"); !evaluations.empty())
     losses.push_back({.name = "evaluation", .points = evaluations, .marked = evaluations.size() <= 40});
-  std::vector<std::string> charts{line_chart("step", "loss", steps, losses)};
+  std::vector<std::string> charts{charts::line_chart("step", "loss", steps, losses)};
   if (const auto accuracy = drawn("eval_accuracy"); !accuracy.empty())
     charts.push_back(
-        line_chart("step", "accuracy on evaluation data", steps,
-                   {{.name = "evaluation", .points = accuracy, .marked = accuracy.size() <= 40}}));
+        charts::line_chart("step", "accuracy on evaluation data", steps,
+                           {{.name = "evaluation", .points = accuracy, .marked = accuracy.size() <= 40}}));
   charts.push_back(
-      line_chart("step", "learning rate", steps,
-                 {{.name = "learning rate", .points = drawn("learning_rate"), .marked = false}}));
-  return svg_file(charts);
+      charts::line_chart("step", "learning rate", steps,
+                         {{.name = "learning rate", .points = drawn("learning_rate"), .marked = false}}));
+  return charts::svg_file(charts);
 }
 
 /// All columns that any line has; what a line does not have is empty.

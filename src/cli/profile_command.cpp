@@ -26,9 +26,9 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kWarmUpSteps = 3;
 
 struct ProfileArguments {
-  ConfigArguments config;
-  OutputArguments output;
-  DeviceArguments device;
+  jobs::ConfigArguments config;
+  jobs::OutputArguments output;
+  jobs::DeviceArguments device;
   int64_t steps = 20;
   std::string file;
 };
@@ -190,16 +190,16 @@ void add_profile_command(CLI::App& program, CommandAction& selected) {
       "  lockstep inspect configs/shakespeare_gpt.textproto --layout dp=1,pp=2 --set "
       "parallel.profile=gpt.profile");
   const auto arguments = std::make_shared<ProfileArguments>();
-  arguments->config.add_to(command, /*with_data=*/true);
-  arguments->config.add_layout_to(command);
+  add_config(command, arguments->config, /*with_data=*/true);
+  add_layout(command, arguments->config);
   command
       .add_option("--steps", arguments->steps, fmt::format("Steps that are measured, after {}", kWarmUpSteps))
       ->check(CLI::Range(int64_t{1}, int64_t{100000}))
       ->capture_default_str();
   command.add_option("--out", arguments->file, "Writes what was measured, for parallel.profile")
       ->type_name("FILE");
-  arguments->device.add_to(command);
-  arguments->output.add_to(command);
+  add_device(command, arguments->device);
+  add_output(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return profile(*arguments); }; });
 }
 

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "base/index.h"
-#include "cli/svg_chart.h"
+#include "charts/svg_chart.h"
 #include "lockstep/error.h"
 
 namespace lockstep::cli {
@@ -46,7 +46,7 @@ Color color_of(InstructionKind kind) {
 
 std::string label_at(double x, double y, const char* anchor, const std::string& text) {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor,
-                     html_text(text));
+                     charts::html_text(text));
 }
 
 std::string legend(double y) {
@@ -78,7 +78,7 @@ class Picture {
         "currentColor; stroke-opacity: 0.18; }} @media (prefers-color-scheme: dark) {{ svg {{ color: "
         "#e4e7eb; "
         "background: #14171a; }} }}</style>\n",
-        kPictureWidth, y_ + 14, html_text(title));
+        kPictureWidth, y_ + 14, charts::html_text(title));
     return head + label_at(0, 14, "start", title) + legend(34) + body_ +
            label_at(kPictureWidth - 4, y_ + 4, "end", "time") + "</svg>\n";
   }
@@ -122,7 +122,8 @@ class Picture {
         "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\" rx=\"1.5\" "
         "fill=\"{}\"><title>{}</title></rect>\n",
         x, y_ + 5, std::max(width - 0.4, kShortest), kBox,
-        kFills[static_cast<size_t>(color_of(instruction.kind))], html_text(program::describe(program, i)));
+        kFills[static_cast<size_t>(color_of(instruction.kind))],
+        charts::html_text(program::describe(program, i)));
     const std::string name = instruction.segment >= 0 ? fmt::format("{}", instruction.segment) : "";
     if (!name.empty() && width > 8 + 6 * static_cast<double>(name.size()))
       svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\" class=\"in\">{}</text>\n",

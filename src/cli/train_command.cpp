@@ -16,9 +16,9 @@ namespace lockstep::cli {
 namespace {
 
 struct TrainArguments {
-  ConfigArguments config;
-  OutputArguments output;
-  DeviceArguments device;
+  jobs::ConfigArguments config;
+  jobs::OutputArguments output;
+  jobs::DeviceArguments device;
   std::string output_directory, resume, trace_directory, straggler;
   std::vector<std::string> failpoints;
   bool allow_config_change = false;
@@ -87,8 +87,8 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
                      "  mpirun -n 4 lockstep train configs/mnist_lenet.textproto --data-dir DIR --out runs/a "
                      "--set optimizer.learning_rate=0.05");
   const auto arguments = std::make_shared<TrainArguments>();
-  arguments->config.add_to(command, /*with_data=*/true);
-  arguments->config.add_layout_to(command);
+  add_config(command, arguments->config, /*with_data=*/true);
+  add_layout(command, arguments->config);
   command
       .add_option(
           "--out", arguments->output_directory,
@@ -107,7 +107,7 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
   command.add_option("--stop-after", arguments->stop_after, "Save and stop once so many steps are complete")
       ->type_name("STEPS")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  arguments->device.add_to(command);
+  add_device(command, arguments->device);
   command
       .add_option("--failpoint", arguments->failpoints,
                   "A fault that the run inflicts on itself, such as kill@1,40,backward; docs/cli.md lists "
@@ -123,8 +123,8 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
       .add_option("--trace", arguments->trace_directory,
                   "Folder for the bits of every step, which verify compares")
       ->group("");
-  arguments->output.add_to(command);
-  arguments->output.add_verbose_to(command);
+  add_output(command, arguments->output);
+  add_verbose(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return train(*arguments); }; });
 }
 

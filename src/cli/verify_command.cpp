@@ -10,10 +10,10 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/covering_layouts.h"
-#include "cli/job.h"
-#include "cli/traced_training.h"
-#include "cli/workplace.h"
 #include "device/device.h"
+#include "jobs/job.h"
+#include "jobs/traced_training.h"
+#include "jobs/workplace.h"
 #include "layout/layout.h"
 #include "lockstep/error.h"
 #include "train/loop/trace.h"
@@ -25,9 +25,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct VerifyArguments {
-  ConfigArguments config;
-  OutputArguments output;
-  DeviceArguments device;
+  jobs::ConfigArguments config;
+  jobs::OutputArguments output;
+  jobs::DeviceArguments device;
   std::string layouts, directory;
   int64_t steps = 0, resume_at = 0;
   int processes = 4;  ///< without layouts
@@ -43,7 +43,7 @@ struct VerifyArguments {
 /// One training, whole or in two parts, and how it compares with the first one.
 struct VerifiedRun {
   std::string name;  ///< "dp=2", "dp=2, from step 25 dp=4"
-  TracedTraining training;
+  jobs::TracedTraining training;
 };
 
 /// The first `steps` of the run that the config describes, with its schedule; all of it where `steps` is 0.
@@ -93,18 +93,18 @@ class Verification {
   VerifiedRun whole(const layout::Layout& layout);
   VerifiedRun resumed(const layout::Layout& first, const layout::Layout& next);
   void train(const layout::Layout& layout, const std::string& directory,
-             const std::vector<std::string>& options, TracedTraining& training);
+             const std::vector<std::string>& options, jobs::TracedTraining& training);
   void add(const std::string& name, VerifiedRun run);
 
   const VerifyArguments& arguments_;
   std::vector<layout::Layout> layouts_;
-  std::optional<Workplace> workplace_;
+  std::optional<jobs::Workplace> workplace_;
   std::vector<VerifiedRun> runs_;
   int children_ = 0;
 };
 
 /// What a layout's processes will compute on, as far as this host tells.
-device::DeviceKind device_of_workers(const DeviceArguments& arguments) {
+device::DeviceKind device_of_workers(const jobs::DeviceArguments& arguments) {
   const bool on_gpus =
       arguments.device == "cuda" || (arguments.device == "auto" && !device::probe_gpus().devices.empty());
   return on_gpus ? device::DeviceKind::cuda : device::DeviceKind::cpu;
@@ -133,7 +133,7 @@ void Verification::leave_out_refused() {
 
 /// Refuses what cannot work before anything runs.
 void Verification::check() const {
-  check_can_start_jobs("verify", 1);
+  jobs::check_can_start_jobs("verify", 1);
   if (layouts_.size() < 2)
     throw ConfigError("--layouts: name at least two layouts to compare, such as \"dp=1; dp=2\"");
   const config::RunConfig config = load(layouts_[0]);
@@ -151,7 +151,7 @@ void Verification::check(const layout::Layout& layout) const {
         fmt::format("layout '{}': verify starts as many processes as a layout says, so it must say dp (did "
                     "you mean '{}'?)",
                     text, layout::to_string(with_one_replica(layout))));
-  check_can_start_jobs("verify", layout.world_size());
+  jobs::check_can_start_jobs("verify", layout.world_size());
   try {
     const int processes = layout.world_size();
     train::compile_run(load(layout), {.world_size = processes,
@@ -165,14 +165,14 @@ void Verification::check(const layout::Layout& layout) const {
 }
 
 void Verification::train(const layout::Layout& layout, const std::string& directory,
-                         const std::vector<std::string>& options, TracedTraining& training) {
-  const TrainingCommand command{.config = arguments_.config.path,
-                                .assignments = arguments_.overrides(),
-                                .layout = layout,
-                                .device = arguments_.device.device,
-                                .allow_shared_gpu = arguments_.device.allow_shared_gpu};
+                         const std::vector<std::string>& options, jobs::TracedTraining& training) {
+  const jobs::TrainingCommand command{.config = arguments_.config.path,
+                                      .assignments = arguments_.overrides(),
+                                      .layout = layout,
+                                      .device = arguments_.device.device,
+                                      .allow_shared_gpu = arguments_.device.allow_shared_gpu};
   try {
-    run_traced(command, options, directory, training);
+    jobs::run_traced(command, options, directory, training);
   } catch (...) {
     workplace_->keep();
     throw;
@@ -203,7 +203,7 @@ VerifiedRun Verification::resumed(const layout::Layout& first, const layout::Lay
 
 void Verification::add(const std::string& name, VerifiedRun run) {
   run.name = name;
-  if (!runs_.empty()) compare_traces(runs_[0].name, runs_[0].training, name, run.training);
+  if (!runs_.empty()) jobs::compare_traces(runs_[0].name, runs_[0].training, name, run.training);
   log_info(fmt::format("{}: {} steps, {}", name, run.training.trace.steps.size(),
                        run.training.difference ? "DIFFERENT" : "identical"));
   runs_.push_back(std::move(run));
@@ -224,7 +224,7 @@ std::string Verification::table() const {
   }
   for (const auto& run : runs_)
     if (run.training.difference)
-      return text + run.name + " " + describe_difference(run.training) +
+      return text + run.name + " " + jobs::describe_difference(run.training) +
              fmt::format("traces are in {}\n", workplace_->path());
   return text +
          fmt::format(
@@ -270,7 +270,7 @@ void add_verify_command(CLI::App& program, CommandAction& selected) {
       "  lockstep verify configs/mnist_lenet.textproto --data-dir DIR --layouts \"dp=1; dp=2; dp=4\" --steps "
       "50");
   const auto arguments = std::make_shared<VerifyArguments>();
-  arguments->config.add_to(command, /*with_data=*/true);
+  add_config(command, arguments->config, /*with_data=*/true);
   command
       .add_option(
           "--layouts", arguments->layouts,
@@ -291,8 +291,8 @@ void add_verify_command(CLI::App& program, CommandAction& selected) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command.add_option("--out", arguments->directory, "Empty folder that keeps every run's trace and output")
       ->type_name("DIR");
-  arguments->device.add_to(command);
-  arguments->output.add_to(command);
+  add_device(command, arguments->device);
+  add_output(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return verify(*arguments); }; });
 }
 

@@ -8,7 +8,7 @@
 #include "cli/chaos/chaos_job.h"
 #include "cli/chaos/faults.h"
 #include "cli/chaos/report.h"
-#include "cli/child_process.h"
+#include "jobs/child_process.h"
 #include "lockstep/error.h"
 
 namespace lockstep::cli {
@@ -221,7 +221,7 @@ TEST(ChaosJob, TheCommandToDoItAgainReadsBackInAShellAndWritesElsewhere) {
   const ChaosJob job{
       .processes = 3, .arguments = {"it's $HOME", "a*b", ""}, .folder = "/tmp/my runs/run-001"};
   EXPECT_EQ(job.command_line({"--failpoint", "kill@1,4,norm"}),
-            "mpirun -n 3 " + shell_word(own_program()) +
+            "mpirun -n 3 " + jobs::shell_word(jobs::own_program()) +
                 R"( 'it'\''s $HOME' 'a*b' '' '--out=/tmp/my runs/run-001/again' --failpoint kill@1,4,norm)");
   EXPECT_EQ(job.run_directory(), "/tmp/my runs/run-001/run");
 }

@@ -293,7 +293,7 @@ TEST(Compare, GoesOnAfterAnInterrupt) {
                                             "--proof-steps",
                                             "0"};
   const TemporaryDirectory folder;
-  cli::ProcessJob job{.program = LOCKSTEP_PROGRAM, .arguments = command};
+  jobs::ProcessJob job{.program = LOCKSTEP_PROGRAM, .arguments = command};
   job.environment["OMP_NUM_THREADS"] = "1";
   job.stdout_path = folder / "out";
   job.stderr_path = folder / "err";
@@ -301,7 +301,7 @@ TEST(Compare, GoesOnAfterAnInterrupt) {
   job.watch = [&](pid_t pid) {
     if (!asked && fs::exists(out + "/runs/dp=2-round-1")) asked = ::kill(pid, SIGINT) == 0;
   };
-  const cli::JobOutcome stopped = cli::run_to_end(job);
+  const jobs::JobOutcome stopped = jobs::run_to_end(job);
   EXPECT_EQ(stopped.code, 130) << stopped.error;
   EXPECT_TRUE(fs::exists(out + "/report.html"));
   const Ran resumed = lockstep(command + std::vector<std::string>{"--resume", "--json"});

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/text.h"
-#include "cli/job.h"
 #include "data/test_files.h"
+#include "jobs/job.h"
 
 namespace lockstep::test {
 
@@ -26,13 +26,13 @@ struct Ran {
 /// Runs a command line to its end, in a folder of its own. Nothing that it starts is left.
 inline Ran run_command(std::vector<std::string> command) {
   const TemporaryDirectory folder;
-  cli::ProcessJob job;
+  jobs::ProcessJob job;
   job.program = command.front();
   job.arguments.assign(command.begin() + 1, command.end());
   job.environment["OMP_NUM_THREADS"] = "1";
   job.stdout_path = folder / "out";
   job.stderr_path = folder / "err";
-  const cli::JobOutcome outcome = cli::run_to_end(job);
+  const jobs::JobOutcome outcome = jobs::run_to_end(job);
   return {outcome.code.value_or(-1), outcome.output, outcome.error};
 }
 

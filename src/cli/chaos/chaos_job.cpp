@@ -30,9 +30,9 @@ int64_t resumed_step_of(const std::string& text) {
 }
 
 /// The job's command, writing to `run_directory`.
-ProcessJob process_job(const ChaosJob& job, const std::string& run_directory,
-                       const std::vector<std::string>& more) {
-  ProcessJob process{.processes = job.processes, .arguments = job.arguments};
+jobs::ProcessJob process_job(const ChaosJob& job, const std::string& run_directory,
+                             const std::vector<std::string>& more) {
+  jobs::ProcessJob process{.processes = job.processes, .arguments = job.arguments};
   process.arguments.push_back("--out=" + run_directory);
   process.arguments.insert(process.arguments.end(), more.begin(), more.end());
   return process;
@@ -41,11 +41,11 @@ ProcessJob process_job(const ChaosJob& job, const std::string& run_directory,
 }  // namespace
 
 std::string ChaosJob::command_line(const std::vector<std::string>& more) const {
-  return shell_line(process_job(*this, folder + "/again", more).command());
+  return jobs::shell_line(process_job(*this, folder + "/again", more).command());
 }
 
 StartOutcome start_job(const ChaosJob& job, int start, const StartOptions& options) {
-  ProcessJob process = process_job(job, job.run_directory(), options.more);
+  jobs::ProcessJob process = process_job(job, job.run_directory(), options.more);
   process.environment["LOCKSTEP_FAILPOINT_LOG"] = job.failpoint_log();
   process.stdout_path = fmt::format("{}/stdout-{}.txt", job.folder, start);
   process.stderr_path = fmt::format("{}/stderr-{}.txt", job.folder, start);
@@ -55,13 +55,13 @@ StartOutcome start_job(const ChaosJob& job, int start, const StartOptions& optio
   const auto is_beyond = [&](int64_t step) { return last_step(job.run_directory()) > step; };
   process.watch = [&](pid_t mpirun) {
     if (options.preempt_at && !outcome.preempted_us && is_beyond(*options.preempt_at - 1)) {
-      outcome.preempted_us = wall_clock_us();
+      outcome.preempted_us = jobs::wall_clock_us();
       ::kill(mpirun, SIGUSR1);
     }
     if (options.await_step && !outcome.awaited_us && is_beyond(*options.await_step))
-      outcome.awaited_us = wall_clock_us();
+      outcome.awaited_us = jobs::wall_clock_us();
   };
-  static_cast<JobOutcome&>(outcome) = run_to_end(process);
+  static_cast<jobs::JobOutcome&>(outcome) = jobs::run_to_end(process);
   if (options.await_step && !outcome.awaited_us && is_beyond(*options.await_step))
     outcome.awaited_us = outcome.ended_us;
   outcome.resumed_step = resumed_step_of(outcome.error);

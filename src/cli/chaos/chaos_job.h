@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/job.h"
+#include "jobs/job.h"
 
 namespace lockstep::cli {
 
@@ -31,7 +31,7 @@ struct StartOptions {
 };
 
 /// How one start went. Times are wall-clock microseconds, as in the failpoint log.
-struct StartOutcome : JobOutcome {
+struct StartOutcome : jobs::JobOutcome {
   std::optional<int64_t> preempted_us, awaited_us;
   int64_t resumed_step = 0;  ///< as the job itself says; 0: it began anew
 };

@@ -17,8 +17,8 @@
 #include "cli/chaos/faults.h"
 #include "cli/chaos/report.h"
 #include "cli/commands.h"
-#include "cli/job.h"
-#include "cli/workplace.h"
+#include "jobs/job.h"
+#include "jobs/workplace.h"
 #include "lockstep/error.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/worker.h"
@@ -30,9 +30,9 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 struct ChaosArguments {
-  ConfigArguments config;
-  OutputArguments output;
-  DeviceArguments device;
+  jobs::ConfigArguments config;
+  jobs::OutputArguments output;
+  jobs::DeviceArguments device;
   std::string kinds, directory;
   int runs = 100;
   std::optional<int> processes;
@@ -86,7 +86,7 @@ class Chaos {
   device::DeviceKind device_ = device::DeviceKind::cpu;
   std::vector<ChaosKind> kinds_;
   std::vector<std::string> overrides_;
-  std::optional<Workplace> workplace_;
+  std::optional<jobs::Workplace> workplace_;
   Reference reference_;
   ChaosSpace space_;
 };
@@ -111,7 +111,7 @@ layout::Layout Chaos::chosen_layout() const {
 
 Chaos::Chaos(const ChaosArguments& arguments)
     : arguments_(arguments), overrides_(arguments.config.all_overrides()) {
-  check_can_start_jobs("chaos", kFewestProcesses);
+  jobs::check_can_start_jobs("chaos", kFewestProcesses);
   config_ = load();
   layout_ = chosen_layout();
   kinds_ = parse_chaos_kinds(arguments.kinds, config_, layout_.dp);
@@ -128,11 +128,11 @@ Chaos::Chaos(const ChaosArguments& arguments)
 }
 
 ChaosJob Chaos::job(const std::string& name) const {
-  TrainingCommand training{.config = arguments_.config.path,
-                           .assignments = overrides_,
-                           .layout = layout_,
-                           .device = std::string(device::name_of(device_)),
-                           .allow_shared_gpu = arguments_.device.allow_shared_gpu};
+  jobs::TrainingCommand training{.config = arguments_.config.path,
+                                 .assignments = overrides_,
+                                 .layout = layout_,
+                                 .device = std::string(device::name_of(device_)),
+                                 .allow_shared_gpu = arguments_.device.allow_shared_gpu};
   training.assignments.push_back("metrics.progress=false");
   ChaosJob job{.processes = layout_.world_size(),
                .arguments = training.arguments(),
@@ -152,7 +152,7 @@ void Chaos::take_reference() {
   const StartOutcome outcome = start_job(undisturbed, 1, {});
   if (outcome.code != 0) {
     workplace_->keep();
-    throw job_failure("the job, which nobody disturbed,", outcome, undisturbed.folder);
+    throw jobs::job_failure("the job, which nobody disturbed,", outcome, undisturbed.folder);
   }
   const Json report = Json::parse(outcome.output);
   reference_.steps = report.at("steps").get<int64_t>();
@@ -273,7 +273,7 @@ ChaosResult Chaos::disturb(int run, ChaosKind kind) {
         fmt::format("nobody noticed within {:.0f} s, and the job had to be ended", disturbed.limit_seconds));
   else if (!result.detected)
     result.problems.push_back(fmt::format("exit code {}, expected {}: {}", *first.code,
-                                          fmt::join(expected, " or "), last_lines(first.error, 1)));
+                                          fmt::join(expected, " or "), jobs::last_lines(first.error, 1)));
   if (happened_us && first.code && *first.code != 0)
     result.detection_seconds = 1e-6 * static_cast<double>(first.ended_us - *happened_us);
   result.leftover_processes = first.leftover_processes;
@@ -310,7 +310,7 @@ StartOutcome Chaos::restart(const ChaosJob& job, const StartOutcome& first, int6
   if (last.code != 0)
     result.problems.push_back(fmt::format(
         "was not complete after {} restarts, the last of which ended with {}: {}", result.restarts,
-        last.code ? fmt::format("exit code {}", *last.code) : "no end", last_lines(last.error, 1)));
+        last.code ? fmt::format("exit code {}", *last.code) : "no end", jobs::last_lines(last.error, 1)));
   return last;
 }
 
@@ -385,11 +385,11 @@ void add_chaos_command(CLI::App& program, CommandAction& selected) {
                                  "  lockstep chaos configs/digits_quickstart.textproto --data-dir digits "
                                  "--set trainer.steps=100 --runs 50");
   const auto arguments = std::make_shared<ChaosArguments>();
-  arguments->config.add_to(command, /*with_data=*/true);
+  add_config(command, arguments->config, /*with_data=*/true);
   command.add_option("--runs", arguments->runs, "Disturbed runs, each with one fault")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  arguments->config.add_layout_to(command);
+  add_layout(command, arguments->config);
   command
       .add_option("--workers", arguments->processes,
                   "Processes of the job, on this host; left out: as many as the layout says, or 2")
@@ -403,8 +403,8 @@ void add_chaos_command(CLI::App& program, CommandAction& selected) {
                   "Empty folder for the runs; those that went well are removed again")
       ->type_name("DIR");
   command.add_flag("--keep", arguments->keep, "Keep all runs");
-  arguments->device.add_to(command);
-  arguments->output.add_to(command);
+  add_device(command, arguments->device);
+  add_output(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return chaos(*arguments); }; });
 }
 

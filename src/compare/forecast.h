@@ -1,0 +1,74 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "compare/bench_report.h"
+#include "compare/results.h"
+#include "config/run_config.h"
+#include "jobs/job.h"
+#include "plan/step_prediction.h"
+
+namespace lockstep::compare {
+
+/// How a forecast starts jobs, and what it compiles: as the sweep does.
+struct ForecastPlace {
+  std::string directory;  ///< takes what its jobs write
+  jobs::JobPlace place;
+  bool stands_in = false;  ///< hosts are made on this machine; ranks alternate between two
+  std::function<void(const std::string& link)> use_link;
+  std::function<void(pid_t)> watch;  ///< throws where nothing more is wanted
+  /// A training of a row, and its config with further assignments.
+  std::function<jobs::TrainingCommand(const CompareRow& row)> command;
+  std::function<config::RunConfig(const CompareRow& row, const std::vector<std::string>& assignments)> config;
+};
+
+/// Predicts steps by what layers take, measured in short trainings of all-reduce, and by what messages take,
+/// measured by `lockstep bench`: each once. Methods throw Error where those jobs fail, or where workers do
+/// not compute on CPUs.
+class Forecast {
+ public:
+  explicit Forecast(ForecastPlace place) : place_(std::move(place)) {}
+
+  /// Milliseconds of a step of a row as it is measured.
+  double step_ms(const CompareRow& row);
+  /// The same where each process has a host of its own.
+  double step_ms_apart(const CompareRow& row);
+  /// At which rates of a link `row`, of servers, is no slower than `beside`, and with how many dedicated
+  /// servers, of twice the workers at most: each process on a host of its own. REQUIRES: both are of equal
+  /// workers and pipelines, and of the same mathematics; for tying_servers() the row has dedicated servers.
+  CompareTie tying_rate(const CompareRow& row, const CompareRow& beside);
+  CompareTie tying_servers(const CompareRow& row, const CompareRow& beside);
+
+  /// What was measured so far, for each link once: between hosts, where that is known.
+  std::vector<CompareLink> links() const;
+
+ private:
+  const BenchReport& bench(const std::string& link, int processes, bool apart = false);
+  struct Measured {
+    model::Profile profile;
+    double rest_seconds = 0;  ///< of a step
+  };
+  Measured profile_once(const CompareRow& row, int workers, int64_t micro_batch, int number) const;
+  const Measured& profile(const CompareRow& row, int workers, int64_t micro_batch);
+  double overhead(const CompareRow& row, int64_t micro_batch, double addition_per_byte);
+  std::vector<int> hosts_of(const CompareRow& row);
+  plan::StepCosts costs(const CompareRow& row, const compile::CompiledRun& run, bool apart);
+  std::unique_ptr<compile::CompiledRun> compile(const CompareRow& row, const std::vector<int>& hosts,
+                                                const std::vector<std::string>& assignments = {}) const;
+  nlohmann::ordered_json run(jobs::ProcessJob job, const std::string& what, const std::string& folder) const;
+
+  ForecastPlace place_;
+  std::map<std::tuple<std::string, int, bool>, BenchReport> benches_;  // by link, processes, hosts apart
+  std::map<std::tuple<int, int64_t, int64_t>, Measured> profiles_;  // by workers, micro-batch, global batch
+};
+
+/// Of each rank, where ranks alternate between two hosts.
+std::vector<int> alternating_hosts(int processes);
+
+}  // namespace lockstep::compare

@@ -1,0 +1,139 @@
+#include "compare/page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "charts/svg_chart.h"
+#include "compare/page_parts.h"
+
+namespace lockstep::compare {
+namespace {
+
+constexpr std::string_view kStyle = R"(
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 60rem;
+       color: #1b1f24; background: #ffffff; }
+h1 { font-size: 1.3rem; line-height: 1.35; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin-top: 2.2rem; }
+h3 { font-size: 0.95rem; } .answer { font-weight: 600; overflow-wrap: anywhere; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 0.86rem; margin: 0.8rem 0; }
+th, td { padding: 0.25rem 0.7rem 0.25rem 0; text-align: right; white-space: nowrap; vertical-align: top; }
+th:first-child, td:first-child, .words { text-align: left; }
+td.words { white-space: normal; min-width: 9rem; }
+thead th { border-bottom: 1px solid #8a929c; font-weight: 600; }
+code, pre { font: 0.86rem ui-monospace, monospace; } pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+.quiet { opacity: 0.75; font-size: 0.9rem; }
+@media (prefers-color-scheme: dark) { body { color: #e4e7eb; background: #14171a; } }
+@media print { body { max-width: none; padding: 0; color: #000; background: #fff; } h2 { break-after: avoid; }
+               svg { break-inside: avoid; }
+               details::details-content { content-visibility: visible; display: block; } }
+)";
+
+std::string row_text(const std::vector<std::string>& cells, const char* tag, size_t words) {
+  std::string text = "<tr>";
+  for (size_t i = 0; i < cells.size(); ++i)
+    text += fmt::format("<{}{}>{}</{}>", tag, i >= words ? " class=\"words\"" : "",
+                        charts::html_text(cells[i]), tag);
+  return text + "</tr>\n";
+}
+
+std::string machine_of(const CompareResults& results) {
+  std::vector<std::string> parts;
+  for (const std::string& part : {results.cpu, results.kernel, results.mpirun})
+    if (!part.empty()) parts.push_back(part);
+  if (!results.hosts_text.empty()) parts.push_back("hosts: " + join(split(results.hosts_text, '\n'), ", "));
+  return parts.empty() ? "" : fmt::format("The machine: {}.", join(parts, "; "));
+}
+
+}  // namespace
+
+std::string table_text(const std::vector<std::string>& head,
+                       const std::vector<std::vector<std::string>>& rows, size_t words) {
+  std::string text =
+      "<div class=\"scroll\"><table>\n<thead>" + row_text(head, "th", words) + "</thead>\n<tbody>\n";
+  for (const auto& row : rows) text += row_text(row, "td", words);
+  return text + "</tbody></table></div>\n";
+}
+
+std::vector<std::string> kinds_of(const CompareResults& results) {
+  std::vector<std::string> kinds;
+  for (const CompareRow& row : results.rows)
+    if (std::ranges::find(kinds, row.kind) == kinds.end()) kinds.push_back(row.kind);
+  return kinds;
+}
+
+std::string compare_page(const CompareResults& results) {
+  std::string page = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<title>lockstep compare: {}</title>\n<style>{}{}</style></head>\n<body>\n",
+      charts::html_text(results.config), kStyle, charts::chart_style());
+  const std::vector<std::string> answers = results.answers();
+  page += fmt::format("<h1>{}</h1>\n", charts::html_text(answers.front()));
+  for (size_t i = 1; i < answers.size(); ++i)
+    page += fmt::format("<p class=\"answer\">{}</p>\n", charts::html_text(answers[i]));
+  page += fmt::format(
+      "<p class=\"quiet\">{}, {} of {} steps each, {} scaling, on {} with {} core{}, begun {}, lockstep "
+      "{}</p>\n",
+      charts::html_text(results.config), "runs", results.steps, results.weak ? "weak" : "strong",
+      charts::html_text(results.host), results.cores, results.cores == 1 ? "" : "s",
+      charts::html_text(results.began), charts::html_text(results.version));
+  page += "<h2>Throughput</h2>\n" + throughput_part(results) +
+          "<p class=\"quiet\">Medians of runs in turns, with intervals of 95 % by bootstrap. Ideal: the "
+          "fastest with the "
+          "fewest workers, times their number. Servers are processes of their own, which are not counted as "
+          "workers.</p>\n";
+  page +=
+      "<h2>What a step's time goes to</h2>\n" + steps_part(results) +
+      "<p class=\"quiet\">Means of all runs, of the worker that waited longest. The bubble is what a "
+      "pipeline's "
+      "schedule makes it wait, and servers' work the time in which a server was busy, both as far as the "
+      "worker waited at all. Staleness is in updates. With a straggler: the step of runs in which a worker "
+      "computes so many times as long, and what is left of throughput. With a kill: whole jobs, with their "
+      "starts and "
+      "checkpoints.</p>\n" +
+      staleness_part(results);
+  page +=
+      "<h2>What moves</h2>\n" + traffic_part(results) +
+      "<p class=\"quiet\">Of a step. Sent by all: what exchanges of all processes send, also within a host. "
+      "What an interface counts has headers and acknowledgements in it, and what else the host sends. Of "
+      "modes that wait for nobody the "
+      "programs' bytes are those of workers that push equally often.</p>\n";
+  page += "<h2>Loss</h2>\n" + losses_part(results) +
+          "<p class=\"quiet\">Of the first run of each row, with the most workers in drawings; means of "
+          "equal numbers of "
+          "steps. Seconds are those of steps at the median pace, without start-up.</p>\n";
+  page +=
+      "<h2>Predicted beside measured</h2>\n" + predictions_part(results) + links_part(results) +
+      "<p class=\"quiet\">By the programs of all processes, with what layers take in a training of as many "
+      "workers by all-reduce, and what messages take between two of them (lockstep bench). To tie is to "
+      "take no more than 1.02 times as long.</p>\n";
+  page += fmt::format("<h2>Are the results the same?</h2>\n<p>{}</p>\n",
+                      results.proof_steps == 0
+                          ? "It was not tried."
+                          : fmt::format("Loss, gradient norm, parameters and optimizer state after each of "
+                                        "{} steps under REPRODUCIBLE, "
+                                        "bit by bit, beside the first layout of the same batch.",
+                                        results.proof_steps));
+  page += fmt::format(
+      "<p>All rows have the same seed ({}), element type ({}) and data ({}), and of as many workers the same "
+      "global batch. Gradients are means over the global batch; with mode=async a push is one over its "
+      "worker's "
+      "part, and the learning rate is divided by the workers, unless the config says otherwise.{}</p>\n",
+      results.seed, charts::html_text(results.element_type), charts::html_text(results.data),
+      std::ranges::none_of(results.rows, [](const CompareRow& row) { return !row.math_hash.empty(); })
+          ? ""
+          : " Proofs of a batch agree in a hash of all that decides the numbers: model, data, "
+            "seed, batch, optimizer and precision.");
+  page += proofs_part(results);
+  page += fmt::format(
+      "<h2>Again</h2>\n<pre>{}</pre>\n<p class=\"quiet\">results.json beside this page has every "
+      "run; its config's hash is {}. {}</p>\n</body></html>\n",
+      charts::html_text(results.command), charts::html_text(results.config_hash),
+      charts::html_text(machine_of(results)));
+  return page;
+}
+
+}  // namespace lockstep::compare

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "jobs/job.h"
+#include "jobs/workplace.h"
+
+namespace lockstep::jobs {
+
+/// Two hosts made of network namespaces of this machine, joined by one link (scripts/two_hosts.sh). They are
+/// gone with this object, or, where its program was killed, when the next one is made. Ranks of a job
+/// alternate between them.
+class StandInHosts {
+ public:
+  /// Throws DeviceError where they cannot be made: the script, programs or rights are missing.
+  StandInHosts();
+  ~StandInHosts();
+  StandInHosts(const StandInHosts&) = delete;
+
+  /// "none", or a rate such as "1gbit", for each direction. REQUIRES: link_rate_fault(rate) is "".
+  void set_rate(const std::string& rate);
+  JobPlace place() const;
+
+ private:
+  void remove(const std::string& id) const;
+  void call(const std::string& id, std::vector<std::string> arguments, const std::string& what) const;
+
+  Workplace folder_;  ///< takes what the script says
+  std::string script_, id_;
+};
+
+/// What is wrong with a rate; "" where nothing is.
+std::string link_rate_fault(const std::string& rate);
+/// REQUIRES: `rate` has no fault, and is not "none".
+double link_bits_per_second(const std::string& rate);
+/// That pass at once over the link of StandInHosts after it was idle.
+double link_burst_bytes(const std::string& rate);
+
+/// The nodes of the allocation of Slurm that this program runs in, as Slurm says them; "" where there is
+/// none, or it is of one node alone.
+std::string slurm_hosts();
+/// Whether programs on other hosts are told of an environment variable: those that decide what this program
+/// does or which libraries it finds. mpirun passes its own on.
+bool passes_on(std::string_view variable);
+/// The hosts of a hostfile, filled in its order. Throws ConfigError where it cannot be read or names none,
+/// and DeviceError where it names another host, and nothing reaches it.
+JobPlace hostfile_place(const std::string& path);
+
+}  // namespace lockstep::jobs
