@@ -127,6 +127,35 @@ TEST(Loops, DrawTheSameDropout) {
     });
 }
 
+TEST(Loops, NormalizeRowsToTheSameBits) {
+  for (const int64_t channels : {1, 15, 16, 31, 64, 100})
+    expect_equal_bits(std::to_string(channels) + " channels", [&](const Loops& loops) {
+      const std::vector<float> x = random_values(channels, 2, 7), dy = random_values(channels, 1, 8),
+                               weight = random_values(channels, 1, 9), bias = random_values(channels, 1, 10);
+      const auto size = static_cast<size_t>(channels);
+      std::vector<float> all(2), y(size), plain(size), dx(size), weight_sums = weight, bias_sums = bias;
+      loops.layer_norm.moments(x.data(), channels, &all[0], &all[1]);
+      const LayerNormRow row{all[0], 1.0f / std::sqrt(all[1] + 1e-5f), weight.data(), bias.data()};
+      loops.layer_norm.normalize(y.data(), x.data(), row, channels);
+      loops.layer_norm.normalize(plain.data(), x.data(),
+                                 {row.mean, row.inverse_deviation, weight.data(), nullptr}, channels);
+      loops.layer_norm.input_gradient(dx.data(), dy.data(), x.data(), row, channels);
+      loops.layer_norm.add_parameter_gradients(weight_sums.data(), bias_sums.data(), dy.data(), x.data(), row,
+                                               channels);
+      // As the formulas say, element by element.
+      for (size_t c = 0; c < size; ++c) {
+        const float n = (x[c] - row.mean) * row.inverse_deviation;
+        EXPECT_EQ(y[c], std::fma(n, weight[c], bias[c])) << loops.instruction_set;
+        EXPECT_EQ(plain[c], n * weight[c]) << loops.instruction_set;
+        EXPECT_EQ(weight_sums[c], std::fma(dy[c], n, weight[c])) << loops.instruction_set;
+        EXPECT_EQ(bias_sums[c], bias[c] + dy[c]) << loops.instruction_set;
+      }
+      for (const auto* part : {&y, &plain, &dx, &weight_sums, &bias_sums})
+        all.insert(all.end(), part->begin(), part->end());
+      return all;
+    });
+}
+
 TEST(Loops, MultiplyMatricesByOneChainPerElement) {
   for (const int64_t rows : {1, 5, 6, 8, 19})
     for (const int64_t columns : {16, 32, 48}) {

@@ -1,7 +1,8 @@
+#include <algorithm>
 #include <cmath>
 
+#include "ops/cpu/loops/loops.h"
 #include "ops/cpu/parallel.h"
-#include "ops/cpu/rows.h"
 #include "ops/parts.h"
 
 namespace lockstep::ops {
@@ -15,50 +16,6 @@ struct Sizes {
   int64_t rows = 0, channels = 0;
   int64_t blocks() const { return (rows + kBlockRows - 1) / kBlockRows; }
 };
-
-struct RowMoments {
-  float mean, inverse_deviation;
-};
-
-RowMoments moments_of(const float* x, int64_t channels, float epsilon) {
-  const float share = 1.0f / static_cast<float>(channels);
-  const float mean = row_sum(channels, [x](const auto& at) { return at(x, 0.0f); }) * share;
-  const float variance = row_sum(channels,
-                                 [=](const auto& at) {
-                                   const Lanes deviation = at(x, mean) - splat(mean);
-                                   return deviation * deviation;
-                                 }) *
-                         share;
-  return {mean, 1.0f / std::sqrt(variance + epsilon)};
-}
-
-void normalize_row(float* __restrict y, const float* __restrict x, RowMoments moments,
-                   const float* __restrict weight, const float* __restrict bias, int64_t channels) {
-  const auto [mean, inverse] = moments;
-  if (bias != nullptr)
-    for (int64_t c = 0; c < channels; ++c) y[c] = std::fma((x[c] - mean) * inverse, weight[c], bias[c]);
-  else
-    for (int64_t c = 0; c < channels; ++c) y[c] = (x[c] - mean) * inverse * weight[c];
-}
-
-/// With g = dy weight and n = (x - mean) inverse: dx = inverse (g - mean(g) - n mean(g n)).
-void row_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
-                  RowMoments moments, const float* __restrict weight, int64_t channels) {
-  const auto [mean, inverse] = moments;
-  const float share = 1.0f / static_cast<float>(channels);
-  const float mean_g =
-      row_sum(channels, [=](const auto& at) { return at(dy, 0.0f) * at(weight, 0.0f); }) * share;
-  const float mean_gn =
-      row_sum(channels,
-              [=](const auto& at) {
-                return at(dy, 0.0f) * at(weight, 0.0f) * ((at(x, 0.0f) - splat(mean)) * splat(inverse));
-              }) *
-      share;
-  for (int64_t c = 0; c < channels; ++c) {
-    const float normalized = (x[c] - mean) * inverse;
-    dx[c] = inverse * std::fma(-normalized, mean_gn, dy[c] * weight[c] - mean_g);
-  }
-}
 
 class LayerNormKernel : public Kernel {
  public:
@@ -78,12 +35,13 @@ class LayerNormKernel : public Kernel {
                    bias = op_.bias ? arguments.parameters[1].as<const float>() : nullptr,
                    means = arguments.auxiliary[0].as<float>(), inverses = arguments.auxiliary[1].as<float>(),
                    epsilon = op_.epsilon, sizes = sizes_, threads = threads_] {
-      parallel_for(threads, sizes.rows, [=](int64_t row) {
+      parallel_for(threads, sizes.rows, [=, &layer_norm = loops().layer_norm](int64_t row) {
         const int64_t channels = sizes.channels;
-        const RowMoments moments = moments_of(x + row * channels, channels, epsilon);
-        means[row] = moments.mean;
-        inverses[row] = moments.inverse_deviation;
-        normalize_row(y + row * channels, x + row * channels, moments, weight, bias, channels);
+        float variance = 0;
+        layer_norm.moments(x + row * channels, channels, &means[row], &variance);
+        inverses[row] = 1.0f / std::sqrt(variance + epsilon);
+        layer_norm.normalize(y + row * channels, x + row * channels,
+                             {means[row], inverses[row], weight, bias}, channels);
       });
     });
   }
@@ -119,20 +77,15 @@ class LayerNormKernel : public Kernel {
 
     void compute(int64_t block, const Sizes& sizes) const {
       const int64_t channels = sizes.channels;
-      float* __restrict weight_sums = block_sums + 2 * block * channels;
-      float* __restrict bias_sums = weight_sums + channels;
+      float *weight_sums = block_sums + 2 * block * channels, *bias_sums = weight_sums + channels;
+      const LayerNormLoops& layer_norm = loops().layer_norm;
       std::fill(weight_sums, weight_sums + 2 * channels, 0.0f);
       const int64_t end = std::min(sizes.rows, (block + 1) * kBlockRows);
       for (int64_t row = block * kBlockRows; row < end; ++row) {
-        const float* __restrict row_x = x + row * channels;
-        const float* __restrict row_dy = dy + row * channels;
-        const float mean = means[row], inverse = inverses[row];
-        for (int64_t c = 0; c < channels; ++c) {
-          weight_sums[c] = std::fma(row_dy[c], (row_x[c] - mean) * inverse, weight_sums[c]);
-          bias_sums[c] += row_dy[c];
-        }
-        if (dx != nullptr)
-          row_gradient(dx + row * channels, row_dy, row_x, {mean, inverse}, weight, channels);
+        const float *row_x = x + row * channels, *row_dy = dy + row * channels;
+        const LayerNormRow known{means[row], inverses[row], weight, nullptr};
+        layer_norm.add_parameter_gradients(weight_sums, bias_sums, row_dy, row_x, known, channels);
+        if (dx != nullptr) layer_norm.input_gradient(dx + row * channels, row_dy, row_x, known, channels);
       }
     }
   };

@@ -16,6 +16,26 @@ struct ElementwiseLoops {
   void (*backward)(float* to, const float* gradient, const float* value, int64_t count);
 };
 
+/// What a layer norm knows of a row.
+struct LayerNormRow {
+  float mean, inverse_deviation;
+  const float* weight;
+  const float* bias;  ///< null: there is none
+};
+
+/// Of a row of `channels`. Nothing overlaps. With n = (x - mean) inverse and g = dy weight:
+struct LayerNormLoops {
+  void (*moments)(const float* x, int64_t channels, float* mean, float* variance);
+  /// y = n weight + bias.
+  void (*normalize)(float* y, const float* x, const LayerNormRow& row, int64_t channels);
+  /// dx = inverse (g - mean(g) - n mean(g n)).
+  void (*input_gradient)(float* dx, const float* dy, const float* x, const LayerNormRow& row,
+                         int64_t channels);
+  /// weight_sums += dy n, bias_sums += dy.
+  void (*add_parameter_gradients)(float* weight_sums, float* bias_sums, const float* dy, const float* x,
+                                  const LayerNormRow& row, int64_t channels);
+};
+
 /// The loops that take most of the time of trainings on CPUs, compiled once for each instruction set
 /// (CMakeLists.txt) and chosen when the program runs. All compute the same bits. Their sources call nothing
 /// that the linker could merge with what was compiled for other processors: no standard library beyond
@@ -27,6 +47,7 @@ struct Loops {
   void (*attention_backward)(const AttentionBackward& head);
 
   ElementwiseLoops relu, gelu, sigmoid, tanh;
+  LayerNormLoops layer_norm;
 
   /// Sum of exp(row[i] - offset).
   float (*exponential_sum)(const float* row, int64_t count, float offset);

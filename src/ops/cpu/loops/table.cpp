@@ -1,6 +1,7 @@
 #include "ops/cpu/loops/elementwise.h"
 #include "ops/cpu/loops/heads.h"
 #include "ops/cpu/loops/loops.h"
+#include "ops/cpu/loops/normalization.h"
 #include "ops/cpu/loops/products.h"
 
 namespace lockstep::ops {
@@ -18,9 +19,9 @@ const Loops kLoops {
   .instruction_set = "portable",
 #endif
   .attention_forward = attention_forward, .attention_backward = attention_backward, .relu = kReluLoops,
-  .gelu = kGeluLoops, .sigmoid = kSigmoidLoops, .tanh = kTanhLoops, .exponential_sum = exponential_sum,
-  .scaled_exponentials = scaled_exponentials, .dropout_factors = dropout_factors, .product = product,
-  .multiply_adds = multiply_adds,
+  .gelu = kGeluLoops, .sigmoid = kSigmoidLoops, .tanh = kTanhLoops, .layer_norm = kLayerNormLoops,
+  .exponential_sum = exponential_sum, .scaled_exponentials = scaled_exponentials,
+  .dropout_factors = dropout_factors, .product = product, .multiply_adds = multiply_adds,
 };
 
 }  // namespace LOCKSTEP_SIMD
