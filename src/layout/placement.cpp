@@ -85,6 +85,7 @@ Placement::Placement(const model::Graph& graph, const model::Partition& partitio
     before.resize(static_cast<size_t>(owners.count));
     cuts_.push_back(cut(borders, before));
   }
+  has_outer_ties_.assign(partition.segments.size(), 0);
   tied_.assign(partition.segments.size(),
                std::vector<ByteSpan>(static_cast<size_t>(options.stages), ByteSpan{}));
   for (size_t s = 0; s < partition.buckets.size(); ++s)
@@ -92,6 +93,7 @@ Placement::Placement(const model::Graph& graph, const model::Partition& partitio
       const Home& home = nth(homes_, entry.parameter);
       const int stage = stage_of_segment(static_cast<int>(s));
       if (stage == stage_of_segment(home.segment)) continue;
+      nth(has_outer_ties_, static_cast<int>(s)) = 1;
       ByteSpan& used = nth(nth(tied_, home.segment), stage);
       const ByteSpan whole{home.offset, home.offset + size_bytes_of(entry.parameter)};
       used =
@@ -105,18 +107,13 @@ bool Placement::ties_stages() const {
   });
 }
 
-bool Placement::is_tied_first(int parameter, int segment) const {
-  return options_.ties_first && stage_of_segment(segment) == stage_of_segment(nth(homes_, parameter).segment);
+bool Placement::is_tied_first(int segment) const {
+  return options_.ties_first && !static_cast<bool>(nth(has_outer_ties_, segment));
 }
 
 int64_t Placement::summed_bytes(int segment) const {
   const model::Bucket& bucket = partition_.bucket(segment);
-  int64_t end = bucket.owned_bytes;
-  for (const auto& entry : bucket.entries)
-    if (entry.use != 0 && !is_tied_first(entry.parameter, segment))
-      end = std::max(end, entry.offset_bytes + size_bytes_of(entry.parameter));
-  constexpr int64_t kAlignment = model::kBucketAlignment;
-  return (end + kAlignment - 1) / kAlignment * kAlignment;
+  return is_tied_first(segment) ? bucket.owned_bytes : bucket.size_bytes;
 }
 
 RankRange Placement::owners_of(int segment) const {
@@ -157,7 +154,7 @@ std::vector<ByteSpan> Placement::gradients(int segment, int first, int last) con
   const model::Bucket& bucket = partition_.bucket(segment);
   std::vector<ByteSpan> spans{updated(segment, first, last)};
   for (const auto& entry : bucket.entries) {
-    if (entry.use == 0 || is_tied_first(entry.parameter, segment)) continue;
+    if (entry.use == 0 || is_tied_first(segment)) continue;
     const Home& home = nth(homes_, entry.parameter);
     const ByteSpan part = intersection(updated(home.segment, first, last),
                                        {home.offset, home.offset + size_bytes_of(entry.parameter)});

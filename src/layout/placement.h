@@ -45,8 +45,9 @@ struct PlacementOptions {
   bool reversed = false;  ///< shards lie in the order of the owners' bits reversed; see Placement
   bool whole = false;     ///< an owner has all of a parameter, or nothing
   int savers = 0;         ///< workers that save parameters, from the first on; 0: all
-  /// Workers add later uses of a parameter to its first before anything meets, where both are of one stage.
-  /// What meets is then as large as the parameters, and sums associate in another way.
+  /// Workers add later uses of a parameter to its first before anything meets, if all that their segment has
+  /// of them belong to its own stage. What meets is then as large as the parameters, and sums associate in
+  /// another way.
   bool ties_first = false;
 };
 
@@ -86,9 +87,9 @@ class Placement {
   }
   /// Whether a parameter lies on several stages.
   bool ties_stages() const;
-  /// Whether the gradient of a later use, which lies in this segment, is added to that of the first before it
-  /// meets those of other replicas; PlacementOptions::ties_first.
-  bool is_tied_first(int parameter, int segment) const;
+  /// Whether the gradients of later uses that lie in this segment are added to those of the first before they
+  /// meet those of other replicas; PlacementOptions::ties_first.
+  bool is_tied_first(int segment) const;
   /// Of a segment's bucket what meets those of other replicas: bytes from its beginning on.
   int64_t summed_bytes(int segment) const;
   /// Whether a rank has all of the model's parameters.
@@ -140,6 +141,7 @@ class Placement {
   PlacementOptions options_;
   std::vector<Home> homes_;                  // by parameter
   std::vector<std::vector<ByteSpan>> tied_;  // by segment, stage: of another stage's segment what it uses
+  std::vector<char> has_outer_ties_;         // by segment: it has a later use whose first is of another stage
   std::vector<std::vector<int64_t>>
       cuts_;  // by segment: where the shard at each position begins, and the last ends
 };

@@ -300,7 +300,7 @@ void ProgramWriter::add_ties(int lane, int segment, const layout::ByteSpan& comp
     for (size_t use = 1; use < place.uses.size() && place.uses[0].segment == segment; ++use) {
       const auto& owner = place.uses[0];
       const auto& other = place.uses[use];
-      if (placement_.is_tied_first(static_cast<int>(p), other.segment) != first) continue;
+      if (placement_.is_tied_first(other.segment) != first) continue;
       const layout::ByteSpan part =
           intersection(complete, {owner.bucket_offset, owner.bucket_offset + place.size_bytes});
       if (part.empty()) continue;

@@ -29,8 +29,9 @@ constexpr int64_t kMostArrivals = 50'000;
 /// of the other does not lie in one slice of the bucket.
 bool ties_within(const ProgramPlan& plan, int segment) {
   const model::Bucket& bucket = plan.partition.bucket(segment);
+  if (plan.placement.is_tied_first(segment)) return false;
   return std::ranges::any_of(bucket.entries, [&](const model::BucketEntry& later) {
-    if (later.use == 0 || plan.placement.is_tied_first(later.parameter, segment)) return false;
+    if (later.use == 0) return false;
     return std::ranges::any_of(bucket.entries, [&](const model::BucketEntry& first) {
       return first.use == 0 && first.parameter == later.parameter;
     });

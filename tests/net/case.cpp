@@ -15,7 +15,8 @@ std::string trainer_text(const Training& training) {
 }
 
 std::string parallel_text(const Case& test_case) {
-  std::string text = "parallel {\n  reduction: REPRODUCIBLE\n";
+  std::string text =
+      fmt::format("parallel {{\n  reduction: {}\n", test_case.training.fast ? "FAST" : "REPRODUCIBLE");
   if (test_case.training.bucket_bytes > 0)
     text += fmt::format("  bucket_bytes: {}\n", test_case.training.bucket_bytes);
   if (!test_case.cuts.empty()) {

@@ -58,6 +58,7 @@ Training draw_training(Draw& draw, int64_t classes) {
   training.nonfinite = draw.of({"LOCATE", "IGNORE", "IGNORE", "SKIP"});
   training.check_every_steps = draw.of<int64_t>({0, 1, 100});
   training.bucket_bytes = draw.of<int64_t>({0, 64, 64, 300, 300, 1000, 4000, 1 << 20});
+  training.fast = draw.percent(20);
   return training;
 }
 

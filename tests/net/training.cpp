@@ -41,7 +41,7 @@ Trained train_rank(const config::RunConfig& config, const RankFacts& facts, int 
   trainer.prepare();
   trained.skipped_steps = trainer.run().skipped_steps;
   trained.hashes = train::tensor_hashes(worker, world);
-  if (facts.ranks > 1) return trained;
+  if (facts.ranks > 1 && config.parallel.reduction == layout::Reduction::reproducible) return trained;
   for (size_t p = 0; p < worker.compiled().graph().parameters.size(); ++p)
     trained.parameters.push_back(train::gather_parameter(worker, world, static_cast<int>(p)));
   return trained;

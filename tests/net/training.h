@@ -16,7 +16,7 @@ struct Trained {
   std::vector<double> losses, norms;
   std::vector<std::pair<std::string, uint64_t>> hashes;  ///< of parameters and optimizer state, by name
   double eval_loss = 0;
-  std::vector<std::vector<float>> parameters;  ///< of one rank; empty where there are several
+  std::vector<std::vector<float>> parameters;  ///< if there is one rank, or sums are FAST
   int64_t skipped_steps = 0;
 };
 

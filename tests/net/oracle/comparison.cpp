@@ -128,7 +128,7 @@ class Comparison {
     const double tolerance = kMargin * doubt + amplitude_of(config_) * (1 + largest) + loose;
     for (size_t i = 0; i < actual.size(); ++i)
       if (std::isnan(expected[i]) ? !std::isnan(actual[i])
-                                  : !(std::abs(actual[i] - expected[i]) <= tolerance))
+                                  : !(actual[i] == expected[i] || std::abs(actual[i] - expected[i]) <= tolerance))
         differ(fmt::format("{} of step {}: {} and not {} (+- {:.2g})", what, i + 1, actual[i], expected[i],
                            tolerance));
   }
