@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/ensure.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"

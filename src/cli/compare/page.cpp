@@ -13,28 +13,52 @@ namespace {
 
 constexpr std::string_view kStyle = R"(
 :root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 60rem;
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 78rem;
        color: #1b1f24; background: #ffffff; }
 h1 { font-size: 1.3rem; line-height: 1.35; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin-top: 2.2rem; }
 h3 { font-size: 0.95rem; } .answer { font-weight: 600; overflow-wrap: anywhere; }
+h1, h2, p, ul { max-width: 60rem; } li { overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 0.86rem; margin: 0.8rem 0; }
 th, td { padding: 0.25rem 0.7rem 0.25rem 0; text-align: right; white-space: nowrap; vertical-align: top; }
 th:first-child, td:first-child, .words { text-align: left; }
-td.words { white-space: normal; min-width: 9rem; }
-thead th { border-bottom: 1px solid #8a929c; font-weight: 600; }
+th, td:first-child, td.words { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
+thead th { border-bottom: 1px solid #8a929c; font-weight: 600; vertical-align: bottom; min-width: 4rem; overflow-wrap: break-word; }
 code, pre { font: 0.86rem ui-monospace, monospace; } pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 .quiet { opacity: 0.75; font-size: 0.9rem; }
+/* Where a table has no room, each row is a list of its columns. */
+@media screen and (max-width: 64rem) {
+  table, tbody, tr, td { display: block; } thead { display: none; }
+  tr { border-top: 1px solid #8a929c; padding: 0.4rem 0; }
+  td, td.words { display: flex; justify-content: space-between; gap: 1rem; padding: 0.1rem 0; min-width: 0;
+                 white-space: normal; overflow-wrap: anywhere; text-align: right; }
+  td:first-child { display: block; font-weight: 600; text-align: left; } td:empty { display: none; }
+  td:not(:first-child)::before { content: attr(data-column); text-align: left; opacity: 0.75; }
+}
 @media (prefers-color-scheme: dark) { body { color: #e4e7eb; background: #14171a; } }
-@media print { body { max-width: none; padding: 0; color: #000; background: #fff; } h2 { break-after: avoid; }
+@media print { body { max-width: none; padding: 0; color: #000; background: #fff; } .scroll { overflow: visible; }
+               table { font-size: 0.6rem; } th, td { white-space: normal; } svg { min-width: 0; } h2 { break-after: avoid; }
                svg { break-inside: avoid; }
                details::details-content { content-visibility: visible; display: block; } }
 )";
 
-std::string row_text(const std::vector<std::string>& cells, const char* tag, size_t words) {
+std::string_view class_of(size_t column, size_t words) { return column >= words ? " class=\"words\"" : ""; }
+
+std::string head_text(const std::vector<std::string>& cells, size_t words) {
   std::string text = "<tr>";
   for (size_t i = 0; i < cells.size(); ++i)
-    text += fmt::format("<{}{}>{}</{}>", tag, i >= words ? " class=\"words\"" : "", html_text(cells[i]), tag);
+    text += fmt::format("<th{}>{}</th>", class_of(i, words), html_text(cells[i]));
+  return text + "</tr>\n";
+}
+
+/// Each cell knows the name of its column, for screens without room for columns.
+std::string row_text(const std::vector<std::string>& head, const std::vector<std::string>& cells,
+                     size_t words) {
+  std::string text = "<tr>";
+  for (size_t i = 0; i < cells.size(); ++i)
+    text += fmt::format("<td{}{}>{}</td>", class_of(i, words),
+                        i == 0 ? "" : fmt::format(" data-column=\"{}\"", html_text(head[i])),
+                        html_text(cells[i]));
   return text + "</tr>\n";
 }
 
@@ -51,8 +75,8 @@ std::string machine_of(const CompareResults& results) {
 std::string table_text(const std::vector<std::string>& head,
                        const std::vector<std::vector<std::string>>& rows, size_t words) {
   std::string text =
-      "<div class=\"scroll\"><table>\n<thead>" + row_text(head, "th", words) + "</thead>\n<tbody>\n";
-  for (const auto& row : rows) text += row_text(row, "td", words);
+      "<div class=\"scroll\"><table>\n<thead>" + head_text(head, words) + "</thead>\n<tbody>\n";
+  for (const auto& row : rows) text += row_text(head, row, words);
   return text + "</tbody></table></div>\n";
 }
 
