@@ -296,11 +296,13 @@ TEST(MathFields, OfPoolingAreThoseOfBuildsThatDidNotAskWhetherPaddingCounts) {
   const auto pool_of = [](const std::string& more) {
     const auto run = parse(R"(model {
         input { name: "image" shape: [4, 4, 1] } input { name: "label" type: INT32 }
-        layer { name: "pool" pool2d { kind: AVERAGE kernel: 2 padding: 1 )" + more + R"( } }
+        layer { name: "pool" pool2d { kind: AVERAGE kernel: 2 padding: 1 )" +
+                           more + R"( } }
         layer { name: "flat" flatten {} } layer { name: "fc" linear { units: 3 } }
         layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} } })" +
                            kSmallConfig.substr(kSmallConfig.find("data")));
-    return std::map<std::string, std::string>(run.math_fields.begin(), run.math_fields.end()).at("model.layer.pool");
+    return std::map<std::string, std::string>(run.math_fields.begin(), run.math_fields.end())
+        .at("model.layer.pool");
   };
   const std::string before = "input: \"image\" pool2d { kind: AVERAGE kernel: 2 stride: 0 padding: 1 ";
   EXPECT_EQ(pool_of(""), before + "}");

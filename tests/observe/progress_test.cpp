@@ -120,7 +120,7 @@ TEST_F(Progress, SendsDrawingsToALauncherWithATerminal) {
     EXPECT_EQ(written(), "\r\x1b[K\x1b[K");
     pass(100);
     line.update(0);
-    EXPECT_EQ(written().substr(0, 14), "\r\x1b[Ktrain:   0%");
+    EXPECT_EQ(written().substr(0, 15), "\r\x1b[Ktrain:   0%");
   }
   EXPECT_EQ(written(), "\r\x1b[K\x1b[Ktrain:   0%|" + std::string(40, ' ') + "| 0/100 [00:00<?, ?]\n");
 
@@ -129,7 +129,7 @@ TEST_F(Progress, SendsDrawingsToALauncherWithATerminal) {
   line.update(100);
   written();
   line.finish();
-  const std::string drawn = "train: 100%|" + std::string(37, '#') + "| 100/100 [00:00<00:00, 1.00k step/s]";
+  const std::string drawn = "train: 100%|" + std::string(30, '#') + "| 100/100 [00:00<00:00, 1.00k step/s]";
   EXPECT_EQ(written(), "\r\x1b[K" + drawn + "\x1b[K\r\x1b[K\x1b[K" + drawn + "\n");
 }
 

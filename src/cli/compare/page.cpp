@@ -33,7 +33,7 @@ code, pre { font: 0.86rem ui-monospace, monospace; } pre { white-space: pre-wrap
   td, td.words { display: flex; justify-content: space-between; gap: 1rem; padding: 0.1rem 0; min-width: 0;
                  white-space: normal; overflow-wrap: anywhere; text-align: right; }
   td:first-child { display: block; font-weight: 600; text-align: left; } td:empty { display: none; }
-  td:not(:first-child)::before { content: attr(data-column); text-align: left; opacity: 0.75; }
+  td:not(:first-child)::before { text-align: left; opacity: 0.75; }
 }
 @media (prefers-color-scheme: dark) { body { color: #e4e7eb; background: #14171a; } }
 @media print { body { max-width: none; padding: 0; color: #000; background: #fff; } .scroll { overflow: visible; }
@@ -42,24 +42,31 @@ code, pre { font: 0.86rem ui-monospace, monospace; } pre { white-space: pre-wrap
                details::details-content { content-visibility: visible; display: block; } }
 )";
 
-std::string_view class_of(size_t column, size_t words) { return column >= words ? " class=\"words\"" : ""; }
-
-std::string head_text(const std::vector<std::string>& cells, size_t words) {
+std::string row_text(const std::vector<std::string>& cells, const char* tag, size_t words) {
   std::string text = "<tr>";
   for (size_t i = 0; i < cells.size(); ++i)
-    text += fmt::format("<th{}>{}</th>", class_of(i, words), html_text(cells[i]));
+    text += fmt::format("<{}{}>{}</{}>", tag, i >= words ? " class=\"words\"" : "", html_text(cells[i]), tag);
   return text + "</tr>\n";
 }
 
-/// Each cell knows the name of its column, for screens without room for columns.
-std::string row_text(const std::vector<std::string>& head, const std::vector<std::string>& cells,
-                     size_t words) {
-  std::string text = "<tr>";
-  for (size_t i = 0; i < cells.size(); ++i)
-    text += fmt::format("<td{}{}>{}</td>", class_of(i, words),
-                        i == 0 ? "" : fmt::format(" data-column=\"{}\"", html_text(head[i])),
-                        html_text(cells[i]));
-  return text + "</tr>\n";
+/// The names of columns as variables of a table, for screens on which each row is a list; said once, since in
+/// every cell they would be half of the page.
+std::string names_text(const std::vector<std::string>& head) {
+  std::string text;
+  for (size_t i = 1; i < head.size(); ++i) {
+    std::string name;
+    for (const char c : head[i]) name += c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
+    text += fmt::format("--c{}:\"{}\";", i + 1, name);
+  }
+  return html_text(text);
+}
+
+std::string names_style() {
+  constexpr int kMostColumns = 64;
+  std::string text = "@media screen and (max-width: 64rem) {\n";
+  for (int i = 2; i <= kMostColumns; ++i)
+    text += fmt::format("td:nth-child({})::before{{content:var(--c{})}}", i, i);
+  return text + "\n}\n";
 }
 
 std::string machine_of(const CompareResults& results) {
@@ -74,9 +81,9 @@ std::string machine_of(const CompareResults& results) {
 
 std::string table_text(const std::vector<std::string>& head,
                        const std::vector<std::vector<std::string>>& rows, size_t words) {
-  std::string text =
-      "<div class=\"scroll\"><table>\n<thead>" + head_text(head, words) + "</thead>\n<tbody>\n";
-  for (const auto& row : rows) text += row_text(head, row, words);
+  std::string text = fmt::format("<div class=\"scroll\"><table style=\"{}\">\n<thead>{}</thead>\n<tbody>\n",
+                                 names_text(head), row_text(head, "th", words));
+  for (const auto& row : rows) text += row_text(row, "td", words);
   return text + "</tbody></table></div>\n";
 }
 
@@ -91,8 +98,8 @@ std::string compare_page(const CompareResults& results) {
   std::string page = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<title>lockstep compare: {}</title>\n<style>{}{}</style></head>\n<body>\n",
-      html_text(results.config), kStyle, chart_style());
+      "<title>lockstep compare: {}</title>\n<style>{}{}{}</style></head>\n<body>\n",
+      html_text(results.config), kStyle, names_style(), chart_style());
   const std::vector<std::string> answers = results.answers();
   page += fmt::format("<h1>{}</h1>\n", html_text(answers.front()));
   for (size_t i = 1; i < answers.size(); ++i)
