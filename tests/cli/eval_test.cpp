@@ -103,7 +103,7 @@ TEST(Eval, FindsTheDataOfARunFromAnyFolder) {
   const Json resumed =
       only_json(lockstep_in("/", {"train", kept, "--resume", run, "--out", config / "b", "--json"}));
   EXPECT_EQ(resumed["params_hash"], whole["params_hash"]);
-  EXPECT_EQ(lockstep_in("/", {"verify", kept, "--steps", "1", "--layouts", "dp=1"}).code, 0);
+  EXPECT_EQ(lockstep_in("/", {"verify", kept, "--steps", "1", "--layouts", "dp=1; dp=2"}).code, 0);
 
   // Moved as a whole it is found from where it stands as it did before, or by its name.
   fs::rename(project, config / "moved");
