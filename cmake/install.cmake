@@ -6,22 +6,6 @@ include(CMakePackageConfigHelpers)
 set(folders DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 set(files FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
 
-# All modules in one library, which other programs link: what include/lockstep declares is defined in these, and the rest is
-# what they call.
-add_library(lockstep_library SHARED)
-foreach(module base tensor data model config train)
-  target_sources(lockstep_library PRIVATE $<TARGET_OBJECTS:lockstep_${module}>)
-endforeach()
-target_link_libraries(lockstep_library PRIVATE lockstep_train)
-lockstep_use_gpu(lockstep_library built)
-target_compile_features(lockstep_library INTERFACE cxx_std_20)
-target_include_directories(lockstep_library INTERFACE
-  $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-# No promise between minor versions before 1.0.
-set_target_properties(lockstep_library PROPERTIES LINKER_LANGUAGE CXX OUTPUT_NAME lockstep EXPORT_NAME lockstep
-  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
-add_library(lockstep::lockstep ALIAS lockstep_library)
-
 # Folders of libraries that are not the system's, such as CUDA's, are found again.
 set_target_properties(lockstep_library lockstep PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS lockstep RUNTIME)
@@ -29,10 +13,10 @@ install(TARGETS lockstep_library EXPORT lockstepTargets LIBRARY)
 install(DIRECTORY include/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${files} ${folders})
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION ${package})
-configure_package_config_file(cmake/lockstepConfig.cmake.in ${CMAKE_BINARY_DIR}/lockstepConfig.cmake
+configure_package_config_file(cmake/lockstepConfig.cmake.in ${lockstep_BINARY_DIR}/lockstepConfig.cmake
   INSTALL_DESTINATION ${package})
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_BINARY_DIR}/lockstepConfig.cmake ${CMAKE_BINARY_DIR}/lockstepConfigVersion.cmake
+write_basic_package_version_file(${lockstep_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${lockstep_BINARY_DIR}/lockstepConfig.cmake ${lockstep_BINARY_DIR}/lockstepConfigVersion.cmake
   DESTINATION ${package})
 
 # lockstep-run finds its modules, and these the program, from where the link leads.
@@ -43,13 +27,13 @@ foreach(program lockstep-run container/stop-ranks slurm/train.sbatch)
   install(PROGRAMS launcher/${program} DESTINATION ${share}/${folder})
 endforeach()
 file(RELATIVE_PATH launcher ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_DATADIR}/lockstep/launcher/lockstep-run)
-file(CREATE_LINK ${launcher} ${CMAKE_BINARY_DIR}/lockstep-run SYMBOLIC)
-install(FILES ${CMAKE_BINARY_DIR}/lockstep-run TYPE BIN)
+file(CREATE_LINK ${launcher} ${lockstep_BINARY_DIR}/lockstep-run SYMBOLIC)
+install(FILES ${lockstep_BINARY_DIR}/lockstep-run TYPE BIN)
 install(FILES README.md CHANGELOG.md LICENSE TYPE DOC)
 install(DIRECTORY docs TYPE DOC ${files} ${folders})
 
 # What the program itself says of its commands and options.
-set(completions ${CMAKE_BINARY_DIR}/completions)
+set(completions ${lockstep_BINARY_DIR}/completions)
 file(MAKE_DIRECTORY ${completions})
 foreach(shell bash zsh)
   install(CODE "execute_process(COMMAND \"$<TARGET_FILE:lockstep>\" completion ${shell} OUTPUT_FILE \"${completions}/${shell}\"

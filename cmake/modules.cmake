@@ -34,7 +34,7 @@ function(lockstep_compile_test name)   # modules... LIBRARIES ...
   target_compile_options(${name} PRIVATE ${LOCKSTEP_UNOPTIMISED})
   lockstep_precompile(${name} test ${ARG_LIBRARIES})
   list(TRANSFORM ARG_MODULES PREPEND lockstep_)
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_include_directories(${name} PRIVATE ${lockstep_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE lockstep_flags ${ARG_MODULES} ${ARG_LIBRARIES} GTest::gtest GTest::gmock)
 endfunction()
 
@@ -78,7 +78,7 @@ function(lockstep_test name)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
     SKIP_REGULAR_EXPRESSION "ONLY_SKIPPED_TESTS"
-    ENVIRONMENT "${devices}LOCKSTEP_TEST_DATA=${CMAKE_SOURCE_DIR}/../shared/data;TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan_suppressions.txt")
+    ENVIRONMENT "${devices}LOCKSTEP_TEST_DATA=${lockstep_SOURCE_DIR}/../shared/data;TSAN_OPTIONS=suppressions=${lockstep_SOURCE_DIR}/tests/tsan_suppressions.txt")
 endfunction()
 
 # add_mpi_test(name RANKS 1 2 4 SOURCES ... [OBJECTS ...] MODULES ... [LABELS ...] [GPU cuda|emulated]): the same program under mpirun for
@@ -106,6 +106,6 @@ function(add_mpi_test name)
       COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} $<TARGET_FILE:${name}>)
     set_tests_properties(${name}.${ranks}ranks PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
       SKIP_REGULAR_EXPRESSION "ONLY_SKIPPED_TESTS"
-      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_hwloc_base_binding_policy=none;OMPI_MCA_mpi_yield_when_idle=1;LOCKSTEP_TEST_DATA=${CMAKE_SOURCE_DIR}/../shared/data")
+      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_hwloc_base_binding_policy=none;OMPI_MCA_mpi_yield_when_idle=1;LOCKSTEP_TEST_DATA=${lockstep_SOURCE_DIR}/../shared/data")
   endforeach()
 endfunction()

@@ -8,9 +8,22 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
-set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${lockstep_BINARY_DIR}/bin)
 if(NOT CMAKE_BUILD_TYPE)
-  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+  if(PROJECT_IS_TOP_LEVEL)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+  else()
+    set(CMAKE_BUILD_TYPE Release)   # of lockstep alone: the project around it has what it says itself
+  endif()
+endif()
+
+include(CheckCXXSourceCompiles)
+check_cxx_source_compiles("#include <source_location>
+int main() { return static_cast<int>(std::source_location::current().line()) - 2; }" LOCKSTEP_COMPILER_FITS)
+if(NOT LOCKSTEP_COMPILER_FITS)
+  message(FATAL_ERROR "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} (${CMAKE_CXX_COMPILER}) cannot compile lockstep: it does "
+    "not know std::source_location of C++20. Use g++ 12 or newer (-DCMAKE_CXX_COMPILER=g++). A program compiled by clang 14 can use "
+    "an installed lockstep (docs/install.md).")
 endif()
 
 find_program(LOCKSTEP_CCACHE ccache)
@@ -25,7 +38,9 @@ if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
 endif()
 
-option(LOCKSTEP_TESTS "Build the tests" ON)
+# Within another project: the library alone.
+option(LOCKSTEP_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(LOCKSTEP_INSTALL "Install lockstep with the project" ${PROJECT_IS_TOP_LEVEL})
 set(LOCKSTEP_CUDA AUTO CACHE STRING "CUDA backend: AUTO (where nvcc and the libraries are found), ON or OFF")
 set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(architectures "80-real;90-real;90-virtual")
@@ -44,7 +59,7 @@ add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wno-missing-field-initializers -Wno-restrict -ffp-contract=off>
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers,-ffp-contract=off>)
-target_include_directories(lockstep_flags INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+target_include_directories(lockstep_flags INTERFACE ${lockstep_SOURCE_DIR}/include ${lockstep_SOURCE_DIR}/src)
 if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)

@@ -92,6 +92,8 @@ def pool2d():
     yield "average_kernel2", case(lambda x: F.avg_pool2d(x, 2), 2, (4, 5), 3)
     yield "average_kernel3_stride2_padding1", case(
         lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), 1, (7, 6), 2)
+    yield "average_kernel3_stride2_padding1_counted", case(
+        lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=True), 1, (7, 6), 2)
 
 
 def global_pool2d():

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -65,11 +64,6 @@ struct InternalError : Error {
 inline void require(bool condition, std::string_view message) {
   if (!condition) throw ConfigError(std::string(message));
 }
-
-/// Throws InternalError naming the place where `condition` is false: for a mistake of ours, in every build
-/// type.
-void ensure(bool condition, std::string_view message,
-            std::source_location where = std::source_location::current());
 
 }  // namespace lockstep
 #pragma GCC visibility pop

@@ -51,20 +51,23 @@ struct Conv2d {
 
 enum class PoolKind : int { max, average };
 
-/// [H, W, C] -> [H', W', C]. Padding counts for nothing: an average divides by the window's elements in the
-/// image.
+/// [H, W, C] -> [H', W', C]. Padding is never a maximum, and adds nothing to an average.
 struct Pool2d {
   static constexpr std::string_view kName = "pool2d";
   PoolKind kind = PoolKind::max;
   int64_t kernel = 0;
   int64_t stride = 0;  ///< 0: as kernel
   int64_t padding = 0;
+  /// An average divides by the window's elements in the image; if true, by all of the window's elements, as
+  /// PyTorch does by default. REQUIRES: false for a maximum.
+  bool count_include_pad = false;
   template <class V>
   void visit(V&& v) {
     v("kind", kind);
     v("kernel", kernel);
     v("stride", stride);
     v("padding", padding);
+    v("count_include_pad", count_include_pad);
   }
   bool operator==(const Pool2d&) const = default;
 };

@@ -9,7 +9,7 @@ _HASTE_S = 3.0
 
 class Backlog:
     """Of those that derive from it: `_waiting` and `_dropped` are guarded by `_changed`, and tell whether there is anything to
-    write; `_take()`, called with it, takes some of that away, and `_put()` writes what was taken."""
+    write, unless `_has_work()` does; `_take()`, called with it, takes some of that away, and `_put()` writes what was taken."""
 
     def __init__(self, waiting, dropped):
         self._waiting, self._dropped = waiting, dropped
@@ -17,11 +17,14 @@ class Backlog:
         self._changed = threading.Condition()
         threading.Thread(target=self._run, daemon=True).start()
 
+    def _has_work(self):
+        return bool(self._waiting or self._dropped)
+
     def finish(self, stop_requested):
         """Until all is written; soon after stop_requested() anyway."""
         give_up = None
         with self._changed:
-            while self._waiting or self._dropped or self._writing:
+            while self._has_work() or self._writing:
                 if stop_requested():
                     give_up = give_up or time.monotonic() + _HASTE_S
                     if time.monotonic() >= give_up:
@@ -33,7 +36,7 @@ class Backlog:
             with self._changed:
                 self._writing = False
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._waiting or self._dropped)
+                self._changed.wait_for(self._has_work)
                 taken = self._take()
                 self._writing = True
             self._put(taken)

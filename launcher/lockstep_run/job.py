@@ -126,9 +126,9 @@ def _end_orphans():
 class Job:
     """One run of mpirun, or of another program that ends by itself."""
 
-    def __init__(self, command, listener, stops, say, streams=None, take_out=None, request=TRAINING):
+    def __init__(self, command, listener, stops, say, streams=None, take_out=None, request=TRAINING, environment=None):
         """`streams`: takes stdout and stderr apart (RankStreams). None: the listener hears all of stderr, and stdout goes to
-        `take_out`, or is this process's own."""
+        `take_out`, or is this process's own. `environment`: None: this process's."""
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._listener, self._stops, self._say = listener, stops, say
         self._request = request
@@ -137,7 +137,8 @@ class Job:
         # A session of its own: Ctrl-C on the terminal reaches lockstep-run alone.
         self._mpirun = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if streams or take_out else None,
                                         stderr=subprocess.PIPE, bufsize=0, start_new_session=True,
-                                        env={**os.environ, "LOCKSTEP_LAUNCHER_ASKS": "1"} if request is TRAINING else None,
+                                        env={**(environment or os.environ), "LOCKSTEP_LAUNCHER_ASKS": "1"}
+                                        if request is TRAINING else environment,
                                         preexec_fn=_end_with_parent(os.getpid(), request.end))
         self._takes = {self._mpirun.stderr.fileno(): streams.feed_err if streams else listener.feed}
         if self._mpirun.stdout:

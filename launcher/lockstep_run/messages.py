@@ -9,6 +9,7 @@ import signal
 from typing import NamedTuple, Optional
 
 from .errors import INTERNAL, PEER_LOST, UNAVAILABLE, USAGE
+from .terminal import Drawings
 
 _RULE = b"-" * 40            # Open MPI 4.1.4 garbles the end of some of these lines
 _LONGEST_BLOCK = 80          # lines; more than that is nothing of mpirun's
@@ -117,10 +118,12 @@ _BLOCKS = [(re.compile(pattern), meaning) for pattern, meaning in (
 
 
 class Listener:
-    """Reads mpirun's stderr. `write(bytes)` gets what is to be shown; `say(text)` a message of lockstep-run's own."""
+    """Reads mpirun's stderr. `write(bytes)` gets what is to be shown; `say(text)` a message of lockstep-run's own; `draw(bytes)`
+    the line that moves, where there is a terminal."""
 
-    def __init__(self, write, say):
-        self._write, self._say = write, say
+    def __init__(self, write, say, draw=None):
+        self._write, self._say, self.draw = write, say, draw
+        self._drawings = Drawings()
         self._connected = False      # from then on lockstep tells of losses
         self._rest = b""             # behind the last end of a line
         self._shown = 0              # of _rest
@@ -133,6 +136,13 @@ class Listener:
         self._ended_unnamed = False  # a rank, by mpirun's word
 
     def feed(self, data):
+        if not self.draw:
+            self._feed(data)
+            return
+        for drawn, text in self._drawings.feed(data):
+            (self.draw if drawn else self._feed)(text)
+
+    def _feed(self, data):
         *lines, self._rest = re.split(rb"(?<=[\r\n])", self._rest + data)
         for line in lines:
             shown, self._shown = self._shown, 0
@@ -159,13 +169,14 @@ class Listener:
 
     def flush(self):
         """Shows what was held back for its end, which does not come."""
+        self._feed(self._drawings.end())
         block, self._block = self._block or [], None
         self._show(b"".join(block) + self._rest[self._shown:])
         self._rest, self._shown = b"", 0
 
     @property
     def waiting(self):
-        return self._block is not None or len(self._rest) > self._shown
+        return bool(self._drawings.held) or self._block is not None or len(self._rest) > self._shown
 
     def unnamed_end(self, code):
         """What is to be said at the end of a job that ended with `code`, where mpirun told of a rank without naming it; None

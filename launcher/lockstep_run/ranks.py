@@ -2,6 +2,8 @@
 
 import re
 
+from .terminal import Drawings, LoggedDrawings, plain
+
 _TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err|diag)>:")
 _LONGEST_TAG = 40
 # What somebody must see, whoever says it; the lines behind it that are indented belong to it.
@@ -55,6 +57,7 @@ class RankStreams:
         self._out, self._err = Untagged(), Untagged()
         self._lines = {}             # of each rank, what has no end yet
         self._telling = set()        # ranks that are not shown, whose last line was
+        self._drawings = {}          # by rank, where there is a terminal: (Drawings, LoggedDrawings)
 
     def feed_out(self, data):
         for rank, part in self._out.feed(data) if data else self._out.end():
@@ -67,16 +70,38 @@ class RankStreams:
             if rank is None:
                 self._listener.feed(part)
                 continue
-            if self._logs:
-                self._logs.write(rank, part)
-            lines = self._lines.get(rank, b"") + part
-            end = max(lines.rfind(b"\n"), lines.rfind(b"\r")) + 1
-            self._lines[rank] = lines[end:]
-            self._pass_on(rank, lines[:end])
+            if self._listener.draw:
+                part = self._without_drawings(rank, part)
+            self._take_text(rank, part)
         if not data:
+            for rank, (drawings, _) in self._drawings.items():
+                self._take_text(rank, drawings.end())
             for rank, rest in self._lines.items():
                 self._pass_on(rank, rest)
             self._lines = {}
+
+    def _take_text(self, rank, text):
+        if not text:
+            return
+        if self._logs:
+            self._logs.write(rank, plain(text) if self._listener.draw else text)
+        lines = self._lines.get(rank, b"") + text
+        end = max(lines.rfind(b"\n"), lines.rfind(b"\r")) + 1
+        self._lines[rank] = lines[end:]
+        self._pass_on(rank, lines[:end])
+
+    def _without_drawings(self, rank, data):
+        drawings, logged = self._drawings.setdefault(rank, (Drawings(), LoggedDrawings()))
+        rest = b""
+        for drawn, text in drawings.feed(data):
+            if not drawn:
+                rest += text
+                continue
+            if self._shown is None or rank == self._shown:
+                self._listener.draw(text)
+            if self._logs:
+                self._logs.write(rank, logged.line(text))
+        return rest
 
     def _pass_on(self, rank, lines):
         if not lines:

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/ensure.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file_names.h"

@@ -6,9 +6,9 @@
 #include <charconv>
 #include <tuple>
 
+#include "base/ensure.h"
 #include "base/hash.h"
 #include "checkpoint/strict_json.h"
-#include "lockstep/error.h"
 
 namespace lockstep::checkpoint {
 

@@ -84,9 +84,9 @@ std::string explain(const CLI::App& program, const CLI::ParseError& error) {
     const auto options = names_of_options(command);
     const bool takes_fields = std::ranges::find(options, "--set") != options.end();
     const std::string field = takes_fields ? meant_field(flag) : "";
-    return fmt::format("{} has no option {}{}; lockstep {} --help lists them", name, flag,
+    return fmt::format("{} has no option {}{}; lockstep {}--help lists them", name, flag,
                        field.empty() ? did_you_mean(flag, options) : field,
-                       &command == &program ? "" : command.get_name());
+                       &command == &program ? "" : command.get_name() + " ");
   }
   if (!commands.empty()) return fmt::format("{} needs a command: {}", name, join(commands, ", "));
   if (!left.empty()) return fmt::format("{}: '{}' was not expected", name, left.front());

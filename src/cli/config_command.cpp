@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ensure.h"
 #include "base/hash.h"
 #include "cli/commands.h"
 #include "lockstep/error.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "lockstep/error.h"
+#include "base/ensure.h"
 
 namespace lockstep::comm {
 namespace {

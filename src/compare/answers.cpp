@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <utility>
 
@@ -62,7 +63,7 @@ std::string proofs_of(const std::vector<const CompareRow*>& rows) {
   const auto is = [](CompareProof proof) {
     return [proof](const CompareRow* row) { return row->proof == proof; };
   };
-  if (std::ranges::all_of(rows, is(CompareProof::identical))) return "bits identical";
+  if (std::ranges::all_of(rows, is(CompareProof::identical))) return "all bits are identical";
   if (std::ranges::all_of(rows, is(CompareProof::not_tried))) return "bits were not compared";
   std::vector<std::string> parts, others, untried;
   for (const CompareRow* row : rows)
@@ -75,10 +76,8 @@ std::string proofs_of(const std::vector<const CompareRow*>& rows) {
   // One alone has nothing to be compared with, as the others' mathematics say already.
   if (untried.size() > 1)
     parts.push_back(fmt::format("bits of {} were not compared", join(untried, " and ")));
-  if (!others.empty())
-    parts.push_back(
-        fmt::format("{} {} other mathematics", join(others, " and "), others.size() == 1 ? "is" : "are"));
-  return join(parts, ", ");
+  if (!others.empty()) parts.push_back(fmt::format("other mathematics: {}", join(others, " and ")));
+  return join(parts, "; ");
 }
 
 /// Where layouts of so many workers tie, those that do at the same rates in one phrase; "" where nothing is
@@ -113,35 +112,62 @@ int most_workers(const std::vector<CompareRow>& rows, const std::string& link) {
   return workers;
 }
 
-/// How `fastest` stands beside another.
-std::string comparison(const CompareRow& fastest, const CompareRow& other) {
-  const double times = other.step_ms() / fastest.step_ms();
-  const size_t runs = std::min(fastest.samples.size(), other.samples.size());
-  if (runs < kFewestRuns)
-    return fmt::format("perhaps {:.2f} times as fast as {}, of which there are too few runs", times,
-                       other.kind);
-  if (fastest.step_interval().high < other.step_interval().low)
-    return fmt::format("{:.2f} times as fast as {}", times, other.kind);
-  return fmt::format("as fast as {}, as far as {} runs tell", other.kind, other.samples.size());
+/// Whether the runs tell that `fastest` is faster than another.
+bool is_told_apart(const CompareRow& fastest, const CompareRow& other) {
+  return std::min(fastest.samples.size(), other.samples.size()) >= kFewestRuns &&
+         fastest.step_interval().high < other.step_interval().low;
 }
 
-/// Of the fastest layout, beside the others. `ties`: what else is known of these layouts.
-std::string sentence_about(const CompareResults& results, const std::string& link, int workers,
-                           const std::string& ties) {
+/// "A, B and C".
+std::string enumeration(std::vector<std::string> parts) {
+  if (parts.size() < 2) return join(parts, "");
+  const std::string last = std::move(parts.back());
+  parts.pop_back();
+  return fmt::format("{} and {}", join(parts, ", "), last);
+}
+
+std::string capitalised(std::string text) {
+  text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
+/// Of layouts of so many workers over a link: which is the fastest, and what is not told apart from it, what
+/// is predicted (`ties`), and whether all have the same bits. A sentence each.
+std::vector<std::string> sentences_about(const CompareResults& results, const std::string& link, int workers,
+                                         const std::string& ties) {
   std::vector<const CompareRow*> found;
   for (const CompareRow& row : results.rows)
     if (row.link == link && row.workers == workers && !row.samples.empty()) found.push_back(&row);
   std::ranges::stable_sort(found, {}, [](const CompareRow* row) { return row->step_ms(); });
-  std::vector<std::string> parts;
+  const CompareRow& fastest = *found[0];
+  std::vector<const CompareRow*> slower, alike;
   for (size_t i = 1; i < found.size(); ++i)
+    (is_told_apart(fastest, *found[i]) ? slower : alike).push_back(found[i]);
+
+  std::vector<std::string> beside, beside_alike;
+  for (size_t i = 0; i < slower.size(); ++i)
     // Of many the next and the slowest: the table has all.
-    if (found.size() <= kMostNamed || i == 1 || i + 1 == found.size())
-      parts.push_back(comparison(*found[0], *found[i]));
-  if (found.size() > kMostNamed) parts.push_back(fmt::format("with {} between them", found.size() - 3));
+    if (slower.size() < kMostNamed || i == 0 || i + 1 == slower.size())
+      beside.push_back(fmt::format("{:.2f} times as fast as {}", slower[i]->step_ms() / fastest.step_ms(),
+                                   slower[i]->kind));
+  const std::string between =
+      slower.size() < kMostNamed ? "" : fmt::format(", with {} between them", slower.size() - 2);
+  for (size_t i = 0; i < std::min(alike.size(), kMostNamed); ++i)
+    beside_alike.push_back(fmt::format("{} ({:.2f} ms, {} run{})", alike[i]->kind, alike[i]->step_ms(),
+                                       alike[i]->samples.size(), alike[i]->samples.size() == 1 ? "" : "s"));
+  if (alike.size() > kMostNamed) beside_alike.push_back(fmt::format("{} more", alike.size() - kMostNamed));
+
   const std::string place = link.empty() ? "" : link_text(results, link);
-  return fmt::format("{}{} {} worker{} {} is {}{}; {}.", place, place.empty() ? "With" : "with", workers,
-                     workers == 1 ? "" : "s", found[0]->kind, join(parts, ", "),
-                     ties.empty() ? "" : "; by prediction, " + ties, proofs_of(found));
+  std::vector<std::string> sentences{
+      fmt::format("{}{} {} worker{} {} {} {:.2f} ms{}{}{}.", place, place.empty() ? "With" : "with", workers,
+                  workers == 1 ? "" : "s", fastest.kind,
+                  alike.empty() ? "is the fastest, with steps of" : "has the shortest steps, of",
+                  fastest.step_ms(), beside.empty() ? "" : ": ", enumeration(beside), between)};
+  if (!alike.empty())
+    sentences.push_back(fmt::format("The runs do not tell it apart from {}.", enumeration(beside_alike)));
+  if (!ties.empty()) sentences.push_back(fmt::format("By prediction, {}.", ties));
+  sentences.push_back(capitalised(proofs_of(found)) + ".");
+  return sentences;
 }
 
 }  // namespace
@@ -160,7 +186,8 @@ std::vector<std::string> CompareResults::answers() const {
     const int workers = most_workers(rows, link);
     if (workers == 0) continue;
     const bool is_told = std::ranges::find(told, workers) != told.end();
-    sentences.push_back(sentence_about(*this, link, workers, is_told ? "" : ties_of(*this, workers)));
+    const auto found = sentences_about(*this, link, workers, is_told ? "" : ties_of(*this, workers));
+    sentences.insert(sentences.end(), found.begin(), found.end());
     told.push_back(workers);
   }
   std::vector<std::string> others;

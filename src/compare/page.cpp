@@ -13,20 +13,31 @@ namespace {
 
 constexpr std::string_view kStyle = R"(
 :root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 60rem;
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 78rem;
        color: #1b1f24; background: #ffffff; }
 h1 { font-size: 1.3rem; line-height: 1.35; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin-top: 2.2rem; }
 h3 { font-size: 0.95rem; } .answer { font-weight: 600; overflow-wrap: anywhere; }
+h1, h2, p, ul { max-width: 60rem; } li { overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 0.86rem; margin: 0.8rem 0; }
 th, td { padding: 0.25rem 0.7rem 0.25rem 0; text-align: right; white-space: nowrap; vertical-align: top; }
 th:first-child, td:first-child, .words { text-align: left; }
-td.words { white-space: normal; min-width: 9rem; }
-thead th { border-bottom: 1px solid #8a929c; font-weight: 600; }
+th, td:first-child, td.words { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
+thead th { border-bottom: 1px solid #8a929c; font-weight: 600; vertical-align: bottom; min-width: 4rem; overflow-wrap: break-word; }
 code, pre { font: 0.86rem ui-monospace, monospace; } pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 .quiet { opacity: 0.75; font-size: 0.9rem; }
+/* Where a table has no room, each row is a list of its columns. */
+@media screen and (max-width: 64rem) {
+  table, tbody, tr, td { display: block; } thead { display: none; }
+  tr { border-top: 1px solid #8a929c; padding: 0.4rem 0; }
+  td, td.words { display: flex; justify-content: space-between; gap: 1rem; padding: 0.1rem 0; min-width: 0;
+                 white-space: normal; overflow-wrap: anywhere; text-align: right; }
+  td:first-child { display: block; font-weight: 600; text-align: left; } td:empty { display: none; }
+  td:not(:first-child)::before { text-align: left; opacity: 0.75; }
+}
 @media (prefers-color-scheme: dark) { body { color: #e4e7eb; background: #14171a; } }
-@media print { body { max-width: none; padding: 0; color: #000; background: #fff; } h2 { break-after: avoid; }
+@media print { body { max-width: none; padding: 0; color: #000; background: #fff; } .scroll { overflow: visible; }
+               table { font-size: 0.6rem; } th, td { white-space: normal; } svg { min-width: 0; } h2 { break-after: avoid; }
                svg { break-inside: avoid; }
                details::details-content { content-visibility: visible; display: block; } }
 )";
@@ -37,6 +48,26 @@ std::string row_text(const std::vector<std::string>& cells, const char* tag, siz
     text += fmt::format("<{}{}>{}</{}>", tag, i >= words ? " class=\"words\"" : "",
                         charts::html_text(cells[i]), tag);
   return text + "</tr>\n";
+}
+
+/// The names of columns as variables of a table, for screens on which each row is a list; said once, since in
+/// every cell they would be half of the page.
+std::string names_text(const std::vector<std::string>& head) {
+  std::string text;
+  for (size_t i = 1; i < head.size(); ++i) {
+    std::string name;
+    for (const char c : head[i]) name += c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
+    text += fmt::format("--c{}:\"{}\";", i + 1, name);
+  }
+  return charts::html_text(text);
+}
+
+std::string names_style() {
+  constexpr int kMostColumns = 64;
+  std::string text = "@media screen and (max-width: 64rem) {\n";
+  for (int i = 2; i <= kMostColumns; ++i)
+    text += fmt::format("td:nth-child({})::before{{content:var(--c{})}}", i, i);
+  return text + "\n}\n";
 }
 
 std::string machine_of(const CompareResults& results) {
@@ -51,8 +82,8 @@ std::string machine_of(const CompareResults& results) {
 
 std::string table_text(const std::vector<std::string>& head,
                        const std::vector<std::vector<std::string>>& rows, size_t words) {
-  std::string text =
-      "<div class=\"scroll\"><table>\n<thead>" + row_text(head, "th", words) + "</thead>\n<tbody>\n";
+  std::string text = fmt::format("<div class=\"scroll\"><table style=\"{}\">\n<thead>{}</thead>\n<tbody>\n",
+                                 names_text(head), row_text(head, "th", words));
   for (const auto& row : rows) text += row_text(row, "td", words);
   return text + "</tbody></table></div>\n";
 }
@@ -68,8 +99,8 @@ std::string compare_page(const CompareResults& results) {
   std::string page = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<title>lockstep compare: {}</title>\n<style>{}{}</style></head>\n<body>\n",
-      charts::html_text(results.config), kStyle, charts::chart_style());
+      "<title>lockstep compare: {}</title>\n<style>{}{}{}</style></head>\n<body>\n",
+      charts::html_text(results.config), kStyle, names_style(), charts::chart_style());
   const std::vector<std::string> answers = results.answers();
   page += fmt::format("<h1>{}</h1>\n", charts::html_text(answers.front()));
   for (size_t i = 1; i < answers.size(); ++i)

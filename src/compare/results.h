@@ -168,7 +168,8 @@ struct CompareResults {
   /// Of predictions beside what was measured, without sign: the median of rows whose processes have a core
   /// each; nothing where there is none.
   std::optional<double> prediction_error() const;
-  /// A sentence that answers, for each link, and one about ties; at least one.
+  /// Sentences: for each link the fastest layout, which others the runs do not tell apart from it, ties and
+  /// bits; at least one.
   std::vector<std::string> answers() const;
   std::string headline() const;  ///< all of them
   std::string table() const;

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "base/ensure.h"
 #include "base/hash.h"
 #include "layout/pipeline_schedule.h"
 #include "lockstep/error.h"

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/ensure.h"
 #include "config/schema.h"
 #include "lockstep/error.h"
 

@@ -4,9 +4,9 @@
 #include <cctype>
 #include <string>
 
+#include "base/ensure.h"
 #include "base/index.h"
 #include "config/schema.h"
-#include "lockstep/error.h"
 
 namespace lockstep::config {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "base/ensure.h"
 #include "config/schema.h"
 #include "layout/batch_division.h"
-#include "lockstep/error.h"
 
 namespace lockstep::config {
 namespace {
@@ -71,6 +71,9 @@ void add_model(const ModelSpec& model, Fields& fields) {
   for (auto& layer : *plain.mutable_layer()) {
     const std::string path = "model.layer." + layer.name();
     layer.clear_name();
+    // It came later: checkpoints from before it are of the same model.
+    if (layer.has_pool2d() && !layer.pool2d().count_include_pad())
+      layer.mutable_pool2d()->clear_count_include_pad();
     add(path, layer);
   }
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "base/ensure.h"
 #include "base/text.h"
 #include "config/schema.h"
 #include "lockstep/error.h"

@@ -1,6 +1,7 @@
 #include "config/run_config.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/stubs/strutil.h>
 
 #include <cerrno>
 #include <cstring>
@@ -18,13 +19,15 @@
 namespace lockstep::config {
 namespace {
 
+namespace fs = std::filesystem;
+
 /// Reads at most a byte more than a file may have, so that a wrong file is refused before it fills memory.
 std::string read_file(const std::string& path, const char* what) {
   constexpr size_t kMost = (1 << 20) + 1;
   // Opening a pipe would wait for whoever may write into it.
   std::error_code unknown;
-  const auto status = std::filesystem::status(path, unknown);
-  if (std::filesystem::is_other(status))
+  const auto status = fs::status(path, unknown);
+  if (fs::is_other(status))
     throw ConfigError(fmt::format("cannot read the {} {}: it is not a regular file", what, path));
   errno = 0;
   std::ifstream file(path, std::ios::binary);
@@ -34,10 +37,10 @@ std::string read_file(const std::string& path, const char* what) {
     const std::string reason = errno ? std::strerror(errno) : "not readable";
     std::vector<std::string> names;
     std::error_code ignored;
-    const std::filesystem::path wanted(path);
-    const auto folder = wanted.has_parent_path() ? wanted.parent_path() : std::filesystem::path(".");
-    for (auto entry = std::filesystem::directory_iterator(folder, ignored);
-         !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored))
+    const fs::path wanted(path);
+    const auto folder = wanted.has_parent_path() ? wanted.parent_path() : fs::path(".");
+    for (auto entry = fs::directory_iterator(folder, ignored); !ignored && entry != fs::directory_iterator();
+         entry.increment(ignored))
       if (entry->path().extension() == wanted.extension()) names.push_back(entry->path().filename().string());
     throw ConfigError(fmt::format("cannot read the {} {}: {}{}", what, path, reason,
                                   did_you_mean(wanted.filename().string(), names)));
@@ -88,6 +91,34 @@ void state_own_samples(const data::DatasetPair& samples, schema::Data& data, con
   if (samples.eval != nullptr) data.mutable_own()->set_eval_samples(samples.eval->size());
 }
 
+/// Below relative_to, or, where that does not exist, from the current folder.
+std::string find_path(const std::string& relative_to, const std::string& path) {
+  const fs::path there = fs::path(relative_to) / path;
+  std::error_code unknown;
+  return relative_to.empty() || path.empty() || !fs::exists(there, unknown) ? path : there.string();
+}
+
+/// Paths of the command line begin from the current folder, whatever those of the file do.
+void pin_overridden_paths(schema::RunConfig& config, const Document& document) {
+  if (config.relative_to().empty()) return;
+  config.set_relative_to(fs::absolute(config.relative_to()).string());
+  if (document.is_overridden("data.directory"))
+    config.mutable_data()->set_directory((fs::current_path() / config.data().directory()).string());
+  if (document.is_overridden("parallel.profile") && !config.parallel().profile().empty())
+    config.mutable_parallel()->set_profile(fs::absolute(config.parallel().profile()).string());
+  if (document.is_overridden("checkpoint.resume_path") && config.checkpoint().has_resume_path())
+    config.mutable_checkpoint()->set_resume_path(fs::absolute(config.checkpoint().resume_path()).string());
+}
+
+void find_paths(const schema::RunConfig& config, RunConfig& run) {
+  run.relative_to = config.relative_to();
+  if (run.relative_to.empty()) return;
+  run.checkpoint.resume_path = find_path(run.relative_to, run.checkpoint.resume_path);
+  if (fs::path(run.data.directory).is_absolute()) return;
+  run.data.other_directory = run.data.directory;
+  run.data.directory = (fs::path(run.relative_to) / run.data.directory).string();
+}
+
 uint64_t hash_of(const std::vector<std::pair<std::string, std::string>>& fields) {
   uint64_t hash = fields.size();
   for (const auto& [name, value] : fields)
@@ -124,6 +155,7 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
   if (own.model) state_own_model(*own.model, config, document);
   if (own.samples.train != nullptr) state_own_samples(own.samples, *config.mutable_data(), document);
   check_rules(document);
+  pin_overridden_paths(config, document);
   const layout::Layout layout = read_layout(*config.mutable_parallel(), document, layout_option);
   fill_defaults(config);
   write_layout(layout, *config.mutable_parallel());
@@ -148,13 +180,25 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
   run.states_virtual_replicas = states_virtual_replicas;
   run.data.own_train = own.samples.train;
   run.data.own_eval = own.samples.eval;
+  find_paths(config, run);
   if (!config.parallel().profile().empty())
-    run.parallel.profile = read_profile(config.parallel().profile(), document);
+    run.parallel.profile = read_profile(find_path(run.relative_to, config.parallel().profile()), document);
   run.effective_text = "# Every default is filled in; reads back as the same run.\n" + to_text(config);
   run.config_hash = hash_of(flatten(config));
   run.math_fields = math_fields(config, run.model);
   run.math_hash = hash_of(run.math_fields);
   return run;
+}
+
+std::string kept_text(const RunConfig& config) {
+  const bool reads_files =
+      config.data.kind == data::DataKind::idx || config.data.kind == data::DataKind::text;
+  std::error_code unknown;
+  const fs::path here = fs::current_path(unknown);
+  const bool names_paths = reads_files || config.parallel.profile || !config.checkpoint.resume_path.empty();
+  if (!names_paths || !config.relative_to.empty() || unknown) return config.effective_text;
+  return fmt::format("{}relative_to: \"{}\"\n", config.effective_text,
+                     google::protobuf::CEscape(here.string()));
 }
 
 RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides,

@@ -77,6 +77,7 @@ struct RunConfig {
 
   std::string
       effective_text;  ///< config.effective.textproto: every default filled in, reads back as the same run
+  std::string relative_to;   ///< absolute; "": paths begin from the current folder
   uint64_t config_hash = 0;  ///< of everything
   uint64_t math_hash = 0;    ///< of math_fields
   /// What decides the numbers, by name ("trainer.seed" -> "7"): the layers of the model however they were
@@ -85,6 +86,10 @@ struct RunConfig {
   /// run is evaluated and saved.
   std::vector<std::pair<std::string, std::string>> math_fields;
 };
+
+/// The text that a run keeps: the effective one, with the current folder where a path begins from it, so that
+/// it is the same run from any other folder.
+std::string kept_text(const RunConfig& config);
 
 /// virtual_replicas as stated, or the largest power of two up to 8 that divides global_batch.
 int resolved_virtual_replicas(const TrainerOptions& options);

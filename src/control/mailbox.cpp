@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/ensure.h"
 #include "base/index.h"
 #include "control/control_protocol.h"
 #include "control/star_mailbox.h"

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "base/ensure.h"
 #include "base/index.h"
 #include "base/text.h"
 #include "control/addresses.h"

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/ensure.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 #include "tensor/convert.h"

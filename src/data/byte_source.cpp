@@ -116,4 +116,15 @@ std::string path_in(const std::string& directory, const std::string& name) {
   return (std::filesystem::path(directory) / name).string();
 }
 
+std::string data_file(const DataOptions& options, const std::string& name) {
+  const std::string first = path_in(options.directory, name);
+  std::error_code unknown;
+  if (!options.other_directory || std::filesystem::exists(first, unknown)) return first;
+  const std::string second = path_in(*options.other_directory, name);
+  if (std::filesystem::exists(second, unknown)) return second;
+  throw IoError(
+      fmt::format("there is no {}, and no {} in the current folder; name the folder of the data (--data-dir)",
+                  first, second));
+}
+
 }  // namespace lockstep::data

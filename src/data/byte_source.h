@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "data/options.h"
+
 namespace lockstep::data {
 
 /// The bytes of a file from front to end, inflated where the content is gzip (told by its first two bytes,
@@ -41,5 +43,8 @@ std::vector<uint8_t> read_all_bytes(const std::string& path);
 
 /// `name` below `directory`, or `name` itself where it is absolute or `directory` is empty.
 std::string path_in(const std::string& directory, const std::string& name);
+
+/// Likewise below the folders of `options`. Throws IoError with all that was tried where no folder has it.
+std::string data_file(const DataOptions& options, const std::string& name);
 
 }  // namespace lockstep::data

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace lockstep::data {
@@ -20,6 +21,8 @@ struct SampleRange {
 struct DataOptions {
   DataKind kind = DataKind::synthetic;
   std::string directory;  ///< --data-dir; file names below are relative to it
+  /// Where files are that are not in `directory`: it was moved with the run. Nothing: nowhere else.
+  std::optional<std::string> other_directory;
   bool shuffle = true;
   bool trains = true;  ///< otherwise what there is to train on is not opened, and need not be there
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <span>
 
+#include "base/ensure.h"
 #include "base/hash.h"
 #include "base/index.h"
 #include "data/byte_source.h"
@@ -189,17 +190,16 @@ DatasetPair open_idx_datasets(const DataOptions& options) {
   DatasetPair data;
   std::shared_ptr<const LabelledImages> train_files;
   if (options.trains) {
-    train_files = load(path_in(options.directory, options.train_images),
-                       path_in(options.directory, options.train_labels));
+    train_files = load(data_file(options, options.train_images), data_file(options, options.train_labels));
     data.train = std::make_shared<IdxDataset>(train_files, options.train_range, "train_range", options.mean,
                                               options.deviation);
   }
   if (options.eval_images.empty()) return data;
   const bool shared = train_files && options.train_images == options.eval_images &&
                       options.train_labels == options.eval_labels;
-  const auto eval_files = shared ? train_files
-                                 : load(path_in(options.directory, options.eval_images),
-                                        path_in(options.directory, options.eval_labels));
+  const auto eval_files =
+      shared ? train_files
+             : load(data_file(options, options.eval_images), data_file(options, options.eval_labels));
   if (train_files && (train_files->images.dims[1] != eval_files->images.dims[1] ||
                       train_files->images.dims[2] != eval_files->images.dims[2]))
     throw DataError(fmt::format("{}: expected images of {}x{} as in {}, found {}x{}", eval_files->path,

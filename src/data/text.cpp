@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/ensure.h"
 #include "base/hash.h"
 #include "base/index.h"
 #include "base/text.h"
@@ -144,7 +145,7 @@ DatasetPair open_text_datasets(const DataOptions& options) {
   require(options.context >= 1,
           fmt::format("data.context: expected at least 1 token per sample, found {}", options.context));
   const auto text =
-      read_text(path_in(options.directory, options.text_file), options.train_fraction, options.characters);
+      read_text(data_file(options, options.text_file), options.train_fraction, options.characters);
   const auto total = static_cast<int64_t>(text->tokens.size());
   if (options.trains && text->train_count <= options.context)
     throw DataError(

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/ensure.h"
 #include "base/index.h"
 #include "device/cpu/host_memory.h"
 #include "lockstep/error.h"

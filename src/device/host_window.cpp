@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "lockstep/error.h"
+#include "base/ensure.h"
 
 namespace lockstep::device {
 

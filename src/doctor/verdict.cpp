@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/ensure.h"
 #include "lockstep/error.h"
 
 namespace lockstep::doctor {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "base/ensure.h"
 #include "base/index.h"
 #include "base/text.h"
 #include "lockstep/error.h"

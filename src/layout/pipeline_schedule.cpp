@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/ensure.h"
 #include "lockstep/error.h"
 
 namespace lockstep::layout {

@@ -5,9 +5,9 @@
 #include <map>
 #include <numeric>
 
+#include "base/ensure.h"
 #include "base/index.h"
 #include "layout/norm_chunks.h"
-#include "lockstep/error.h"
 
 namespace lockstep::layout {
 

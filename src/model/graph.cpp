@@ -6,6 +6,7 @@
 #include <cctype>
 #include <map>
 
+#include "base/ensure.h"
 #include "base/hash.h"
 #include "base/index.h"
 #include "base/text.h"
@@ -285,6 +286,8 @@ struct OptionText {
   std::string text;
   template <class T>
   void operator()(std::string_view field, const T& value) {
+    // It came later: profiles from before it are of the same model.
+    if (field == "count_include_pad" && value == T{}) return;
     if constexpr (std::is_enum_v<T>) {
       text += fmt::format(" {}={}", field, static_cast<int>(value));
     } else {

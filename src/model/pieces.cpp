@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/ensure.h"
 #include "base/index.h"
 #include "base/text.h"
 #include "lockstep/error.h"

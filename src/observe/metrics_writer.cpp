@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/ensure.h"
 #include "base/file_size_limit.h"
 #include "base/text.h"
 #include "lockstep/error.h"

@@ -1,13 +1,16 @@
 #include "observe/progress.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "lockstep/error.h"
@@ -18,6 +21,8 @@ namespace {
 constexpr std::chrono::milliseconds kTerminalInterval{100};
 constexpr std::chrono::milliseconds kPlainInterval{5000};
 constexpr double kRateMemorySeconds = 15;
+constexpr std::string_view kErase = "\r\x1b[K";
+constexpr std::string_view kEraseToEnd = "\x1b[K";
 
 void write_to_stderr(std::string_view text) {
   // A terminal that somebody has stopped takes nothing; the work goes on without the line.
@@ -54,12 +59,34 @@ TerminalTraits terminal_traits(bool is_tty, const std::function<std::string(cons
   return traits;
 }
 
+RelayedTerminal relayed_terminal(std::string_view text) {
+  RelayedTerminal terminal;
+  const char* const end = text.data() + text.size();
+  const auto columns = std::from_chars(text.data(), end, terminal.columns);
+  if (columns.ec != std::errc() || terminal.columns < 1) return {};
+  for (std::string_view rest(columns.ptr, end); !rest.empty();) {
+    if (rest.front() != ',') return {};
+    const std::string_view trait = rest.substr(1, rest.find(',', 1) - 1);
+    rest.remove_prefix(1 + trait.size());
+    // A newer launcher may know more of its terminal.
+    terminal.color = terminal.color || trait == "color";
+    terminal.unicode = terminal.unicode || trait == "unicode";
+  }
+  terminal.is_terminal = true;
+  return terminal;
+}
+
 ProgressOutput standard_error_output() {
-  const auto traits = terminal_traits(::isatty(STDERR_FILENO) == 1, [](const char* name) {
+  const auto variable = [](const char* name) {
     const char* text = std::getenv(name);
     return std::string(text ? text : "");
-  });
-  return {traits.is_terminal, traits.color, traits.unicode, stderr_columns, write_to_stderr, Clock::now};
+  };
+  const auto relayed = relayed_terminal(variable("LOCKSTEP_TERMINAL"));
+  const TerminalTraits traits =
+      relayed.is_terminal ? TerminalTraits(relayed) : terminal_traits(::isatty(STDERR_FILENO) == 1, variable);
+  const auto columns = [relayed] { return relayed.is_terminal ? relayed.columns : stderr_columns(); };
+  return {traits.is_terminal, relayed.is_terminal, traits.color, traits.unicode, columns,
+          write_to_stderr,    Clock::now};
 }
 
 ProgressLine::ProgressLine(ProgressOptions options, ProgressOutput output)
@@ -76,7 +103,7 @@ ProgressLine::ProgressLine(ProgressOptions options, ProgressOutput output)
 ProgressLine::~ProgressLine() {
   if (!visible_) return;
   try {
-    output_.write("\n");
+    leave();
   } catch (...) {
     // A line that cannot be ended is no reason to end the process.
   }
@@ -114,12 +141,15 @@ void ProgressLine::draw(Clock::time_point now, std::optional<double> rate) {
     // One column stays free: a character in the last one makes some terminals wrap.
     style = {std::max(1, output_.columns() - 1), output_.unicode, output_.color};
   }
-  const std::string text = progress_text({options_.description, options_.unit, done_, options_.total,
-                                          seconds_since(started_, now), rate, suffix_},
-                                         style);
+  drawn_text_ = progress_text({options_.description, options_.unit, done_, options_.total,
+                               seconds_since(started_, now), rate, suffix_},
+                              style);
   // One write, so that lines of several processes stay whole; the end is erased after drawing, so nothing
   // flickers.
-  output_.write(output_.is_terminal ? "\r" + text + "\x1b[K" : text + "\n");
+  if (output_.relayed)
+    output_.write(fmt::format("{}{}{}", kErase, drawn_text_, kEraseToEnd));
+  else
+    output_.write(output_.is_terminal ? fmt::format("\r{}{}", drawn_text_, kEraseToEnd) : drawn_text_ + "\n");
   drawn_ = now;
   stale_ = false;
   visible_ = output_.is_terminal;
@@ -127,7 +157,15 @@ void ProgressLine::draw(Clock::time_point now, std::optional<double> rate) {
 
 void ProgressLine::clear() {
   if (!visible_) return;
-  output_.write("\r\x1b[K");
+  // To lockstep-run a drawing without text.
+  output_.write(fmt::format("{}{}", kErase, output_.relayed ? kEraseToEnd : ""));
+  visible_ = false;
+}
+
+void ProgressLine::leave() {
+  if (!visible_) return;
+  // To lockstep-run what is no drawing is a line.
+  output_.write(output_.relayed ? fmt::format("{}{}{}\n", kErase, kEraseToEnd, drawn_text_) : "\n");
   visible_ = false;
 }
 
@@ -140,8 +178,7 @@ void ProgressLine::finish() {
   if (output_.is_terminal || stale_) {
     draw(now, moved ? std::optional(static_cast<double>(done_ - options_.first) / seconds) : std::nullopt);
   }
-  if (visible_) output_.write("\n");
-  visible_ = false;
+  leave();
 }
 
 }  // namespace lockstep::observe

@@ -14,13 +14,15 @@ namespace lockstep::observe {
 /// Where a progress line goes and what time it is there. Tests give their own.
 struct ProgressOutput {
   bool is_terminal = false;  ///< one that understands "\r" and "erase to the end"
+  bool relayed = false;      ///< behind lockstep-run, which draws (launcher/lockstep_run/terminal.py)
   bool color = false, unicode = false;
   std::function<int()> columns;  ///< asked before each drawing: windows change
   std::function<void(std::string_view)> write;
   std::function<Clock::time_point()> now;
 };
 
-/// stderr, by what it is and by TERM, NO_COLOR and the locale's variables.
+/// stderr, by what it is and by TERM, NO_COLOR and the locale's variables; or by LOCKSTEP_TERMINAL, in which
+/// lockstep-run describes its own.
 ProgressOutput standard_error_output();
 
 /// What the environment says of an output. `variable` gives a variable's text, "" where it is not set.
@@ -28,6 +30,12 @@ struct TerminalTraits {
   bool is_terminal = false, color = false, unicode = false;
 };
 TerminalTraits terminal_traits(bool is_tty, const std::function<std::string(const char*)>& variable);
+
+/// The terminal that LOCKSTEP_TERMINAL describes, "80,color,unicode"; no terminal for any other text.
+struct RelayedTerminal : TerminalTraits {
+  int columns = 0;
+};
+RelayedTerminal relayed_terminal(std::string_view text);
 
 struct ProgressOptions {
   std::string description = "train";
@@ -61,6 +69,7 @@ class ProgressLine {
     return milliseconds_between(begin, end) / 1000;
   }
   void draw(Clock::time_point now, std::optional<double> rate);
+  void leave();  ///< as it stands, and begins a new line
   std::optional<double> recent_rate(Clock::time_point now);
 
   ProgressOptions options_;
@@ -69,7 +78,8 @@ class ProgressLine {
   int64_t done_ = 0, rated_done_ = 0;
   double recent_done_ = 0, recent_seconds_ = 0;  ///< both fade with age
   std::string suffix_;
-  bool stale_ = true;     ///< something was said since the last drawing
+  bool stale_ = true;  ///< something was said since the last drawing
+  std::string drawn_text_;
   bool visible_ = false;  ///< on a terminal, without its newline
   bool finished_ = false;
 };

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/ensure.h"
 #include "base/index.h"
-#include "lockstep/error.h"
 
 namespace lockstep::observe {
 namespace {

@@ -16,6 +16,9 @@ OpSignature infer_op(const Pool2d& op, Inputs inputs) {
   if (2 * op.padding > op.kernel)
     throw ConfigError(fmt::format("{}: padding must be at most half the kernel of {}, is {}", op.kName,
                                   op.kernel, op.padding));
+  if (op.count_include_pad && op.kind == PoolKind::max)
+    throw ConfigError(fmt::format(
+        "{}: count_include_pad is for averages; padding is never a maximum: leave it out", op.kName));
   if (image[0] * image[1] > std::numeric_limits<int32_t>::max())
     throw ConfigError(
         fmt::format("{}: input {} has more pixels than 32 bits count", op.kName, image.to_string()));
@@ -45,7 +48,8 @@ PoolGeometry::PoolGeometry(const Pool2d& op, const Shape& image)
       channels(image[2]),
       kernel(op.kernel),
       stride(pool_stride(op)),
-      padding(op.padding) {
+      padding(op.padding),
+      count_include_pad(op.count_include_pad) {
   const Shape output = window_output(op.kName, image, kernel, stride, padding, channels);
   out_height = output[0];
   out_width = output[1];

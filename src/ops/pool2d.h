@@ -8,11 +8,12 @@ namespace lockstep::ops {
 inline int64_t pool_stride(const Pool2d& op) { return op.stride == 0 ? op.kernel : op.stride; }
 
 /// Sizes of one sample. Output pixel (row, column) has its window at row * stride - padding, column * stride
-/// - padding, of which the part inside the image counts.
+/// - padding, of which the part inside the image is read.
 struct PoolGeometry {
   int64_t height, width, channels;  ///< of the input
   int64_t out_height, out_width;
   int64_t kernel, stride, padding;
+  bool count_include_pad;  ///< averages divide by kernel^2, however little of a window is in the image
 
   PoolGeometry(const Pool2d& op, const Shape& image);
   int64_t input_size() const { return height * width * channels; }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/ensure.h"
 #include "lockstep/error.h"
 
 namespace lockstep::optim {

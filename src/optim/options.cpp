@@ -1,4 +1,4 @@
-#include "lockstep/error.h"
+#include "base/ensure.h"
 #include "optim/formulas.h"
 #include "optim/optimizer.h"
 

@@ -1,5 +1,5 @@
+#include "base/ensure.h"
 #include "base/ranges.h"
-#include "lockstep/error.h"
 #include "optim/formulas.h"
 #include "optim/optimizer.h"
 

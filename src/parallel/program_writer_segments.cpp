@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/ensure.h"
 #include "base/index.h"
-#include "lockstep/error.h"
 #include "parallel/program_writer.h"
 
 // Instructions that run a segment of the model.

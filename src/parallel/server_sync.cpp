@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "base/ensure.h"
 #include "base/index.h"
-#include "lockstep/error.h"
 #include "parallel/bucket_writer.h"
 
 namespace lockstep::parallel {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <set>
 
-#include "lockstep/error.h"
+#include "base/ensure.h"
 #include "program/program.h"
 #include "program/text_line.h"
 

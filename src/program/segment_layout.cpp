@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "base/ensure.h"
 #include "base/index.h"
-#include "lockstep/error.h"
 #include "program/memory/interval_packing.h"
 #include "program/segment_code.h"
 #include "program/segment_tables.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/error.h"
+#include "base/ensure.h"
 
 namespace lockstep::program {
 

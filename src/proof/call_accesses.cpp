@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "base/ensure.h"
 #include "base/index.h"
-#include "lockstep/error.h"
 #include "program/step_scalars.h"
 
 namespace lockstep::proof {

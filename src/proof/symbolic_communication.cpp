@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "lockstep/error.h"
+#include "base/ensure.h"
 #include "program/regions.h"
 
 namespace lockstep::proof {

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "lockstep/error.h"
+#include "base/ensure.h"
 #include "program/instruction_rules.h"
 #include "program/regions.h"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ensure.h"
 #include "lockstep/error.h"
 #include "run/bind.h"
 #include "run/ring_action.h"

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/ensure.h"
 #include "lockstep/error.h"
 #include "run/bind.h"
 #include "run/serve/worker_session.h"

@@ -1,4 +1,4 @@
-#include "lockstep/error.h"
+#include "base/ensure.h"
 #include "run/bind.h"
 
 namespace lockstep::run {

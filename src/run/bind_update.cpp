@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ensure.h"
 #include "base/index.h"
 #include "layout/norm_chunks.h"
 #include "lockstep/error.h"

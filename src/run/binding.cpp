@@ -1,6 +1,6 @@
 #include "run/binding.h"
 
-#include "lockstep/error.h"
+#include "base/ensure.h"
 
 namespace lockstep::run {
 

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/ensure.h"
 #include "base/index.h"
 #include "lockstep/error.h"
 #include "program/lane_overlap.h"

@@ -1,7 +1,7 @@
 #include "run/run_ahead.h"
 
+#include "base/ensure.h"
 #include "base/index.h"
-#include "lockstep/error.h"
 
 namespace lockstep::run {
 

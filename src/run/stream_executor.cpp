@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/ensure.h"
 #include "base/index.h"
 #include "lockstep/error.h"
 #include "run/deliveries.h"

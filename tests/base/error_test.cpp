@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "base/ensure.h"
+
 namespace lockstep {
 namespace {
 

@@ -70,6 +70,55 @@ TEST(Eval, TakesTheConfigOfATrainingWhoseWorkersDidNotWait) {
   EXPECT_EQ(json["eval_samples"], 50);
 }
 
+/// The program, started in `folder`.
+Ran lockstep_in(const std::string& folder, const std::vector<std::string>& arguments) {
+  return run_command(std::vector<std::string>{"env", "-C", folder, LOCKSTEP_PROGRAM} + arguments);
+}
+
+TEST(Eval, FindsTheDataOfARunFromAnyFolder) {
+  const SmallConfig config;
+  const std::string project = config / "project", run = project + "/runs/a",
+                    kept = run + "/config.effective.textproto";
+  fs::create_directories(project + "/data");
+  std::string text;
+  for (int i = 0; i < 400; ++i) text.push_back(static_cast<char>('a' + i * i % 11));
+  write_file(project + "/data/text", text);
+  const std::vector<std::string> train = {
+      "train",
+      config.path(),
+      "--json",
+      "--data-dir",
+      "data",
+      "--set",
+      "model={gpt {vocabulary: 11 context: 6 layers: 1 heads: 1 width: 8}}",
+      "--set",
+      "data={text {file: \"text\" context: 6 train_fraction: 0.5}}"};
+  const Json whole = only_json(lockstep_in(project, train));
+  const Json half = only_json(
+      lockstep_in(project, train + std::vector<std::string>{"--out", "runs/a", "--stop-after", "6"}));
+  EXPECT_EQ(half["steps"], 6);
+
+  const Json elsewhere = only_json(lockstep_in("/", {"eval", "--checkpoint", run, "--json"}));
+  EXPECT_EQ(only_json(lockstep_in(run, {"eval", "--checkpoint", ".", "--json"})), elsewhere);
+  const Json resumed =
+      only_json(lockstep_in("/", {"train", kept, "--resume", run, "--out", config / "b", "--json"}));
+  EXPECT_EQ(resumed["params_hash"], whole["params_hash"]);
+  EXPECT_EQ(lockstep_in("/", {"verify", kept, "--steps", "1", "--layouts", "dp=1; dp=2"}).code, 0);
+
+  // Moved as a whole it is found from where it stands as it did before, or by its name.
+  fs::rename(project, config / "moved");
+  const std::string moved = config / "moved/runs/a";
+  EXPECT_EQ(only_json(lockstep_in(config / "moved", {"eval", "--checkpoint", "runs/a", "--json"})),
+            elsewhere);
+  const std::vector<std::string> eval = {"eval", "--checkpoint", moved, "--json"};
+  const Ran lost = lockstep_in("/", eval);
+  EXPECT_EQ(lost.code, 74);
+  EXPECT_THAT(lost.err, testing::AllOf(HasSubstr(project + "/data/text"), HasSubstr("--data-dir")));
+  EXPECT_EQ(
+      only_json(lockstep_in(config / "moved/runs", eval + std::vector<std::string>{"--data-dir", "../data"})),
+      elsewhere);
+}
+
 TEST(Eval, ReadsTextsByTheModelsCharacters) {
   const SmallConfig config;
   std::string text, other;

@@ -29,12 +29,17 @@ optimizer { learning_rate: 0.05 sgd { momentum: 0.9 } }
 LAYOUTS = "sync=all_reduce; shard=optimizer; sync=ps,servers=1,placement=colocated; sync=ps,servers=1,mode=stale,bound=2"
 # What the browser knows of the page once it is drawn. It lies in a frame, since windows have a least width.
 PROBE = """<script>
+for (const element of document.querySelectorAll('details')) element.open = true;
+const cells = [...document.querySelectorAll('th, td')].filter(element => element.innerText.trim() && element.getClientRects().length);
+const cut = cells.filter(element => { const box = element.getBoundingClientRect();
+  return box.left < -1 || box.right > innerWidth + 1 || element.scrollWidth > element.clientWidth + 1; });
 const scrolls = element => getComputedStyle(element).overflowX == 'auto';
 const within = element => { for (let at = element; at; at = at.parentElement) if (scrolls(at)) return true; return false; };
 const wide = [...document.querySelectorAll('body *')].filter(
   element => !within(element) && element.getBoundingClientRect().right > innerWidth + 1).map(element => element.outerHTML.slice(0, 80));
 parent.document.documentElement.dataset.probe = encodeURIComponent(JSON.stringify({inner: innerWidth,
-  scroll: document.documentElement.scrollWidth, wide: wide, charts: document.querySelectorAll('svg').length,
+  scroll: document.documentElement.scrollWidth, wide: wide,
+  cut: cut.map(element => element.outerHTML), numbers: cells.filter(element => element.tagName == 'TD' && /\\d/.test(element.innerText)).length, charts: document.querySelectorAll('svg').length,
   background: getComputedStyle(document.body).backgroundColor,
   resources: performance.getEntriesByType('resource').map(entry => entry.name)}));
 </script></body>"""
@@ -68,7 +73,7 @@ class ReportPage(unittest.TestCase):
             file.write(CONFIG)
         out = os.path.join(cls.folder, "comparison")
         shutil.rmtree(out, ignore_errors=True)
-        ran = subprocess.run([LOCKSTEP, "compare", config, "--workers", "1,2", "--layouts", LAYOUTS, "--steps", "12", "--minutes", "0",
+        ran = subprocess.run([LOCKSTEP, "compare", config, "--workers", "1,2", "--layouts", LAYOUTS, "--steps", "12", "--minutes", "0", "--straggler", "0:2",
                               "--out", out, "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
                              env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
         assert ran.returncode == 0, ran.stderr
@@ -103,12 +108,16 @@ class ReportPage(unittest.TestCase):
         return json.loads(urllib.parse.unquote(found.group(1)))
 
     def test_fits_on_screens_of_any_width(self):
-        for width in (1280, 390):
+        numbers = len(re.findall(r"<td[^>]*>[^<]*\d", self.text))
+        self.assertGreater(numbers, 100)
+        for width in (1280, 1024, 768, 390, 360):
             for dark in (False, True):
                 with self.subTest(width=width, dark=dark):
                     seen = self.probe(width, dark)
                     self.assertEqual(seen["inner"], width)
                     self.assertEqual(seen["wide"], [])
+                    self.assertEqual(seen["cut"], [])
+                    self.assertEqual(seen["numbers"], numbers)
                     self.assertLessEqual(seen["scroll"], width)
                     self.assertEqual(seen["charts"], 7)  # throughput, efficiency, steps, staleness, loss twice, predictions
                     self.assertEqual(seen["resources"], [])

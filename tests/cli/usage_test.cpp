@@ -67,7 +67,7 @@ TEST(Usage, MistakesAreRefusedWithWhatWasProbablyMeant) {
                                     {"--epochs", "trainer.epochs"},
                                     {"--batch-size", "trainer.global_batch"}})
     expect_refusal({"train", "c.textproto", flag, "1"}, std::string("--set ") + field);
-  expect_refusal({"--jsn"}, "lockstep has no option --jsn");
+  expect_refusal({"--jsn"}, "lockstep has no option --jsn; lockstep --help");
   expect_refusal({"train"}, "CONFIG is required");
   expect_refusal({"train", "x.textproto", "--rezume", "auto"},
                  "train has no option --rezume (did you mean '--resume'?)");

@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/ensure.h"
 #include "comm/communicator.h"
 #include "device/device.h"
-#include "lockstep/error.h"
 
 namespace lockstep::comm {
 

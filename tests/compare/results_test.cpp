@@ -13,6 +13,7 @@ namespace lockstep::compare {
 namespace {
 
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -48,13 +49,15 @@ CompareResults results() {
 TEST(CompareResults, SaysWhatIsFasterWithTheMostWorkers) {
   CompareResults found = results();
   EXPECT_EQ(found.headline(),
-            "With 2 workers sync=all_reduce is 2.00 times as fast as sync=ps; bits identical.");
-  found.rows[2] = row(2, "sync=ps,mode=async", {5, 8, 11}, CompareProof::other_mathematics);
-  EXPECT_EQ(found.headline(),
-            "With 2 workers sync=all_reduce is as fast as sync=ps,mode=async, as far as 3 runs tell; "
-            "sync=ps,mode=async is other mathematics.");
+            "With 2 workers sync=all_reduce is the fastest, with steps of 8.00 ms: 2.00 times as fast as "
+            "sync=ps. All bits are identical.");
+  found.rows[2] = row(2, "sync=ps,mode=async", {5, 8.36, 11}, CompareProof::other_mathematics);
+  EXPECT_EQ(
+      found.headline(),
+      "With 2 workers sync=all_reduce has the shortest steps, of 8.00 ms. The runs do not tell it apart "
+      "from sync=ps,mode=async (8.36 ms, 3 runs). Other mathematics: sync=ps,mode=async.");
   found.rows[2].proof = CompareProof::different;
-  EXPECT_THAT(found.headline(), HasSubstr("; bits of sync=ps,mode=async: DIFFERENT."));
+  EXPECT_THAT(found.headline(), HasSubstr(". Bits of sync=ps,mode=async: DIFFERENT."));
   found.rows.pop_back();
   EXPECT_THAT(found.headline(), StartsWith("There are no two layouts"));
 }
@@ -65,11 +68,25 @@ TEST(CompareResults, OfManyLayoutsTheNextAndTheSlowestAreNamed) {
   found.rows.push_back(row(2, "shard=optimizer", {10, 10, 10}));
   found.rows.push_back(row(2, "pp=2", {11, 11, 11}));
   found.rows.push_back(row(2, "sync=ps,mode=stale", {16, 16, 16}, CompareProof::other_mathematics));
+  EXPECT_EQ(found.headline(),
+            "With 2 workers sync=all_reduce is the fastest, with steps of 8.00 ms: 1.12 times as fast as "
+            "sync=ps,mode=async and 2.00 times as fast as sync=ps,mode=stale, with 2 between them. "
+            "Other mathematics: sync=ps,mode=async and sync=ps,mode=stale.");
+}
+
+TEST(CompareResults, WhatIsSlowerAndWhatIsNotToldApartStandInTwoSentences) {
+  CompareResults found = results();
+  found.rows.push_back(row(2, "pp=2", {7, 9, 12}));
+  found.rows.push_back(row(2, "shard=optimizer", {20, 20}));
+  const std::vector<std::string> answers = found.answers();
+  ASSERT_EQ(answers.size(), 3u);
   EXPECT_EQ(
-      found.headline(),
-      "With 2 workers sync=all_reduce is 1.12 times as fast as sync=ps,mode=async, 2.00 times as fast as "
-      "sync=ps,mode=stale, with 2 between them; sync=ps,mode=async and sync=ps,mode=stale are other "
-      "mathematics.");
+      answers[0],
+      "With 2 workers sync=all_reduce has the shortest steps, of 8.00 ms: 2.00 times as fast as sync=ps.");
+  EXPECT_EQ(
+      answers[1],
+      "The runs do not tell it apart from pp=2 (9.00 ms, 3 runs) and shard=optimizer (20.00 ms, 2 runs).");
+  EXPECT_THAT(compare_page(found), HasSubstr("<h1>" + answers[0] + "</h1>"));
 }
 
 TEST(CompareResults, TableHasEfficiencyAndWhatFailed) {
@@ -116,8 +133,10 @@ TEST(CompareResults, LinksHaveSentencesAndFirstRowsOfTheirOwn) {
   CompareResults found = over_links();
   EXPECT_EQ(
       found.headline(),
-      "Over a free link, with 2 workers sync=all_reduce is 2.00 times as fast as sync=ps; bits identical. "
-      "At 1gbit, with 2 workers sync=ps is 2.00 times as fast as sync=all_reduce; bits identical.");
+      "Over a free link, with 2 workers sync=all_reduce is the fastest, with steps of 8.00 ms: 2.00 times as "
+      "fast as sync=ps. All bits are identical. At 1gbit, with 2 workers sync=ps is the fastest, with steps "
+      "of "
+      "20.00 ms: 2.00 times as fast as sync=all_reduce. All bits are identical.");
   EXPECT_EQ(found.efficiency(found.rows[2]), 1) << "beside the same link";
   const std::string table = found.table();
   EXPECT_THAT(table, HasSubstr("\n none        2  sync=all_reduce"));
@@ -136,9 +155,8 @@ TEST(ComparePage, SplitsStepsUpAndShowsWhatLinksMove) {
   const std::string page = compare_page(over_links());
   // Of 40 ms: an eighth computing, 15 of 30 that it waited in servers' hands no more than 10, the rest of
   // all.
-  for (const char* said :
-       {"<h3>Link: none</h3>", "<h3>Link: 1gbit</h3>", "<td>5.00 ms, 12 %</td>", "<td>20.00 ms, 50 %</td>",
-        "<td>10.00 ms, 25 %</td>", "<td>1.05 MB</td>", "<td>+5.0 %</td>"})
+  for (const char* said : {"<h3>Link: none</h3>", "<h3>Link: 1gbit</h3>", ">5.00 ms, 12 %</td>",
+                           ">20.00 ms, 50 %</td>", ">10.00 ms, 25 %</td>", ">1.05 MB</td>", ">+5.0 %</td>"})
     EXPECT_THAT(page, HasSubstr(said));
 }
 
@@ -175,15 +193,14 @@ TEST(CompareResults, PredictionsStandBesideWhatWasMeasured) {
                                    HasSubstr("off by 17.5 % in the median; *: for a core for each process"),
                                    HasSubstr("link 1gbit, 8 workers, sync=ps, each process on a host of its "
                                              "own: 30.00 ms a step, 2000.0 samples/s, not measured")));
-  EXPECT_EQ(
-      found.answers().front(),
-      "Over a free link (23 Gbit/s), with 2 workers sync=all_reduce is 2.00 times as fast as sync=ps; by "
-      "prediction, sync=ps ties with sync=all_reduce from 2.1 Gbit/s on; bits identical.");
-  EXPECT_THAT(found.headline(), HasSubstr("At 1gbit, with 2 workers sync=ps is 2.00 times as fast as "
-                                          "sync=all_reduce; bits identical. Predicted ties are of processes "
-                                          "with a host and a core of its own each."));
+  EXPECT_THAT(found.headline(),
+              StartsWith("Over a free link (23 Gbit/s), with 2 workers sync=all_reduce is the fastest, with "
+                         "steps of 8.00 ms: 2.00 times as fast as sync=ps. By prediction, sync=ps ties with "
+                         "sync=all_reduce from 2.1 Gbit/s on. All bits are identical."));
+  EXPECT_THAT(found.headline(), EndsWith(" All bits are identical. Predicted ties are of processes "
+                                         "with a host and a core of its own each."));
   EXPECT_THAT(compare_page(found),
-              AllOf(HasSubstr("<td>-25.0 %</td>"), HasSubstr("<td>+10.0 %</td>"),
+              AllOf(HasSubstr(">-25.0 %</td>"), HasSubstr(">+10.0 %</td>"),
                     HasSubstr("extrapolated: each process on a host of its own"),
                     HasSubstr("over 1gbit: beside sync=all_reduce 3 and more servers tie, of up to "
                               "4</li>")));
@@ -205,7 +222,7 @@ TEST(CompareResults, TellLossesAgainstSamplesAndTime) {
   EXPECT_THAT(found.table(), AllOf(HasSubstr("loss 1 after"), HasSubstr("240 ms"), HasSubstr("320 ms")));
   EXPECT_THAT(compare_page(found), AllOf(HasSubstr("training loss against samples"),
                                          HasSubstr("training loss against seconds of training"),
-                                         HasSubstr("<td>240 ms</td>"), HasSubstr("<td>0.6667</td>")));
+                                         HasSubstr(">240 ms</td>"), HasSubstr(">0.6667</td>")));
   EXPECT_EQ(to_json(compare_results_from_text(to_json(found).dump(), "r")).dump(), to_json(found).dump());
 }
 
@@ -223,9 +240,10 @@ TEST(CompareResults, WithLossesThatAreNotFiniteAreReadAgain) {
 TEST(CompareResults, OfFewRunsNothingIsSaidForCertain) {
   CompareResults found = results();
   for (CompareRow& row : found.rows) row.samples.resize(1);
-  EXPECT_EQ(found.headline(),
-            "With 2 workers sync=all_reduce is perhaps 2.00 times as fast as sync=ps, of which there are too "
-            "few runs; bits identical.");
+  EXPECT_EQ(
+      found.headline(),
+      "With 2 workers sync=all_reduce has the shortest steps, of 8.00 ms. The runs do not tell it apart "
+      "from sync=ps (16.00 ms, 1 run). All bits are identical.");
 }
 
 TEST(CompareResults, OfOtherMachinesAndDevicesAreAnotherComparison) {
@@ -250,8 +268,7 @@ TEST(CompareResults, TellWhatAStragglerLeaves) {
   for (CompareRow& row : found.rows)
     for (CompareSample& sample : row.samples) sample.straggler_step_ms = 1.25 * sample.step_ms;
   EXPECT_THAT(found.table(), AllOf(HasSubstr("with straggler"), HasSubstr(" 80 % ")));
-  EXPECT_THAT(compare_page(found),
-              AllOf(HasSubstr("with straggler 0:2"), HasSubstr("<td>15.00 ms, 80 %</td>")));
+  EXPECT_THAT(compare_page(found), AllOf(HasSubstr("with straggler 0:2"), HasSubstr(">15.00 ms, 80 %</td>")));
   EXPECT_EQ(found.first_difference(results()), "--straggler");
 }
 
@@ -328,8 +345,8 @@ TEST(ComparePage, NeedsNothingElseAndSaysEverything) {
   // A name of XML's, which nobody looks up.
   EXPECT_EQ(page.find("http"), page.find("http://www.w3.org/2000/svg"));
   for (const char* said :
-       {"<h1>There are no two layouts", "a &amp; b", "differs: &lt;step&gt;", "out of memory",
-        "<td>8.00</td>", "75.0 %", "prefers-color-scheme: dark", "@media print"})
+       {"<h1>There are no two layouts", "a &amp; b", "differs: &lt;step&gt;", "out of memory", ">8.00</td>",
+        "75.0 %", "prefers-color-scheme: dark", "@media print"})
     EXPECT_THAT(page, HasSubstr(said));
 }
 
@@ -359,7 +376,7 @@ TEST(ComparePage, OfManyRowsIsSmall) {
   ASSERT_EQ(found.rows.size(), 54u);
   const std::string page = compare_page(found);
   EXPECT_LT(page.size(), 300'000u);
-  for (const char* said : {"How stale gradients were", "<td>70.0 %</td>", "75 %, 2 starts", "<td>host-b</td>",
+  for (const char* said : {"How stale gradients were", ">70.0 %</td>", "75 %, 2 starts", ">host-b</td>",
                            "All points of these drawings", "efficiency, percent against workers"})
     EXPECT_THAT(page, HasSubstr(said));
 }

@@ -54,6 +54,8 @@ const std::vector<OpText> kOptions = {
     {"conv2d { channels: 2 kernel: 3 stride: 4 padding: 5 bias: false }",
      Conv2d{.channels = 2, .kernel = 3, .stride = 4, .padding = 5, .bias = false}},
     {"pool2d { kind: AVERAGE kernel: 2 }", Pool2d{.kind = PoolKind::average, .kernel = 2}},
+    {"pool2d { kind: AVERAGE kernel: 3 padding: 1 count_include_pad: true }",
+     Pool2d{.kind = PoolKind::average, .kernel = 3, .padding = 1, .count_include_pad = true}},
     {"dropout { rate: 0.25 }", Dropout{.rate = 0.25f}},
     {"reshape { shape: \"2,-1\" }", Reshape{"2,-1"}},
 };

@@ -292,6 +292,46 @@ TEST(MathFields, NameWhatDecidesTheNumbers) {
   EXPECT_EQ(parse(kSmallConfig, kReproducible).math_fields.size(), fields.size() + 2);
 }
 
+TEST(MathFields, OfPoolingAreThoseOfBuildsThatDidNotAskWhetherPaddingCounts) {
+  const auto pool_of = [](const std::string& more) {
+    const auto run = parse(R"(model {
+        input { name: "image" shape: [4, 4, 1] } input { name: "label" type: INT32 }
+        layer { name: "pool" pool2d { kind: AVERAGE kernel: 2 padding: 1 )" +
+                           more + R"( } }
+        layer { name: "flat" flatten {} } layer { name: "fc" linear { units: 3 } }
+        layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} } })" +
+                           kSmallConfig.substr(kSmallConfig.find("data")));
+    return std::map<std::string, std::string>(run.math_fields.begin(), run.math_fields.end())
+        .at("model.layer.pool");
+  };
+  const std::string before = "input: \"image\" pool2d { kind: AVERAGE kernel: 2 stride: 0 padding: 1 ";
+  EXPECT_EQ(pool_of(""), before + "}");
+  EXPECT_EQ(pool_of("count_include_pad: false"), before + "}");
+  EXPECT_EQ(pool_of("count_include_pad: true"), before + "count_include_pad: true }");
+}
+
+TEST(Paths, BeginWhereTheConfigSays) {
+  const std::string text = kSmallConfig.substr(0, kSmallConfig.find("data")) +
+                           "data { idx { train_images: \"i\" train_labels: \"l\" } directory: \"d\" }" +
+                           kSmallConfig.substr(kSmallConfig.find("trainer"));
+  const std::string here = std::filesystem::current_path();
+  const RunConfig plain = parse(text);
+  EXPECT_EQ(plain.data.directory, "d");
+  EXPECT_EQ(plain.data.other_directory, std::nullopt);
+  const RunConfig kept = parse(kept_text(plain));
+  EXPECT_EQ(kept.data.directory, here + "/d");
+  EXPECT_EQ(kept.data.other_directory, "d");
+  EXPECT_EQ(kept.math_fields, plain.math_fields);
+  EXPECT_EQ(kept_text(kept), kept.effective_text);
+  EXPECT_EQ(kept_text(parse(kSmallConfig)), parse(kSmallConfig).effective_text) << "without files";
+
+  const std::string elsewhere = text + "relative_to: \"/there\"";
+  EXPECT_EQ(parse(elsewhere).data.directory, "/there/d");
+  EXPECT_EQ(parse(elsewhere, {"data.directory=e"}).data.directory, here + "/e") << "as all paths of commands";
+  EXPECT_EQ(parse(elsewhere, {"data.directory=/e"}).data.directory, "/e");
+  EXPECT_EQ(parse(elsewhere, {"checkpoint.resume_path=r"}).checkpoint.resume_path, here + "/r");
+}
+
 TEST(MathFields, HoldTheTypeAndTheScalingOfTheLossWhereItIsScaled) {
   const auto fields_of = [](const std::vector<std::string>& overrides) {
     const auto run = parse(kSmallConfig, overrides);

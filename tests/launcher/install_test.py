@@ -40,6 +40,7 @@ exec env -i HOME=/home/somebody LD_LIBRARY_PATH=/cuda PATH=/usr/bin:/bin /usr/sb
   lockstep data digits --out digits --train 240 --eval 48
   lockstep-run -n 2 -- train /usr/share/lockstep/configs/digits_quickstart.textproto --data-dir digits --set trainer.epochs=1 --json'
 """
+COMPILERS = ("c++", "clang++")
 PACKAGERS = ("cpack", "dpkg-deb", "dpkg-shlibdeps", "file")
 ASK = """
 source "$1"
@@ -107,9 +108,19 @@ class InstallTest(unittest.TestCase):
     def test_headers_stand_alone(self):
         headers = sorted((self.prefix / "include" / "lockstep").iterdir())
         self.assertEqual([header.name for header in headers], sorted(path.name for path in (ROOT / "include" / "lockstep").iterdir()))
-        for header in headers:
-            good("c++", "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-x", "c++", "-I",
-                 self.prefix / "include", "-include", f"lockstep/{header.name}", "/dev/null")
+        for compiler in filter(shutil.which, COMPILERS):
+            for header in headers:
+                good(compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-x", "c++", "-I",
+                     self.prefix / "include", "-include", f"lockstep/{header.name}", "/dev/null")
+
+    def test_programs_of_any_compiler_use_the_library(self):
+        for compiler in filter(shutil.which, COMPILERS):
+            with self.subTest(compiler):
+                program = self.folder / f"program-{compiler}"
+                good(compiler, "-std=c++20", "-Wall", "-Werror", ROOT / "examples" / "own_model" / "spirals.cpp", "-I",
+                     self.prefix / "include", "-L", self.prefix / "lib", f"-Wl,-rpath,{self.prefix / 'lib'}", "-llockstep", "-o", program)
+                out = good(program, self.folder / "weights", env=self.environment())
+                self.assertIn("parameters ", out)
 
     def test_the_library_shows_what_headers_declare_alone(self):
         symbols = good("nm", "-DC", "--defined-only", self.prefix / "lib" / "liblockstep.so")

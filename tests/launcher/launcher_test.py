@@ -13,12 +13,13 @@ import threading
 import time
 import unittest
 
-from support import LAUNCHER, ROOT, ScriptedCase, main, transcript
+from support import LAUNCHER, ROOT, ScriptedCase, Terminal, main, transcript
 from lockstep_run import near_gpu  # found by support
 from lockstep_run import output as lockstep_run_output
 from lockstep_run.logs import RankLogs
 from lockstep_run.messages import Listener
 from lockstep_run.ranks import Untagged
+from lockstep_run.terminal import LoggedDrawings, described, fitted
 
 TRAIN = ("--", "train", "c.textproto")
 LOST = "lockstep: the job ends with exit code 200 (lost: rank 1 on host-b)\n"
@@ -283,6 +284,86 @@ class Output(ScriptedCase):
 
 
 LATER_S = 0.5                    # than signals of one request are apart
+
+
+def drawing(text):
+    """As rank 0 sends its line where LOCKSTEP_TERMINAL is set."""
+    return f"\r\x1b[K{text}\x1b[K"
+
+
+class ProgressLine(ScriptedCase):
+    """The line that moves, on a terminal of lockstep-run's own."""
+
+    def on_terminal(self, *steps, columns=60, arguments=TRAIN, both=True):
+        """The lines on the screen, at the end."""
+        terminal = Terminal(columns)
+        running = self.start([[*steps, ["exit", 0]]], *arguments, environment={"TERM": "xterm", "LANG": "C.UTF-8", "NO_COLOR": ""},
+                             stderr=terminal.file, stdout=terminal.file if both else subprocess.PIPE)
+        self.assertEqual(running.finish(), 0)
+        terminal.close()
+        self.running, self.written = running, terminal.written.decode()
+        return terminal.screen()
+
+    def test_replaces_itself_and_ends_as_a_line(self):
+        said = [["say", drawing(f"train: {percent}%")] for percent in (10, 20, 90)]
+        self.assertEqual(self.on_terminal(*said, ["say", drawing("") + "train: 100%\n"]), ["train: 100%", ""])
+        self.assertNotIn("\n", self.written.partition("train: 100%")[0])
+
+    def test_lines_come_above_it(self):
+        said = (drawing("train: 10%") + "[rank 1] warning: slow\n" + drawing("train: 20%") + "[vm:12] 1 more process has sent help message a / b\n" + "two\nlines\n")
+        for step in (1, 2, 3, 7, 1000):
+            pieces = [["say", said[at:at + step]] for at in range(0, len(said), step)]
+            self.assertEqual(self.on_terminal(*pieces), ["[rank 1] warning: slow", "two", "lines", "train: 20%", ""])
+            (self.bin / "call-0.json").unlink()
+
+    def test_what_goes_to_stdout_comes_above_it(self):
+        lines = self.on_terminal(["say", drawing("train: 10%")], ["print", "half a "], ["say", drawing("train: 20%")],
+                                 ["print", "line\n"])
+        self.assertEqual(lines, ["half a line", "train: 20%", ""])
+
+    def test_results_go_elsewhere(self):
+        lines = self.on_terminal(["say", drawing("train: 10%")], ["print", "{}\n"], both=False)
+        self.assertEqual((lines, self.running.out), (["train: 10%", ""], "{}\n"))
+
+    def test_goes_where_the_rank_erases_it(self):
+        self.assertEqual(self.on_terminal(["say", drawing("train: 10%") + drawing("") + "error: x\n"]), ["error: x", ""])
+
+    def test_is_not_wider_than_the_window(self):
+        text = "train: 10%|\x1b[32m" + "█" * 30 + "\x1b[0m| " + "x" * 30
+        self.assertEqual(self.on_terminal(["say", drawing(text).encode().decode("latin-1")], columns=70)[0], "train: 10%|" + "█" * 30 + "| " + "x" * 26)
+        (self.bin / "call-0.json").unlink()
+        self.assertEqual(fitted(text.encode(), 12).decode(), "train: 10%|\x1b[32m█\x1b[0m")
+        self.assertEqual(fitted(text.encode(), 1000).decode(), text)
+
+    def test_ranks_know_of_the_terminal(self):
+        echo = [["say", ""]]
+        self.on_terminal(*echo, columns=72)
+        self.assertIn("LOCKSTEP_TERMINAL", self.call(0))
+        ran = self.run_scripts([[["exit", 0]]] * 2, *TRAIN, environment={"LOCKSTEP_TERMINAL": "80"})
+        self.assertNotIn("LOCKSTEP_TERMINAL", " ".join(self.call(1)) + ran.err)
+
+    def test_is_described_as_ranks_would_find_it(self):
+        terminal = Terminal(72)
+        self.addCleanup(terminal.close)
+        for environment, expected in (({"TERM": "xterm"}, "72,color"), ({"TERM": "xterm", "LC_ALL": "C", "LANG": "C.UTF-8"}, "72,color"),
+                                      ({"TERM": "xterm", "NO_COLOR": "1", "LC_CTYPE": "de_DE.utf8"}, "72,unicode"),
+                                      ({"TERM": "dumb"}, None), ({}, None)):
+            self.assertEqual(described(environment, terminal.file), expected)
+
+    def test_other_programs_lines_pass(self):
+        text = "\rstep 1\rstep 2\r\x1b[Kstep 3\r\x1b[Kstep 4\n"
+        self.assertEqual(self.on_terminal(*[["say", byte] for byte in text]), ["step 4", ""])
+        self.assertEqual(self.written.replace("\r\n", "\n"), text)
+
+    def test_logs_have_lines(self):
+        tag = "[1,0]<stderr>:"
+        said = tag + drawing("train: 10%") + tag + "hello\n" + tag + drawing("") + "train: 100%|\x1b[32m##\x1b[0m|\n"
+        lines = self.on_terminal(["say", said], arguments=("-n", "2", "--log-dir", "logs", *TRAIN))
+        self.assertEqual(lines, ["hello", "train: 100%|##|", ""])
+        self.assertEqual((self.folder / "logs" / "rank-0.log").read_text().splitlines()[1:], ["hello", "train: 100%|##|"])
+        times = iter((0, 1, 5, 6, 10))
+        logged = LoggedDrawings(lambda: next(times))
+        self.assertEqual([logged.line(b"\x1b[1ma\x1b[0m") for _ in range(4)], [b"", b"a\n", b"", b"a\n"])
 
 
 class Stopping(ScriptedCase):

@@ -1,13 +1,18 @@
 """What the tests of launcher/ share: running lockstep-run with a real or a scripted mpirun."""
 
+import fcntl
 import json
 import os
 import pathlib
+import pty
+import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import unittest
 
@@ -56,11 +61,66 @@ for action, argument in json.loads((here / "scripts.json").read_text())[number]:
 """ % sys.executable
 
 
-class Running:
-    """A process whose stderr is read while it runs; not where it is a file that the caller gives."""
+class Terminal:
+    """A terminal of so many columns: `file` is for programs to write to, and `written` what came. A program that was started
+    has its own; `close()` reads the rest."""
 
-    def __init__(self, command, environment=None, cwd=None, stderr=subprocess.PIPE):
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+    def __init__(self, columns=100):
+        self._read, self.file = pty.openpty()
+        self.resize(columns)
+        self.written = b""
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._run)
+        self._reader.start()
+
+    def resize(self, columns):
+        self.columns = columns
+        fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+    def _run(self):
+        while True:
+            try:
+                data = os.read(self._read, 65536)
+            except OSError:                                        # nobody holds the other end
+                return
+            with self._changed:
+                self.written += data
+                self._changed.notify_all()
+
+    def wait_until(self, condition):
+        """Until `condition` is true of what was written."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: condition(self.written), PATIENCE_S):
+                raise AssertionError(f"what was awaited did not come; there is {self.written!r}")
+
+    def close(self):
+        os.close(self.file)
+        self._reader.join(PATIENCE_S)
+        os.close(self._read)
+
+    def screen(self):
+        """The lines that somebody sees; text that is wider than the window fails."""
+        lines, column = [""], 0
+        for part in re.findall(r"\r|\n|\x1b\[\d*[A-Za-z]|[^\r\n\x1b]+", self.written.decode()):
+            if part == "\r":
+                column = 0
+            elif part == "\n":
+                lines.append("")
+            elif part == "\x1b[K":
+                lines[-1] = lines[-1][:column]
+            elif not part.startswith("\x1b"):
+                lines[-1] = lines[-1][:column].ljust(column) + part + lines[-1][column + len(part):]
+                column += len(part)
+                if column > self.columns:
+                    raise AssertionError(f"{part!r} does not fit into {self.columns} columns")
+        return lines
+
+
+class Running:
+    """A process whose output is read while it runs; not where it is a file that the caller gives."""
+
+    def __init__(self, command, environment=None, cwd=None, stderr=subprocess.PIPE, stdout=subprocess.PIPE):
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
                                         env=environment, cwd=cwd,
                                         # Ignored where a shell started the tests in the background, and that is inherited.
                                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
@@ -158,13 +218,13 @@ class ScriptedCase(Case):
             (self.bin / name).write_text(text)
             (self.bin / name).chmod(0o755)
 
-    def start(self, scripts, *arguments, environment=None, stderr=subprocess.PIPE):
+    def start(self, scripts, *arguments, environment=None, stderr=subprocess.PIPE, stdout=subprocess.PIPE):
         (self.bin / "scripts.json").write_text(json.dumps(scripts))
         own = {name: value for name, value in os.environ.items()
                if not name.startswith(("LOCKSTEP_", "NCCL_", "OMP_", "OMPI_", "SLURM_", "LD_LIBRARY_PATH"))}
         own["PATH"] = f"{self.bin}:{os.environ['PATH']}"
         running = Running([sys.executable, LAUNCHER, "--program", str(self.bin / "lockstep"), *arguments],
-                          {**own, **(environment or {})}, cwd=self.folder, stderr=stderr)
+                          {**own, **(environment or {})}, cwd=self.folder, stderr=stderr, stdout=stdout)
         self.addCleanup(running.end)
         return running
 
@@ -190,10 +250,10 @@ class TrainingCase(Case):
     # Of the lockstep-run command; tests of two hosts put another before it.
     before = ()
 
-    def start(self, options, train):
-        environment = {"OMP_NUM_THREADS": "1", **os.environ, "PWD": str(self.folder)}
+    def start(self, options, train, environment=None, **files):
+        environment = {"OMP_NUM_THREADS": "1", **os.environ, "PWD": str(self.folder), **(environment or {})}
         running = Running([*self.before, sys.executable, LAUNCHER, "--program", PROGRAM, *options, "--", "train", *train],
-                          environment, cwd=self.folder)
+                          environment, cwd=self.folder, **files)
         self.addCleanup(running.end)
         return running
 

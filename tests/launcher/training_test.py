@@ -4,13 +4,14 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 
-from support import LAUNCHER, PROGRAM, ROOT, Running, TrainingCase, main
+from support import LAUNCHER, PROGRAM, ROOT, Running, Terminal, TrainingCase, main
 
 ENDLESS = ("--set", "trainer.steps=1000000000", "--set", "trainer.eval_every_steps=0")
 UNORDERED = ("--set", "parallel.reduction=FAST")
@@ -50,6 +51,24 @@ class Training(TrainingCase):
         self.assertEqual(running.finish(), 143, running.err)
         self.assertTrue(list(out.glob("checkpoints/step-*/manifest.json")))
         self.assertNotIn("nothing was saved", running.err)
+
+    def test_the_progress_line_moves_on_a_terminal(self):
+        for options in ([], ["--log-dir", "logs"]):
+            with self.subTest(options):
+                terminal = Terminal(90)
+                running = self.start(["-n", "2", *options], [self.config(), *ENDLESS, "--out", f"run{len(options)}"],
+                                     environment={"TERM": "xterm", "LANG": "C.UTF-8"}, stdout=terminal.file, stderr=terminal.file)
+                terminal.wait_until(lambda written: len(set(re.findall(rb"(\d+)/1000000000 \[", written))) > 1)
+                running.signal(signal.SIGTERM)
+                self.assertEqual(running.finish(), 143)
+                terminal.close()
+                lines = terminal.screen()
+                self.assertEqual(sum("train: " in line for line in lines), 1, lines)
+                self.assertTrue(all(line.startswith("train: ") for line in lines if "train: " in line), lines)
+                self.assertTrue(any(line.startswith("lockstep-run: stopping") for line in lines), lines)
+        log = (self.folder / "logs" / "rank-0.log").read_text()
+        self.assertNotIn("\x1b", log)
+        self.assertNotIn("\r", log)
 
     def stop_twice(self, first, launcher=None):
         """A job of which `first` asks ranks to stop, and then, later than signals of one request may be apart, the launcher."""

@@ -227,6 +227,7 @@ void ModelMaker::pool() {
   op.kernel = std::min(op.kernel, std::min(shape()[0], shape()[1]));
   op.stride = draw_.between(0, 2);
   op.padding = draw_.between(0, op.kernel / 2);
+  op.count_include_pad = op.kind == PoolKind::average && draw_.percent(50);
   const int64_t stride = op.stride == 0 ? op.kernel : op.stride;
   const auto extent = [&](int64_t size) { return (size + 2 * op.padding - op.kernel) / stride + 1; };
   then("pool", op, {last_}, {extent(shape()[0]), extent(shape()[1]), shape()[2]});

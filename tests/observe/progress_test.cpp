@@ -19,8 +19,14 @@ class Progress : public ::testing::Test {
     output.is_terminal = true;
     return output;
   }
+  ProgressOutput relayed() {
+    auto output = terminal();
+    output.relayed = true;
+    return output;
+  }
   ProgressOutput plain() {
     return {false,
+            false,
             false,
             false,
             [this] { return columns_; },
@@ -102,6 +108,41 @@ TEST_F(Progress, LeavesACleanLineWhenItIsNotFinished) {
     written();
   }
   EXPECT_EQ(written(), "");
+}
+
+TEST_F(Progress, SendsDrawingsToALauncherWithATerminal) {
+  {
+    ProgressLine line({.total = 100}, relayed());
+    line.update(0);
+    const std::string first = "train:   0%|" + std::string(40, ' ') + "| 0/100 [00:00<?, ?]";
+    EXPECT_EQ(written(), "\r\x1b[K" + first + "\x1b[K");
+    line.clear();
+    EXPECT_EQ(written(), "\r\x1b[K\x1b[K");
+    pass(100);
+    line.update(0);
+    EXPECT_EQ(written().substr(0, 15), "\r\x1b[Ktrain:   0%");
+  }
+  EXPECT_EQ(written(), "\r\x1b[K\x1b[Ktrain:   0%|" + std::string(40, ' ') + "| 0/100 [00:00<?, ?]\n");
+
+  ProgressLine line({.total = 100}, relayed());
+  pass(100);
+  line.update(100);
+  written();
+  line.finish();
+  const std::string drawn = "train: 100%|" + std::string(30, '#') + "| 100/100 [00:00<00:00, 1.00k step/s]";
+  EXPECT_EQ(written(), "\r\x1b[K" + drawn + "\x1b[K\r\x1b[K\x1b[K" + drawn + "\n");
+}
+
+TEST(RelayedTerminal, IsWhatTheLauncherSaysOfIt) {
+  const auto all = relayed_terminal("120,color,unicode");
+  EXPECT_TRUE(all.is_terminal && all.color && all.unicode);
+  EXPECT_EQ(all.columns, 120);
+  const auto plain = relayed_terminal("40");
+  EXPECT_TRUE(plain.is_terminal && !plain.color && !plain.unicode);
+  EXPECT_EQ(plain.columns, 40);
+  EXPECT_TRUE(relayed_terminal("80,sixel,color").color);
+  for (const char* text : {"", "0", "-1", "color", "80 columns", "99999999999"})
+    EXPECT_FALSE(relayed_terminal(text).is_terminal) << text;
 }
 
 TEST_F(Progress, WritesPlainLinesEveryFiveSecondsWhereThereIsNoTerminal) {

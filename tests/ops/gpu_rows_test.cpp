@@ -35,7 +35,8 @@ std::vector<Case> cases() {
   const LayerNorm layer_norm;
   const SoftmaxCrossEntropy loss{.ignore_index = 3};
   const Pool2d max{.kernel = 3, .stride = 2, .padding = 1}, overlapping{.kernel = 3, .stride = 1},
-      average{.kind = PoolKind::average, .kernel = 3, .stride = 2, .padding = 1};
+      average{.kind = PoolKind::average, .kernel = 3, .stride = 2, .padding = 1},
+      counted{.kind = PoolKind::average, .kernel = 3, .stride = 2, .padding = 1, .count_include_pad = true};
   const Sized sized[] = {
       {"layer_norm_8", layer_norm, {{{2051, 8}}}, 2},  // warps with several rows
       {"layer_norm_256", layer_norm, {{{3, 256}}}, 1},
@@ -66,6 +67,7 @@ std::vector<Case> cases() {
       {"max_overlapping_16", overlapping, {{{9, 8, 16}}}, 2},
       {"max_wide", max, {{{3, 70, 64}}}, 2},
       {"average_16", average, {{{9, 12, 16}}}, 2},
+      {"average_counting_padding_16", counted, {{{9, 12, 16}}}, 2},
       {"global_264", GlobalPool2d{}, {{{7, 7, 264}}}, 3},
       {"global_long", GlobalPool2d{}, {{{61, 67, 8}}}, 2},
   };

@@ -12,6 +12,7 @@
 #include <limits>
 #include <sstream>
 
+#include "base/ensure.h"
 #include "base/half.h"
 #include "base/philox.h"
 #include "lockstep/error.h"

@@ -29,7 +29,9 @@ std::vector<Array> reference(const Pool2d& op, const Array& x) {
               largest = std::max(largest, value);
               ++count;
             }
-          y.values.push_back(op.kind == PoolKind::max ? largest : sum / count);
+          y.values.push_back(op.kind == PoolKind::max ? largest
+                             : op.count_include_pad   ? sum / static_cast<double>(op.kernel * op.kernel)
+                                                      : sum / count);
         }
   return {y};
 }
@@ -58,6 +60,16 @@ std::vector<OpCase> cases_of<Pool2d>() {
     cases.push_back(make("two_threads", {.kind = kind, .kernel = 2, .stride = 1}, {4, 4, 3}, 5));
     cases.back().options.intra_op_threads = 2;
   }
+  const auto counted = [](int64_t kernel, int64_t stride, int64_t padding) {
+    return Pool2d{.kind = PoolKind::average,
+                  .kernel = kernel,
+                  .stride = stride,
+                  .padding = padding,
+                  .count_include_pad = true};
+  };
+  cases.push_back(make("counts_padding", counted(3, 2, 1), {7, 6, 5}));
+  cases.push_back(make("counts_padding_overlapping", counted(4, 1, 2), {3, 5, 8}, 3));
+  cases.push_back(make("counts_padding_where_there_is_none", counted(2, 0, 0), {4, 6, 3}));
   return cases;
 }
 
@@ -119,6 +131,18 @@ TEST(Pool2d, AverageDividesByTheElementsInTheImage) {
   EXPECT_EQ(values_of(harness.input_gradients[0]), (std::vector<double>{1, 3, 2, 4, 10, 6, 3, 7, 4}));
 }
 
+TEST(Pool2d, AverageThatCountsPaddingDividesByTheWholeWindow) {
+  OpHarness harness(
+      Pool2d{.kind = PoolKind::average, .kernel = 2, .stride = 2, .padding = 1, .count_include_pad = true},
+      {{Shape{2, 3, 1}}}, {.batch = 1});
+  fill(harness.inputs[0], {1, 2, 3, 4, 5, 6});
+  harness.forward();
+  EXPECT_EQ(values_of(harness.outputs[0]), (std::vector<double>{0.25, 1.25, 1, 2.75}));
+  fill(harness.output_gradients[0], {4, 8, 12, 16});
+  harness.backward();
+  EXPECT_EQ(values_of(harness.input_gradients[0]), (std::vector<double>{1, 2, 2, 3, 4, 4}));
+}
+
 TEST(Pool2d, AgreesWithPyTorch) {
   expect_matches_golden(Pool2d{.kernel = 2}, read_golden("pool2d", "max_kernel2"));
   expect_matches_golden(Pool2d{.kernel = 3, .stride = 2, .padding = 1},
@@ -127,6 +151,9 @@ TEST(Pool2d, AgreesWithPyTorch) {
                         read_golden("pool2d", "average_kernel2"));
   expect_matches_golden(Pool2d{.kind = PoolKind::average, .kernel = 3, .stride = 2, .padding = 1},
                         read_golden("pool2d", "average_kernel3_stride2_padding1"));
+  expect_matches_golden(
+      Pool2d{.kind = PoolKind::average, .kernel = 3, .stride = 2, .padding = 1, .count_include_pad = true},
+      read_golden("pool2d", "average_kernel3_stride2_padding1_counted"));
 }
 
 TEST(Pool2d, OnlyTheMaximumKeepsItsPlaces) {
@@ -153,6 +180,11 @@ TEST(Pool2d, RefusesWhatDoesNotFit) {
         infer_with({.kernel = 3, .padding = 2}, {8, 8, 1});
       },
       "pool2d: padding must be at most half the kernel of 3, is 2");
+  expect_config_error(
+      [&] {
+        infer_with({.kernel = 3, .padding = 1, .count_include_pad = true}, {8, 8, 1});
+      },
+      "pool2d: count_include_pad is for averages");
   expect_config_error([&] { infer_with({.kernel = 0}, {8, 8, 1}); }, "pool2d: kernel must be positive, is 0");
   expect_config_error(
       [&] {

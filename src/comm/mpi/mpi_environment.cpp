@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/ensure.h"
 #include "comm/communicator.h"
 #include "comm/mpi/check.h"
 #include "comm/mpi/message_limits.h"

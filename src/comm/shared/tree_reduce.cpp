@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "lockstep/error.h"
+#include "base/ensure.h"
 
 namespace lockstep::comm {
 namespace {

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/ensure.h"
 #include "base/index.h"
 #include "lockstep/error.h"
 

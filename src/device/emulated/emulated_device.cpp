@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/ensure.h"
 #include "lockstep/error.h"
 
 namespace lockstep::device {

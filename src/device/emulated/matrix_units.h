@@ -7,10 +7,10 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/ensure.h"
 #include "base/half.h"
 #include "base/index.h"
 #include "device/emulated/cuda_language.h"
-#include "lockstep/error.h"
 
 namespace lockstep::device {
 namespace emulated {

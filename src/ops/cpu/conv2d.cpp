@@ -1,3 +1,4 @@
+#include "base/ensure.h"
 #include "ops/checks.h"
 #include "ops/cpu/columns.h"
 #include "ops/cpu/onednn.h"

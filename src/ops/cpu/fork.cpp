@@ -1,4 +1,4 @@
-#include "lockstep/error.h"
+#include "base/ensure.h"
 #include "ops/cpu/sum.h"
 #include "ops/parts.h"
 

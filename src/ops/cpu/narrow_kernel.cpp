@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ensure.h"
 #include "lockstep/error.h"
 #include "ops/cpu/parallel.h"
 #include "tensor/convert.h"

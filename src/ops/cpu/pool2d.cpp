@@ -18,6 +18,11 @@ struct Window {
 struct Geometry : PoolGeometry {
   using PoolGeometry::PoolGeometry;
 
+  /// Of each pixel of `window` in its average.
+  float share(const Window& window) const {
+    return 1.0f / static_cast<float>(count_include_pad ? kernel * kernel : window.count());
+  }
+
   /// Calls work(place of the output pixel, window) for the pixels of one sample in order.
   template <class Work>
   void for_windows(const Work& work) const {
@@ -101,7 +106,7 @@ void average_forward(const Geometry& g, const float* x, float* y) {
       const float* __restrict value = x + place * g.channels;
       for (int64_t c = 0; c < g.channels; ++c) sum[c] += value[c];
     });
-    const float share = 1.0f / static_cast<float>(window.count());
+    const float share = g.share(window);
     for (int64_t c = 0; c < g.channels; ++c) sum[c] *= share;
   });
 }
@@ -109,7 +114,7 @@ void average_forward(const Geometry& g, const float* x, float* y) {
 void average_backward(const Geometry& g, const float* dy, float* dx) {
   std::fill(dx, dx + g.input_size(), 0.0f);
   g.for_windows([&](int64_t pixel, const Window& window) {
-    const float share = 1.0f / static_cast<float>(window.count());
+    const float share = g.share(window);
     const float* __restrict gradient = dy + pixel * g.channels;
     g.for_pixels(window, [&](int64_t place) {
       float* __restrict sum = dx + place * g.channels;

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/ensure.h"
 #include "device/cuda/kernel.h"
 #include "lockstep/error.h"
 

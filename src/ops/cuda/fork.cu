@@ -1,3 +1,4 @@
+#include "base/ensure.h"
 #include "ops/cuda/map.h"
 #include "ops/parts.h"
 

@@ -12,6 +12,7 @@ struct Sizes {
   int height, width, channels, packs;
   int out_height, out_width;
   int kernel, stride, padding;
+  bool count_include_pad;
 
   Sizes(const PoolGeometry& g, int pack)
       : height(static_cast<int>(g.height)),
@@ -22,7 +23,8 @@ struct Sizes {
         out_width(static_cast<int>(g.out_width)),
         kernel(static_cast<int>(g.kernel)),
         stride(static_cast<int>(g.stride)),
-        padding(static_cast<int>(g.padding)) {}
+        padding(static_cast<int>(g.padding)),
+        count_include_pad(g.count_include_pad) {}
 };
 
 /// Places begin ... end - 1 of one side of an image.
@@ -129,8 +131,10 @@ __global__ void max_backward_kernel(const T* dy, const int32_t* argmax, Sizes s,
   });
 }
 
-__device__ inline float share_of(Range rows, Range columns) {
-  return 1.0f / static_cast<float>((rows.end - rows.begin) * (columns.end - columns.begin));
+__device__ inline float share_of(Range rows, Range columns, const Sizes& s) {
+  const int64_t count = s.count_include_pad ? static_cast<int64_t>(s.kernel) * s.kernel
+                                            : (rows.end - rows.begin) * (columns.end - columns.begin);
+  return 1.0f / static_cast<float>(count);
 }
 
 template <class T, int N>
@@ -146,7 +150,7 @@ __global__ void average_forward_kernel(const T* x, Sizes s, T* y) {
 #pragma unroll
         for (int i = 0; i < N; ++i) sum[i] += value[i];
       }
-    const float share = share_of(rows, columns);
+    const float share = share_of(rows, columns, s);
 #pragma unroll
     for (int i = 0; i < N; ++i) sum[i] *= share;
     store_floats<N>(y + ((sample * s.out_height + row) * s.out_width + column) * s.channels + channel, sum);
@@ -163,7 +167,7 @@ __global__ void average_backward_kernel(const T* dy, Sizes s, T* dx) {
       for (int w = columns.begin; w < columns.end; ++w) {
         float gradient[N];
         load_floats<N>(dy + output + static_cast<int64_t>(h * s.out_width + w) * s.channels, gradient);
-        const float share = share_of(window_of(h, s, s.height), window_of(w, s, s.width));
+        const float share = share_of(window_of(h, s, s.height), window_of(w, s, s.width), s);
 #pragma unroll
         for (int i = 0; i < N; ++i) sum[i] += gradient[i] * share;
       }

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "base/ensure.h"
 #include "base/log.h"
 #include "lockstep/error.h"
 #include "ops/cuda/epilogue.h"

@@ -1,7 +1,7 @@
 #include <bit>
 
+#include "base/ensure.h"
 #include "device/cuda/kernel.h"
-#include "lockstep/error.h"
 #include "ops/cuda/token_order.h"
 
 namespace lockstep::ops {

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/ensure.h"
 #include "base/half.h"
 #include "base/index.h"
-#include "lockstep/error.h"
 #include "ops/elementwise.h"
 
 namespace lockstep::ops {

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/ensure.h"
 #include "base/index.h"
 #include "base/text.h"
-#include "lockstep/error.h"
 #include "program/memory/lifetimes.h"
 #include "program/range_map.h"
 

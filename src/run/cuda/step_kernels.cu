@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/ensure.h"
 #include "device/cuda/kernel.h"
 #include "lockstep/error.h"
 #include "optim/formulas.h"

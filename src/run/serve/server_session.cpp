@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/ensure.h"
 #include "base/index.h"
 #include "lockstep/error.h"
 #include "run/bind.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/ensure.h"
 #include "base/index.h"
-#include "lockstep/error.h"
 
 namespace lockstep::run {
 

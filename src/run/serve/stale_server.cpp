@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/ensure.h"
 #include "base/index.h"
-#include "lockstep/error.h"
 
 namespace lockstep::run {
 

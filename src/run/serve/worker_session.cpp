@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/ensure.h"
 #include "base/index.h"
 #include "lockstep/error.h"
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ensure.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "train/worker/worker.h"

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "base/ensure.h"
 #include "base/hash.h"
 #include "base/host_name.h"
 #include "base/index.h"

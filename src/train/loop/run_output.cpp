@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "config/run_config.h"
 #include "lockstep/error.h"
 #include "plan/stage_table.h"
 #include "plan/step_estimate.h"
@@ -209,7 +210,7 @@ void RunOutput::open(int64_t first_step) {
   if (!options_.directory.empty()) {
     const fs::path directory(options_.directory);
     if (first_step == 0) set_aside(directory / kMetricsFile);
-    write_file(directory / kConfigFile, config.effective_text);
+    write_file(directory / kConfigFile, config::kept_text(config));
     if (config.checkpoint.resume != checkpoint::ResumePolicy::never) resumed_at_ = first_step;
     metrics_ = std::make_unique<observe::MetricsWriter>((directory / kMetricsFile).string(), resumed_at_);
     if (resumed_at_)

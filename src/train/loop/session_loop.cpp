@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/ensure.h"
 #include "base/log.h"
 #include "comm/gather_texts.h"
 #include "lockstep/error.h"

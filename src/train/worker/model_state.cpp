@@ -8,12 +8,12 @@
 #include <functional>
 
 #include "base/clock.h"
+#include "base/ensure.h"
 #include "base/hash.h"
 #include "base/index.h"
 #include "checkpoint/state_hash.h"
 #include "comm/gather_texts.h"
 #include "layout/norm_chunks.h"
-#include "lockstep/error.h"
 
 namespace lockstep::train {
 namespace {

@@ -80,6 +80,11 @@ Windows windows_of(const Pool2d& op, const OpCall& call) {
   return windows;
 }
 
+/// What the sum of the window that made y[i] is divided by.
+double divisor_of(const Pool2d& op, const Windows& windows, int64_t i) {
+  return static_cast<double>(op.count_include_pad ? op.kernel * op.kernel : windows.counts[i]);
+}
+
 void find_kinks(const Pool2d& op, const OpCall& call, const Windows& windows) {
   const int64_t channels = call.input_shapes[0][2];
   const Values& x = *call.inputs[0];
@@ -106,7 +111,7 @@ Values forward_of(const Pool2d& op, const OpCall& call) {
   }
   for_windows(call, op.kernel, stride_of(op), op.padding, [&](int64_t to, int64_t from, int64_t) {
     for (int64_t c = 0; c < channels; ++c)
-      y[to * channels + c] += x[from * channels + c] / static_cast<double>(windows.counts[to * channels + c]);
+      y[to * channels + c] += x[from * channels + c] / divisor_of(op, windows, to * channels + c);
   });
   return y;
 }
@@ -121,8 +126,7 @@ OpGradients backward_of(const Pool2d& op, const OpCall& call, const Values& dy) 
   }
   for_windows(call, op.kernel, stride_of(op), op.padding, [&](int64_t to, int64_t from, int64_t) {
     for (int64_t c = 0; c < channels; ++c)
-      dx[from * channels + c] +=
-          dy[to * channels + c] / static_cast<double>(windows.counts[to * channels + c]);
+      dx[from * channels + c] += dy[to * channels + c] / divisor_of(op, windows, to * channels + c);
   });
   return {{dx}, {}};
 }

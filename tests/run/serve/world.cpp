@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/ensure.h"
 #include "base/index.h"
-#include "lockstep/error.h"
 #include "run/serve/state_hash.h"
 
 namespace lockstep::run {

@@ -1,6 +1,8 @@
-#include "lockstep/error.h"
+#include "base/ensure.h"
 
 #include <fmt/format.h>
+
+#include "lockstep/error.h"
 
 namespace lockstep {
 
