@@ -286,7 +286,7 @@ std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const r
       options_.before_instruction(*this, program, iteration, instruction);
     };
   if (serving_ && program_number == kStepProgram)
-    options.alongside = [serving = serving_.get()] { serving->alongside(); };
+    options.alongside = [serving = serving_.get()] { return serving->alongside(); };
   return options_.asynchronous || computes_on_gpu()
              ? run::make_stream_executor(program, context, options, *device_, observer)
              : run::make_inline_executor(program, context, options, observer);
