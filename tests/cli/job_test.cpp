@@ -181,7 +181,7 @@ TEST(TrainingCommand, SaysWhatATrainingIsToldAlways) {
                           "--allow-shared-gpu", "--set=trainer.steps=3", "--set=data.directory=a b"));
 }
 
-TEST(Jobs, AreNotStartedByEachProcessOfALauncher) {
+TEST(JobStart, IsRefusedToEachProcessOfALauncher) {
   ::setenv("WORLD_SIZE", "2", 1);
   ::setenv("RANK", "1", 1);
   EXPECT_THROW(check_can_start_jobs("verify", 1), ConfigError);
