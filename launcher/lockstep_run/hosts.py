@@ -1,6 +1,7 @@
 """Hosts and their slots, from --host or a hostfile in Open MPI's format."""
 
 import re
+import shlex
 from typing import NamedTuple, Optional
 
 from .errors import LaunchError
@@ -23,20 +24,31 @@ def from_list(text):
 
 def from_file(path):
     try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
+        with open(path, encoding="utf-8", newline="") as file:
+            lines = file.read().split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise LaunchError(f"cannot read the hostfile {path}: {getattr(error, 'strerror', None) or error}") from None
     hosts = []
     for number, line in enumerate(lines, 1):
+        where = f"{path}:{number}"
+        # mpirun reads neither, and with some such files goes on with this host alone.
+        if "\r" in line:
+            raise LaunchError(f"{where}: ends in a carriage return, as lines written on Windows do; write the file anew with line "
+                              f"feeds alone: sed -i 's/\\r$//' {shlex.quote(path)}")
+        if line.startswith("\ufeff"):
+            raise LaunchError(f"{where}: begins with a byte-order mark; write the file anew as plain UTF-8")
         words = line.split("#")[0].split()
         if not words:
             continue
+        with_slots = re.fullmatch(r"([^:]+):(\d+)", words[0])
+        if with_slots:
+            raise LaunchError(f"{where}: expected 'HOST slots=N', found '{words[0]}'; write '{with_slots[1]} "
+                              f"slots={with_slots[2]}'")
         slots = None
         for word in words[1:]:
             match = re.fullmatch(r"(slots|max_slots|max-slots)=([1-9]\d*)", word)
             if not match:
-                raise LaunchError(f"{path}:{number}: expected 'HOST slots=N', found '{line.strip()}'")
+                raise LaunchError(f"{where}: expected 'HOST slots=N', found '{line.strip()}'")
             if match[1] == "slots":
                 slots = int(match[2])
         hosts.append(Host(words[0], slots))

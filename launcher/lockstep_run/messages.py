@@ -110,6 +110,11 @@ _BLOCKS = [(re.compile(pattern), meaning) for pattern, meaning in (
                          "let them connect on any port of it")),
     (r"unable to open the hostfile: +(\S+)", _setup(USAGE, "cannot read the hostfile {}")),
     (r"bad parameter in the hostfile: +(\S+) +(.*)", _setup(USAGE, "{}: {}")),
+    (r"parse error in the hostfile: +(\S+) +It occured on line number (\d+)",
+     _setup(USAGE, "{}:{}: mpirun cannot read this line: write 'HOST slots=N'")),
+    (r'"plm_rsh_agent" was set to a path that could not be found: +plm_rsh_agent: (.+) Please either',
+     _setup(UNAVAILABLE, "mpirun does not find what it reaches other hosts by ({}): install it (Debian: apt-get install "
+                         "openssh-client), put it on the PATH, or name another (--rsh-agent)")),
     (r"An internal error has occurred in ORTE", None),
     # ssh's own message stands above it.
     (r"A daemon \(pid \d+\) died unexpectedly",

@@ -24,22 +24,21 @@ std::vector<TensorChunks> hashes_of(std::span<const NamedTensor> tensors) {
 }
 
 /// "rank 2: cannot write ..."; empty where all ranks wrote what they had to.
-SaveOutcome first_failure(int64_t step, std::span<const ShareReport> reports) {
+SaveOutcome first_failure(int64_t step, const ShareReports& reports) {
   SaveOutcome outcome{.step = step};
   int failed = 0;
-  for (size_t rank = 0; rank < reports.size(); ++rank) {
-    if (reports[rank].error.empty() || failed++ > 0) continue;
-    outcome.error =
-        reports.size() == 1 ? reports[rank].error : fmt::format("rank {}: {}", rank, reports[rank].error);
-    outcome.code = reports[rank].code;
+  for (const auto& [rank, report] : reports) {
+    if (report.error.empty() || failed++ > 0) continue;
+    outcome.error = reports.size() == 1 ? report.error : fmt::format("rank {}: {}", rank, report.error);
+    outcome.code = report.code;
   }
   if (failed > 1) outcome.error += fmt::format(" (and {} more rank{})", failed - 1, failed == 2 ? "" : "s");
   return outcome;
 }
 
-void fill_in(Manifest& manifest, std::span<const ShareReport> reports) {
+void fill_in(Manifest& manifest, const ShareReports& reports) {
   std::vector<TensorChunks> parameters, all;
-  for (const auto& report : reports) {
+  for (const auto& [rank, report] : reports) {
     manifest.files.insert(manifest.files.end(), report.files.begin(), report.files.end());
     parameters.insert(parameters.end(), report.parameter_hashes.begin(), report.parameter_hashes.end());
     all.insert(all.end(), report.state_hashes.begin(), report.state_hashes.end());
@@ -107,7 +106,7 @@ SaveOutcome save_outcome_from_text(std::string_view text) {
           .code = static_cast<ExitCode>(json.at("code").get<int>())};
 }
 
-SaveOutcome conclude_save(CheckpointWriter& writer, Manifest manifest, std::span<const ShareReport> reports,
+SaveOutcome conclude_save(CheckpointWriter& writer, Manifest manifest, const ShareReports& reports,
                           int keep) noexcept {
   SaveOutcome outcome = first_failure(manifest.step, reports);
   const int64_t best_step = manifest.keeps_best ? manifest.best_step : -1;

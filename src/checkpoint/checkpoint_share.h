@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,6 +36,7 @@ struct ShareReport {
   ExitCode code = ExitCode::done;
   bool operator==(const ShareReport&) const = default;
 };
+using ShareReports = std::map<int, ShareReport>;  ///< by rank
 std::string to_text(const ShareReport& report);
 ShareReport share_report_from_text(std::string_view text);
 
@@ -53,10 +55,10 @@ struct SaveOutcome {
 std::string to_text(const SaveOutcome& outcome);
 SaveOutcome save_outcome_from_text(std::string_view text);
 
-/// On rank 0, with the reports of all ranks in their order: fills in hashes and records, commits, and prunes
-/// to `keep`. Where any rank failed, removes the temporary folder instead: REQUIRES that none of them writes
-/// any more.
-SaveOutcome conclude_save(CheckpointWriter& writer, Manifest manifest, std::span<const ShareReport> reports,
+/// On rank 0, with the reports of all ranks that have a share: fills in hashes and records, commits, and
+/// prunes to `keep`. If any rank failed, removes the temporary folder instead: REQUIRES that none of them
+/// writes any more.
+SaveOutcome conclude_save(CheckpointWriter& writer, Manifest manifest, const ShareReports& reports,
                           int keep) noexcept;
 
 }  // namespace lockstep::checkpoint

@@ -369,19 +369,24 @@ CompiledRun::RankPrograms CompiledRun::compile(int rank) const {
 }
 
 void CompiledRun::check_kind(const parallel::ProgramPlan& plan,
-                             program::Program (*compile_kind)(const parallel::ProgramPlan&, int rank)) const {
+                             program::Program (*compile_kind)(const parallel::ProgramPlan&, int rank),
+                             const std::function<void()>& gets_on) const {
   std::vector<program::Program> programs;
   for (int rank = 0; rank < plan.placement.ranks(); ++rank) {
+    if (gets_on) gets_on();
     programs.push_back(compile_kind(plan, rank));
     finish_program(programs.back());
   }
   const proof::ModelFlow flow = proof::flow_of(graph_, partition_);
-  proof::ensure_checked(programs, &flow);
+  proof::ensure_checked(programs, {.flow = &flow, .gets_on = gets_on});
   proof::CallProof calls(compile_kind == parallel::compile_evaluation ? plan.evaluation : plan.training);
-  for (const program::Program& program : programs) proof::ensure_calls(program, calls);
+  for (const program::Program& program : programs) {
+    if (gets_on) gets_on();
+    proof::ensure_calls(program, calls);
+  }
 }
 
-void CompiledRun::check_sessions() const {
+void CompiledRun::check_sessions(const std::function<void()>& gets_on) const {
   // A worker that serves does both at the same time, in memory of their own: it is proven as the two ranks
   // that it would be, had the servers processes of their own.
   layout::PlacementOptions apart = placement_options(plan_->parallel, plan_->state_slots);
@@ -401,21 +406,22 @@ void CompiledRun::check_sessions() const {
                              .update_as_it_lands = plan_->update_as_it_lands};
   // What it serves lies where it does beside a worker's.
   if (!placement_->has_servers()) plan.parallel.servers_on_gpus = true;
-  check_kind(plan, [](const parallel::ProgramPlan& of, int rank) {
+  const auto compile_kind = [](const parallel::ProgramPlan& of, int rank) {
     if (of.placement.is_worker(rank)) return parallel::compile_step(of, rank);
     program::Program serve = parallel::compile_serve(of, rank);
     serve.name = "step";  // what meets the workers' steps
     return serve;
-  });
+  };
+  check_kind(plan, compile_kind, gets_on);
 }
 
-void CompiledRun::check() const {
+void CompiledRun::check(const std::function<void()>& gets_on) const {
   // One kind after the other, so that no more than one is held of all ranks.
-  check_kind(*plan_, parallel::compile_evaluation);
-  check_kind(*plan_, parallel::compile_boundary);
-  if (!layout().has_sessions()) return check_kind(*plan_, parallel::compile_step);
-  check_sessions();
-  check_kind(*plan_, parallel::compile_gather);
+  check_kind(*plan_, parallel::compile_evaluation, gets_on);
+  check_kind(*plan_, parallel::compile_boundary, gets_on);
+  if (!layout().has_sessions()) return check_kind(*plan_, parallel::compile_step, gets_on);
+  check_sessions(gets_on);
+  check_kind(*plan_, parallel::compile_gather, gets_on);
 }
 
 }  // namespace lockstep::compile

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -69,8 +70,9 @@ class CompiledRun {
   };
   /// Their kernel calls are proven; throws InternalError with what is wrong.
   RankPrograms compile(int rank) const;
-  /// Proves all ranks' programs; throws InternalError with what is wrong.
-  void check() const;
+  /// Proves all ranks' programs; throws InternalError with what is wrong. `gets_on` (may be empty) is called
+  /// again and again meanwhile, from one small piece of the work to the next: many ranks take minutes.
+  void check(const std::function<void()>& gets_on = {}) const;
   /// Of everything that compile() is a function of but the rank: equal on all ranks of a job exactly if each
   /// of them would compile the same programs for all ranks (given equal binaries).
   uint64_t program_hash() const { return program_hash_; }
@@ -105,8 +107,9 @@ class CompiledRun {
   model::Partition partition_;
   std::unique_ptr<program::ModelCode> training_, evaluation_;
   void check_kind(const parallel::ProgramPlan& plan,
-                  program::Program (*compile_kind)(const parallel::ProgramPlan&, int rank)) const;
-  void check_sessions() const;
+                  program::Program (*compile_kind)(const parallel::ProgramPlan&, int rank),
+                  const std::function<void()>& gets_on) const;
+  void check_sessions(const std::function<void()>& gets_on) const;
 
   std::unique_ptr<layout::Placement> placement_;
   std::unique_ptr<parallel::ProgramPlan> plan_;

@@ -1,15 +1,19 @@
 #include "doctor/launcher.h"
 
 #include <fmt/format.h>
+#include <pwd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/host_name.h"
 #include "base/text.h"
 #include "comm/mpi_library.h"
 
@@ -109,7 +113,40 @@ Verdict judge_mpirun(const MpirunFacts& facts) {
                                    facts.flags.empty() ? ""
                                                        : "; trainings want " + join(facts.flags, ", ") +
                                                              " (launcher/lockstep-run gives them)")};
-  return {Level::fail, fmt::format("ends with {}: {}", facts.code, words_of(facts.output)), kTrial};
+  const std::string ended = fmt::format("ends with {}: {}", facts.code, words_of(facts.output));
+  if (const size_t letters = letters_at_begin(facts.host); letters > kMostLettersOfHost)
+    return {
+        Level::fail,
+        fmt::format("{}; it crashes where a host's name begins with more than {} letters and hyphens, and "
+                    "this one's begins with {}",
+                    ended, kMostLettersOfHost, letters),
+        "hostname NAME, or a container's --hostname NAME, with a shorter one"};
+  if (!facts.missing.empty()) {
+    std::vector<std::string> names, values;
+    for (const auto& [name, value] : facts.missing) {
+      names.push_back(name);
+      values.push_back(name + "=" + value);
+    }
+    return {Level::fail,
+            fmt::format("{}; it needs {}, which this environment does not set (launcher/lockstep-run does)",
+                        ended, join(names, " and ")),
+            "export " + join(values, " ")};
+  }
+  return {Level::fail, ended, kTrial};
+}
+
+std::map<std::string, std::string> missing_for_mpirun() {
+  std::map<std::string, std::string> missing;
+  if (std::getenv("PATH") == nullptr) missing["PATH"] = "/usr/local/bin:/usr/bin:/bin";
+  // It looks for files of settings there, and takes any folder. None that others may write to.
+  if (std::getenv("HOME") == nullptr && ::getpwuid(::geteuid()) == nullptr) missing["HOME"] = "/nonexistent";
+  return missing;
+}
+
+size_t letters_at_begin(std::string_view host) {
+  const auto other = std::ranges::find_if_not(
+      host, [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '-'; });
+  return static_cast<size_t>(other - host.begin());
 }
 
 Verdict judge_root(const RootFacts& facts) {
@@ -126,7 +163,11 @@ std::vector<Verdict> look_at_mpi(const Request&) {
 }
 
 std::vector<Verdict> look_at_mpirun(const Request&) {
-  MpirunFacts facts{.found = mpirun_is_on_path(), .output = {}, .flags = {}};
+  MpirunFacts facts{.found = mpirun_is_on_path(),
+                    .output = {},
+                    .flags = {},
+                    .host = host_name(),
+                    .missing = missing_for_mpirun()};
   if (facts.found) {
     // Open MPI's jobs of one user make and remove the same folder, and may fail once for each other's sake.
     for (int trials = 0; trials < 2 && (trials == 0 || facts.code != 0); ++trials) {

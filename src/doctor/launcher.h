@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "doctor/check.h"
@@ -20,8 +22,18 @@ struct MpirunFacts {
   double seconds = 0;
   std::string output;
   std::vector<std::string> flags;  ///< that trainings want here, and the environment does not give
+  std::string host;                ///< its name
+  std::map<std::string, std::string> missing = {};  ///< missing_for_mpirun()
 };
 Verdict judge_mpirun(const MpirunFacts& facts);
+
+/// Variables of the environment that are not set and without which Open MPI's mpirun crashes or ends at once,
+/// with values that do.
+std::map<std::string, std::string> missing_for_mpirun();
+/// Open MPI 4's mpirun crashes where a host's name begins with more letters and hyphens than these: it copies
+/// what stands before the first digit or dot into a place of a fixed size.
+inline constexpr size_t kMostLettersOfHost = 56;
+size_t letters_at_begin(std::string_view host);
 
 struct RootFacts {
   int user = 0;            ///< 0: root

@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "doctor/launcher.h"
 #include "lockstep/error.h"
 
 namespace lockstep::jobs {
@@ -92,6 +93,7 @@ std::map<std::string, std::string> mpirun_environment() {
     environment["OMPI_ALLOW_RUN_AS_ROOT"] = "1";
     environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
   }
+  environment.merge(doctor::missing_for_mpirun());
   return environment;
 }
 
@@ -104,7 +106,7 @@ std::string own_program() {
 
 bool on_path(const std::string& program) {
   const char* path = std::getenv("PATH");
-  for (const auto& folder : split(path ? path : "", ':'))
+  for (const auto& folder : split(path ? path : "/bin:/usr/bin", ':'))  // as execvp has it
     if (!folder.empty() && ::access((folder + "/" + program).c_str(), X_OK) == 0) return true;
   return false;
 }

@@ -15,10 +15,13 @@
 #include <system_error>
 #include <thread>
 
+#include "base/host_name.h"
 #include "base/text.h"
 #include "comm/communicator.h"
+#include "doctor/launcher.h"
 #include "jobs/child_process.h"
 #include "jobs/workplace.h"
+#include "train/start/launch_facts.h"
 
 namespace lockstep::jobs {
 namespace {
@@ -175,16 +178,25 @@ JobOutcome run_to_end(const ProcessJob& job) {
 
 Error job_failure(const std::string& what, const JobOutcome& outcome, const std::string& folder) {
   const int code = outcome.code.value_or(-1);
-  return Error(fmt::format("{} {}\n  {}\nall of its output is in {}", what,
-                           outcome.code ? fmt::format("ended with exit code {}", code)
-                                        : "did not end in time, and had to be ended",
-                           last_lines(outcome.error, 20), folder),
-               code > 0 && code < 128 ? static_cast<ExitCode>(code) : ExitCode::internal);
+  const bool crashed =
+      code == 128 + SIGABRT && doctor::letters_at_begin(host_name()) > doctor::kMostLettersOfHost;
+  return Error(
+      fmt::format("{} {}\n  {}{}\nall of its output is in {}", what,
+                  outcome.code ? fmt::format("ended with exit code {}", code)
+                               : "did not end in time, and had to be ended",
+                  last_lines(outcome.error, 20),
+                  crashed ? fmt::format("\nOpen MPI's mpirun crashes where the host's name begins "
+                                        "with more than {} letters and hyphens: give it a shorter one",
+                                        doctor::kMostLettersOfHost)
+                          : "",
+                  folder),
+      code > 0 && code < 128 ? static_cast<ExitCode>(code) : ExitCode::internal);
 }
 
 void check_can_start_jobs(const std::string& command, int processes) {
   if (comm::started_by_mpi_launcher())
     throw ConfigError(fmt::format("{} starts mpirun itself; run it without", command));
+  train::check_launcher(train::launch_facts(1, 1));
   if (processes > 1 && !on_path("mpirun"))
     throw DeviceError(
         fmt::format("{} needs mpirun for {} processes, which is not on PATH; install Open MPI "

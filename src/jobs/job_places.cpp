@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <regex>
+#include <sstream>
 
 #include "base/host_name.h"
 #include "base/log.h"
@@ -51,11 +52,31 @@ std::vector<std::string> abandoned_hosts() {
   return ids;
 }
 
-std::vector<std::string> hosts_in(const std::string& hostfile) {
+/// What of a line of a hostfile mpirun does not read, though people write it; "" where nothing is wrong.
+std::string fault_of_line(const std::string& line, const std::string& host) {
+  if (line.find('\r') != std::string::npos)
+    return "ends in a carriage return, as lines written on Windows do; write the file anew with line feeds "
+           "alone (sed -i 's/\\r$//' FILE)";
+  if (line.starts_with("\xef\xbb\xbf"))
+    return "begins with a byte-order mark; write the file anew as plain UTF-8";
+  static const std::regex with_slots("([^:]+):([0-9]+)");
+  if (std::smatch match; std::regex_match(host, match, with_slots))
+    return fmt::format("expected 'HOST slots=N', found '{}'; write '{} slots={}'", host, match.str(1),
+                       match.str(2));
+  return "";
+}
+
+std::vector<std::string> hosts_in(const std::string& path, const std::string& hostfile) {
   std::vector<std::string> hosts;
-  for (const std::string& line : split(hostfile, '\n')) {
+  int number = 0;
+  std::istringstream lines(hostfile);
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
     const std::string said{trim(std::string_view(line).substr(0, line.find('#')))};
-    if (!said.empty()) hosts.push_back(said.substr(0, said.find_first_of(" \t")));
+    const std::string host = said.substr(0, said.find_first_of(" \t"));
+    if (const std::string fault = fault_of_line(line, host); !fault.empty())
+      throw ConfigError(fmt::format("--hostfile {}:{}: {}", path, number, fault));
+    if (!said.empty()) hosts.push_back(host);
   }
   return hosts;
 }
@@ -145,7 +166,7 @@ JobPlace hostfile_place(const std::string& path) {
   } catch (const IoError& error) {
     throw ConfigError(fmt::format("--hostfile: {}", error.what()));
   }
-  const std::vector<std::string> hosts = hosts_in(text);
+  const std::vector<std::string> hosts = hosts_in(path, text);
   if (hosts.empty())
     throw ConfigError(fmt::format("--hostfile {}: names no host; a line is 'HOST slots=N'", path));
   const auto far = std::ranges::find_if_not(hosts, is_this_host);

@@ -60,6 +60,7 @@ class Walk {
   void advance(int rank) {
     State& own = state(rank);
     while (!finished(rank)) {
+      findings_.get_on();
       const program::Instruction& i = standing_at(rank);
       if (!program::communicates(i.kind) && i.kind != program::InstructionKind::serve) {
         mathematics_.local(place(rank));

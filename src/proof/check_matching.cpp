@@ -26,11 +26,16 @@ class Matching {
   Matching(const ProgramWorld& world, Findings& findings) : world_(world), findings_(findings) {}
 
   void check() {
-    for (int rank = 0; rank < world_.size(); ++rank)
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      findings_.get_on();
       for (int i = 0; i < static_cast<int>(world_.program(rank).instructions.size()); ++i) collect(rank, i);
+    }
     for (const auto& [channel, ends] : channels_) check_channel(channel, ends);
     for (const auto& [group, ranks] : collectives_) check_collectives(ranks);
-    for (const auto& message : server_messages_) check_message(message);
+    for (const auto& message : server_messages_) {
+      findings_.get_on();
+      check_message(message);
+    }
     check_last_pushes();
     check_clocks();
   }

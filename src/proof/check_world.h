@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -15,21 +16,26 @@ namespace lockstep::proof {
 /// Of programs that are carried out: what holds from the first to the second holds from each to the next.
 inline constexpr int kIterations = 2;
 
-/// Collects findings up to a limit; every message begins with rank and instruction.
+/// Collects findings up to a limit; every message begins with rank and instruction. Passes on that the work
+/// gets on.
 class Findings {
  public:
   using Property = CheckFinding::Property;
 
-  Findings(std::span<const program::Program> programs, int limit)
-      : programs_(programs), limit_(static_cast<size_t>(limit)) {}
+  Findings(std::span<const program::Program> programs, const CheckOptions& options)
+      : programs_(programs), limit_(static_cast<size_t>(options.max_findings)), gets_on_(options.gets_on) {}
 
   void add(Property property, int rank, int instruction, const std::string& what);
   bool empty() const { return list_.empty(); }
+  void get_on() const {
+    if (gets_on_) gets_on_();
+  }
   std::vector<CheckFinding> take() { return std::move(list_); }
 
  private:
   std::span<const program::Program> programs_;
   size_t limit_;
+  std::function<void()> gets_on_;
   std::vector<CheckFinding> list_;
 };
 

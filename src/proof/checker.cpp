@@ -14,6 +14,7 @@ void check_structure(std::span<const program::Program> programs, Findings& findi
     return findings.add(CheckFinding::Property::structure, -1, -1, "there are no programs");
   for (size_t r = 0; r < programs.size(); ++r) {
     const int rank = static_cast<int>(r);
+    findings.get_on();
     check_declarations(programs[r], rank, static_cast<int>(programs.size()), findings);
     check_instructions(programs[r], rank, findings);
   }
@@ -40,19 +41,22 @@ std::string_view name_of(CheckFinding::Property property) {
 
 std::vector<CheckFinding> check_programs(std::span<const program::Program> programs,
                                          const CheckOptions& options) {
-  Findings findings(programs, options.max_findings);
+  Findings findings(programs, options);
   check_structure(programs, findings);
   if (!findings.empty()) return findings.take();
   const ProgramWorld world(programs);
   check_matching(world, findings);
   const bool matched = findings.empty();
-  for (int rank = 0; rank < world.size(); ++rank) check_data(world, rank, findings);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    findings.get_on();
+    check_data(world, rank, findings);
+  }
   if (matched) check_execution(world, options.flow, findings);
   return findings.take();
 }
 
-void ensure_checked(std::span<const program::Program> programs, const ModelFlow* flow) {
-  const auto findings = check_programs(programs, {.flow = flow});
+void ensure_checked(std::span<const program::Program> programs, const CheckOptions& options) {
+  const auto findings = check_programs(programs, options);
   if (findings.empty()) return;
   std::string text = "the step programs are wrong (a bug in the compiler that wrote them):";
   for (const CheckFinding& finding : findings)

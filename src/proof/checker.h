@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,9 @@ std::string_view name_of(CheckFinding::Property property);
 struct CheckOptions {
   int max_findings = 20;
   const ModelFlow* flow = nullptr;  ///< what the model's graph says; null: programs alone are asked
+  /// Called again and again, from one small piece of the work to the next, for whoever waits for it; may be
+  /// empty.
+  std::function<void()> gets_on;
 };
 
 /// Proves, without communication, what docs/step-program.md lists: matching, freedom from deadlock with zero
@@ -34,6 +38,6 @@ std::vector<CheckFinding> check_programs(std::span<const program::Program> progr
                                          const CheckOptions& options = {});
 
 /// Throws InternalError with all findings, if any.
-void ensure_checked(std::span<const program::Program> programs, const ModelFlow* flow = nullptr);
+void ensure_checked(std::span<const program::Program> programs, const CheckOptions& options = {});
 
 }  // namespace lockstep::proof

@@ -30,8 +30,9 @@ struct ExecutorOptions {
   /// Between two looks at its communication, of one thread (patience.h). 0: it never sleeps.
   std::chrono::microseconds longest_nap{0};
   /// Called on the thread that runs it whenever that looks after its communication; may be empty. What goes
-  /// on beside the program: a server of the same rank, messages under way.
-  std::function<void()> alongside;
+  /// on beside the program: a server of the same rank, messages under way. Does a bounded amount of work, and
+  /// is true if there may be more of it: who waits calls again without a rest.
+  std::function<bool()> alongside;
   /// On one thread: what instructions of compute and copy lanes take so many times as long, by sleeping
   /// afterwards.
   double slowdown = 1;

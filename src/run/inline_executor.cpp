@@ -171,17 +171,19 @@ class InlineExecutor : public Executor {
     return best;
   }
 
-  /// Takes every communication lane as far as it goes without waiting.
-  void advance_communication() {
-    if (advancing_) return;
+  /// Takes every communication lane as far as it goes without waiting. True if what goes on beside the
+  /// program has more to do.
+  bool advance_communication() {
+    if (advancing_) return false;
     advancing_ = true;
-    if (options_.alongside) options_.alongside();
+    const bool more = options_.alongside && options_.alongside();
     for (bool moved = true; moved;) {
       moved = false;
       for (auto& lane : lanes_)
         while (lane.is_comm && !finished(lane) && advance(lane)) moved = true;
     }
     advancing_ = false;
+    return more;
   }
 
   /// Moves the lane's current instruction one state on; false where it has to wait.
@@ -250,10 +252,10 @@ class InlineExecutor : public Executor {
     patience_.begin();
     report(control::Activity::waiting, waited_for());
     while (moves_ == before && next_local() == nullptr) {
-      advance_communication();
+      const bool more = advance_communication();
       if (moves_ != before) break;
       ensure_in_time();
-      patience_.rest();
+      if (!more) patience_.rest();
     }
     *times_.exposed_communication_ms += milliseconds_between(begin, Clock::now());
   }

@@ -57,15 +57,16 @@ TEST(ConcludeSave, NamesTheFirstRankThatFailedAndLeavesNothing) {
   const TemporaryDirectory folder;
   CheckpointWriter writer(folder.path(), 7);
   writer.begin();
-  const std::vector<ShareReport> reports{
-      {}, failed("no space", ExitCode::disk), failed("other", ExitCode::internal)};
+  // Ranks 1 and 2 have no share.
+  const ShareReports reports{
+      {0, {}}, {3, failed("no space", ExitCode::disk)}, {5, failed("other", ExitCode::internal)}};
   const auto outcome = conclude_save(writer, SmallState(1).manifest(7), reports, 0);
   EXPECT_EQ(
       outcome,
       (SaveOutcome{
-          .step = 7, .path = "", .error = "rank 1: no space (and 1 more rank)", .code = ExitCode::disk}));
+          .step = 7, .path = "", .error = "rank 3: no space (and 1 more rank)", .code = ExitCode::disk}));
   EXPECT_THAT(list_directory(folder.path()), IsEmpty());
-  const auto alone = conclude_save(writer, SmallState(1).manifest(7), std::span(reports).subspan(1, 1), 0);
+  const auto alone = conclude_save(writer, SmallState(1).manifest(7), {{0, reports.at(3)}}, 0);
   EXPECT_EQ(alone.error, "no space") << "one process alone needs no name";
 }
 
@@ -87,8 +88,8 @@ TEST(ConcludeSave, ACheckpointWhoseFolderCannotBeSyncedIsThereAndOldOnesAreKept)
   for (const int64_t step : {2, 1}) {  // beside the one that is there, and in its place
     CheckpointWriter writer(folder.path(), step, files);
     writer.begin();
-    const std::vector<ShareReport> reports{
-        write_share(writer, {second.parameters(), second.state(), {1, 1}, {1, 1}})};
+    const ShareReports reports{
+        {0, write_share(writer, {second.parameters(), second.state(), {1, 1}, {1, 1}})}};
     const auto outcome = conclude_save(writer, second.manifest(step), reports, 1);
     EXPECT_EQ(outcome.path, folder / checkpoint_folder_name(step));
     EXPECT_EQ(outcome.error,
@@ -118,8 +119,7 @@ TEST(ConcludeSave, WhatCannotBeDeletedIsSaidBesideTheNewCheckpoint) {
   } files;
   CheckpointWriter writer(folder.path(), 2, files);
   writer.begin();
-  const std::vector<ShareReport> reports{
-      write_share(writer, {state.parameters(), state.state(), {1, 1}, {1, 1}})};
+  const ShareReports reports{{0, write_share(writer, {state.parameters(), state.state(), {1, 1}, {1, 1}})}};
   const auto outcome = conclude_save(writer, state.manifest(2), reports, 1);
   EXPECT_EQ(outcome.path, folder / "step-00000002");
   EXPECT_THAT(outcome.error, AllOf(HasSubstr("older checkpoints were not deleted: cannot remove"),

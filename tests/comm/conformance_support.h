@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,8 +24,14 @@ class HostStream {
   std::unique_ptr<device::Stream> stream_ = device_->create_stream("test");
 };
 
+/// Waits that checks have begun: whoever looks after a test sees by them that it gets on.
+inline std::atomic<int64_t> waits_begun = 0;
+
 /// Long enough for a loaded machine under a sanitizer; a check that hangs fails with the operation's name.
-inline Deadline patience() { return deadline_in(std::chrono::seconds(30)); }
+inline Deadline patience() {
+  ++waits_begun;
+  return deadline_in(std::chrono::seconds(30));
+}
 inline Deadline soon() { return deadline_in(std::chrono::milliseconds(300)); }
 
 /// What rank `rank` puts at `index`: small integers, so that every order of summation gives the same float.

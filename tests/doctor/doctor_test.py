@@ -148,6 +148,31 @@ class Hosts(Doctor):
             del own[flag]
         self.expect(doctor(env=own), "mpirun", "ok", "trainings want --bind-to none, --oversubscribe for more than ")
 
+    def test_a_name_that_mpirun_does_not_take(self):
+        need_namespaces()
+        def of_host(name):
+            return shell(f'hostname {name}; exec "$1" doctor', ("--uts",))
+        self.expect(of_host("h" * 57 + "1"), "mpirun", "fail", "ends with ", "begins with 57", "--hostname NAME")
+        self.expect(of_host("h" * 56 + "1"), "mpirun", "ok")
+
+    def test_a_user_without_a_home_and_an_environment_without_a_path(self):
+        own = {name: value for name, value in environment().items() if name not in ("HOME", "PATH")}
+        report = doctor(env=own)
+        self.expect(report, "mpirun", "fail", "it needs PATH", "export PATH=/usr/local/bin:/usr/bin:/bin")
+        if os.geteuid() != 0:
+            self.skipTest("only root can be a user whom nobody knows")
+
+        def become_unknown():
+            os.setgroups([])
+            os.setgid(54321)
+            os.setuid(54321)
+        self.folder.chmod(0o777)
+        own.update(TMPDIR=str(self.folder), PATH=os.environ["PATH"])
+        report = doctor(env=own, cwd=self.folder, preexec_fn=become_unknown)
+        self.expect(report, "mpirun", "fail", "it needs HOME", "export HOME=/nonexistent")
+        mended = doctor(env={**own, "HOME": "/nonexistent"}, cwd=self.folder, preexec_fn=become_unknown)
+        self.expect(mended, "mpirun", "ok")
+
     def test_an_interface_and_a_port_that_cannot_be_had(self):
         with socket.socket() as taken:
             taken.bind(("0.0.0.0", 0))

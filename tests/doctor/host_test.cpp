@@ -137,6 +137,29 @@ TEST(DoctorLauncher, ATrialThatFailsIsShownWithoutFrames) {
   EXPECT_EQ(bad.found, "ends with 1: no slots");
 }
 
+TEST(DoctorLauncher, ATrialThatCrashesIsExplainedByWhatItLacks) {
+  const MpirunFacts crashed{.found = true, .code = 139, .output = "", .flags = {}, .host = "node1"};
+  MpirunFacts homeless = crashed, poor = crashed;
+  homeless.missing = {{"HOME", "/nonexistent"}};
+  poor.missing = {{"HOME", "/nonexistent"}, {"PATH", "/bin"}};
+  EXPECT_EQ(judge_mpirun(homeless).fix, "export HOME=/nonexistent");
+  EXPECT_EQ(judge_mpirun(poor).fix, "export HOME=/nonexistent PATH=/bin");
+  EXPECT_THAT(judge_mpirun(poor).found, HasSubstr("HOME and PATH"));
+  homeless.code = 0;
+  EXPECT_EQ(judge_mpirun(homeless).level, Level::ok) << "another mpirun needs nothing";
+}
+
+TEST(DoctorLauncher, ATrialThatCrashesIsExplainedByALongHostName) {
+  MpirunFacts facts{.found = true, .code = 134, .output = "", .flags = {}, .host = std::string(57, 'h')};
+  EXPECT_THAT(judge_mpirun(facts).found, HasSubstr("begins with 57"));
+  EXPECT_THAT(judge_mpirun(facts).fix, HasSubstr("hostname"));
+  EXPECT_EQ(letters_at_begin(std::string(30, 'h') + "-" + std::string(30, 'h') + "1"), 61u);
+  EXPECT_EQ(letters_at_begin("node1" + std::string(58, 'h')), 4u);
+  EXPECT_EQ(letters_at_begin("node." + std::string(58, 'd')), 4u);
+  facts.host = std::string(56, 'h') + "1h";
+  EXPECT_EQ(judge_mpirun(facts).found, "ends with 134: ") << "which is something else";
+}
+
 TEST(DoctorLauncher, RootMustBeConfirmed) {
   EXPECT_EQ(judge_root({.user = 1000, .confirmed = false}).level, Level::ok);
   EXPECT_EQ(judge_root({.user = 0, .confirmed = true}).level, Level::ok);

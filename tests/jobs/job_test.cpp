@@ -181,6 +181,15 @@ TEST(TrainingCommand, SaysWhatATrainingIsToldAlways) {
                           "--allow-shared-gpu", "--set=trainer.steps=3", "--set=data.directory=a b"));
 }
 
+TEST(JobStart, IsRefusedToEachProcessOfALauncher) {
+  ::setenv("WORLD_SIZE", "2", 1);
+  ::setenv("RANK", "1", 1);
+  EXPECT_THROW(check_can_start_jobs("verify", 1), ConfigError);
+  ::unsetenv("RANK");
+  EXPECT_NO_THROW(check_can_start_jobs("verify", 1)) << "somebody's own variable";
+  ::unsetenv("WORLD_SIZE");
+}
+
 TEST(HostfilePlace, TakesTheEnvironmentThatDecidesToOtherHosts) {
   const test::TemporaryDirectory folder;
   test::write_file(folder / "hosts", "# here alone\nlocalhost slots=2\n");
@@ -194,6 +203,19 @@ TEST(HostfilePlace, TakesTheEnvironmentThatDecidesToOtherHosts) {
   ::unsetenv("LOCKSTEP_JOB_TEST");
   test::write_file(folder / "hosts", "# none\n");
   EXPECT_THROW(hostfile_place(folder / "hosts"), ConfigError);
+}
+
+TEST(HostfilePlace, RefusesByLineWhatMpirunDoesNotRead) {
+  const test::TemporaryDirectory folder;
+  const std::string path = folder / "hosts";
+  const auto refusal = [&](const std::string& text) {
+    test::write_file(path, text);
+    return test::message_of<ConfigError>([&] { hostfile_place(path); });
+  };
+  EXPECT_THAT(refusal("localhost slots=2\r\n"), HasSubstr(path + ":1: ends in a carriage return"));
+  EXPECT_THAT(refusal("localhost\n\r\n"), HasSubstr(path + ":2: ends in a carriage return"));
+  EXPECT_THAT(refusal("\xef\xbb\xbflocalhost\n"), HasSubstr(path + ":1: begins with a byte-order mark"));
+  EXPECT_THAT(refusal("localhost\nlocalhost:2\n"), HasSubstr(path + ":2: expected 'HOST slots=N'"));
 }
 
 TEST(HostfilePlace, SaysWhatReachesOtherHosts) {

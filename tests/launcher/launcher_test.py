@@ -12,9 +12,10 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 from support import LAUNCHER, ROOT, ScriptedCase, Terminal, main, transcript
-from lockstep_run import near_gpu  # found by support
+from lockstep_run import near_gpu, surroundings  # found by support
 from lockstep_run import output as lockstep_run_output
 from lockstep_run.logs import RankLogs
 from lockstep_run.messages import Listener
@@ -99,6 +100,8 @@ class ExitCodes(ScriptedCase):
                 ("bad_option", 1, 2, "mpirun has no option --nonsense (--mpi-args)"),
                 ("bad_hostfile", 1, 2, "two.hosts: The slots parameter is less than 0: slots=-1"),
                 ("no_hostfile", 1, 2, "cannot read the hostfile nope.hosts"),
+                ("unreadable_hostfile", 1, 2, "two.hosts:1: mpirun cannot read this line"),
+                ("no_rsh_agent", 243, 69, "(ssh : rsh)"),
                 ("no_ssh", 255, 69, "`ssh HOST true` must work for each of them without a password")):
             with self.subTest(name):
                 ran = self.run_scripts([[["say", transcript(name)], ["exit", exit_code]]], *TRAIN)
@@ -119,6 +122,16 @@ class ExitCodes(ScriptedCase):
         ran = self.run_scripts([[["say", block], ["exit", 200]]], *TRAIN)
         self.assertEqual(ran.code, 69)
         self.assertIn("ranks on host-b and host-a cannot reach each other", ran.err)
+
+    def test_a_crash_by_a_long_name_is_explained(self):
+        long = "h" * 57
+        why = surroundings.why_crashed(signal.SIGABRT, [long + ".cluster"])
+        self.ends([["die", signal.SIGABRT]], 69, f"lockstep-run: error: {why}\n", "--host", f"a,{long}.cluster", *TRAIN)
+        (self.bin / "call-0.json").unlink()
+        self.assertIn("57", surroundings.why_crashed(signal.SIGABRT, ["a", long]))
+        for number, name in ((signal.SIGSEGV, long), (signal.SIGABRT, "h" * 56 + ".cluster"),
+                             (signal.SIGABRT, "node1" + long)):
+            self.assertIsNone(surroundings.why_crashed(number, [name]))
 
     def test_mpirun_killed_from_outside(self):
         ran = self.run_scripts([[["child", ""], ["die", int(signal.SIGKILL)]]], *TRAIN)
@@ -936,6 +949,25 @@ class Command(ScriptedCase):
                 self.assertEqual((running.finish(), running.err), (code, "ready\nlockstep-run: stopping\n"))
                 (self.bin / "call-0.json").unlink()
 
+    def test_nothing_is_taken_from_a_loop_s_list(self):
+        # As in: while read layout; do lockstep-run ...; done < list. A bare mpirun takes it all.
+        (self.folder / "list").write_text("dp=1\ndp=2\n")
+        with open(self.folder / "list", encoding="ascii") as layouts:
+            running = self.start([[["repeat", ""], ["exit", 0]]], *TRAIN, stdin=layouts)
+            self.assertEqual((running.finish(), running.out), (0, ""), running.err)
+            self.assertEqual(layouts.read(), "dp=1\ndp=2\n")
+
+    def test_what_mpirun_needs_is_set(self):
+        for given, expected in (({}, "/usr/local/bin:/usr/bin:/bin"), ({"PATH": "/sbin"}, "/sbin")):
+            environment = dict(given)
+            surroundings.mend(environment)
+            self.assertEqual(environment, {"PATH": expected})
+        with mock.patch("pwd.getpwuid", side_effect=KeyError):
+            for given, expected in (({}, "/nonexistent"), ({"HOME": ""}, "")):
+                environment = dict(given)
+                surroundings.mend(environment)
+                self.assertEqual(environment["HOME"], expected)
+
     def test_a_program_of_ones_own_may_want_no_arguments(self):
         ran = self.run_scripts([[["exit", 0]]], "-n", "2", "--")
         self.assertEqual((ran.code, self.call(0)[-1]), (0, str(self.bin / "lockstep")))
@@ -980,6 +1012,12 @@ class Command(ScriptedCase):
         self.refused("names no host", "--hostfile", str(hosts), *TRAIN)
         hosts.write_text("a slots=2\nb slots=-1\n")
         self.refused(f"{hosts}:2: expected 'HOST slots=N', found 'b slots=-1'", "--hostfile", str(hosts), *TRAIN)
+        for text, said in (("a slots=2\r\nb\r\n", f"{hosts}:1: ends in a carriage return"),
+                           ("a slots=2\n\r\n", f"{hosts}:2: ends in a carriage return"),
+                           ("\ufeffa slots=2\n", f"{hosts}:1: begins with a byte-order mark"),
+                           ("a\nb:2\n", f"{hosts}:2: expected 'HOST slots=N', found 'b:2'; write 'b slots=2'")):
+            hosts.write_bytes(text.encode())
+            self.refused(said, "--hostfile", str(hosts), *TRAIN)
         hosts.write_text("a slots=2\nb\n")
         self.refused("needs slots=N for every host", "--max-restarts", "1", "--restart-workers", "surviving", "--hostfile",
                      str(hosts), *out)

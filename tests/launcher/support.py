@@ -46,6 +46,8 @@ for action, argument in json.loads((here / "scripts.json").read_text())[number]:
         os.write(2, argument.encode("latin-1"))
     elif action == "print":
         os.write(1, argument.encode())
+    elif action == "repeat":        # what comes on stdin, all of it
+        os.write(1, sys.stdin.buffer.read())
     elif action == "wait":          # for a signal; tells which one it was
         got = signal.sigwait(signals)
         if got != getattr(signal, argument):
@@ -119,8 +121,9 @@ class Terminal:
 class Running:
     """A process whose output is read while it runs; not where it is a file that the caller gives."""
 
-    def __init__(self, command, environment=None, cwd=None, stderr=subprocess.PIPE, stdout=subprocess.PIPE):
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
+    def __init__(self, command, environment=None, cwd=None, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+                 stdin=subprocess.DEVNULL):
+        self.process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr,
                                         env=environment, cwd=cwd,
                                         # Ignored where a shell started the tests in the background, and that is inherited.
                                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
@@ -218,13 +221,14 @@ class ScriptedCase(Case):
             (self.bin / name).write_text(text)
             (self.bin / name).chmod(0o755)
 
-    def start(self, scripts, *arguments, environment=None, stderr=subprocess.PIPE, stdout=subprocess.PIPE):
+    def start(self, scripts, *arguments, environment=None, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+              stdin=subprocess.DEVNULL):
         (self.bin / "scripts.json").write_text(json.dumps(scripts))
         own = {name: value for name, value in os.environ.items()
                if not name.startswith(("LOCKSTEP_", "NCCL_", "OMP_", "OMPI_", "SLURM_", "LD_LIBRARY_PATH"))}
         own["PATH"] = f"{self.bin}:{os.environ['PATH']}"
         running = Running([sys.executable, LAUNCHER, "--program", str(self.bin / "lockstep"), *arguments],
-                          {**own, **(environment or {})}, cwd=self.folder, stderr=stderr, stdout=stdout)
+                          {**own, **(environment or {})}, cwd=self.folder, stderr=stderr, stdout=stdout, stdin=stdin)
         self.addCleanup(running.end)
         return running
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from support import LAUNCHER, PROGRAM, ROOT, Running, Terminal, TrainingCase, main
+from support import LAUNCHER, PATIENCE_S, PROGRAM, ROOT, Running, Terminal, TrainingCase, main
 
 ENDLESS = ("--set", "trainer.steps=1000000000", "--set", "trainer.eval_every_steps=0")
 UNORDERED = ("--set", "parallel.reduction=FAST")
@@ -26,6 +26,20 @@ class Training(TrainingCase):
         two = self.result(["-n", "2"], [config])
         self.assertEqual(two["world_size"], 2)
         self.assertEqual(two["params_hash"], self.alone([config])["params_hash"])
+
+    def test_what_mpirun_lacks_is_given(self):
+        # As of a container's arbitrary user, by a service with an empty environment.
+        config = self.config()
+        unknown = {"user": 54321, "group": 54321, "extra_groups": []} if os.geteuid() == 0 else {}
+        self.folder.chmod(0o777)
+        python = "/usr/bin/python3"   # others may lie where that user may not look
+        if not os.access(python, os.X_OK):
+            self.skipTest(f"there is no {python}")
+        ran = subprocess.run([python, LAUNCHER, "--program", PROGRAM, "-n", "2", "--", "train", config, "--json", "--quiet"],
+                             env={"TMPDIR": str(self.folder)}, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False, **unknown)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertEqual(json.loads(ran.stdout)["world_size"], 2)
 
     def test_a_stop_saves(self):
         for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):

@@ -96,13 +96,11 @@ void ServerSession::listen(Channel& channel) {
 }
 
 bool ServerSession::advance() {
-  if (over_) return false;
   bool moved = false;
-  for (bool more = true; more;) {
-    more = carry_out();
-    for (int worker = 0; worker < terms_.workers; ++worker)
-      while (hear(worker)) more = true;
-    moved = moved || more;
+  for (int worker = 0; worker < terms_.workers && !over_; ++worker) {
+    const bool heard = hear(worker);
+    const bool carried_out = carry_out();
+    moved = moved || heard || carried_out;
   }
   return moved;
 }

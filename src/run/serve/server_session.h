@@ -29,7 +29,9 @@ struct ServerInputs {
 /// A server's side of sessions: carries out what a StaleServer or an AsyncServer decides, over two ports, in
 /// the memory that the `serve` instructions of a program name. It computes on the host's processor; what lies
 /// in memory of a device comes from there when a session begins, and goes back at its end. Polled: nothing
-/// but advance() does anything, and that never waits, but for these copies. Not thread-safe.
+/// but advance() does anything. It waits for nothing but these copies, and does a bounded amount of work: a
+/// worker that serves between its own kernels gets on with them, however fast the others are. Not
+/// thread-safe.
 class ServerSession {
  public:
   /// `workers`: ranks at the ports, ascending; `server`: its own number. Program and context must outlive it.
@@ -40,7 +42,9 @@ class ServerSession {
 
   /// REQUIRES: the last session is over.
   void begin(const ServerInputs& inputs);
-  /// Receives, updates and answers what it can; true where anything was to do.
+  /// Hears at most one message of each worker, and carries out at most as many decisions as there are
+  /// workers: an update or an answer of a range each. True if there was anything to do, so that there may be
+  /// more.
   bool advance();
   /// Nothing more comes of this worker. Steps that it has pushed to the end count, pushes that wait for
   /// the last of their step are dropped; where the session depends on all of

@@ -90,21 +90,16 @@ void CheckpointSaver::save(const checkpoint::CheckpointShare& share, checkpoint:
 checkpoint::SaveOutcome CheckpointSaver::collect_and_commit(checkpoint::CheckpointWriter& writer,
                                                             checkpoint::Manifest manifest,
                                                             checkpoint::ShareReport own) {
-  std::map<int, checkpoint::ShareReport> found;  // by rank
+  checkpoint::ShareReports reports{{0, std::move(own)}};
   const auto deadline = deadline_in(options_.patience);
-  while (found.size() < options_.writers.size()) {
+  while (reports.size() < 1 + options_.writers.size()) {
     const auto message = receive(kReports, deadline);
     if (!message) break;
-    found[message->from] = checkpoint::share_report_from_text(message->text);
+    reports[message->from] = checkpoint::share_report_from_text(message->text);
   }
-  std::vector<checkpoint::ShareReport> reports{std::move(own)};
   std::vector<std::string> silent;
-  for (const int rank : options_.writers) {
-    if (const auto report = found.find(rank); report == found.end())
-      silent.push_back(std::to_string(rank));
-    else
-      reports.push_back(std::move(report->second));
-  }
+  for (const int rank : options_.writers)
+    if (!reports.contains(rank)) silent.push_back(std::to_string(rank));
   // Who has not reported may still be writing: its folder is left to the next save.
   if (!silent.empty())
     return {

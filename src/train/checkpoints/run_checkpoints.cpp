@@ -205,10 +205,10 @@ checkpoint::SaveOutcome RunCheckpoints::save_in_foreground(comm::Communicator& w
                                                            const checkpoint::CheckpointShare& share,
                                                            checkpoint::Manifest manifest) {
   checkpoint::CheckpointWriter writer(directory_, manifest.step, files_);
-  std::vector<checkpoint::ShareReport> reports;
+  checkpoint::ShareReports reports;
   for (const auto& text :
        comm::gather_texts(world, checkpoint::to_text(checkpoint::write_share(writer, share)), patience()))
-    reports.push_back(checkpoint::share_report_from_text(text));
+    reports.emplace(static_cast<int>(reports.size()), checkpoint::share_report_from_text(text));
   checkpoint::SaveOutcome outcome;
   if (world.rank() == 0)
     outcome =

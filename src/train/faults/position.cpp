@@ -20,6 +20,8 @@ PhaseText text_of(Phase phase) {
       return {control::Activity::input, "the start"};
     case Phase::prepare:
       return {control::Activity::input, "the preparation of programs and data"};
+    case Phase::prove:
+      return {control::Activity::compute, "the proof of all ranks' programs"};
     case Phase::meet:
       return {control::Activity::waiting, "a meeting of all ranks"};
     case Phase::restore:

@@ -406,6 +406,9 @@ bool Trainer::ends_early() const {
 void Trainer::save_checkpoint() {
   if (options_.output_directory.empty() || saved_step_ == step_) return;
   require_equal_replicas();
+  // Of a save of this same step, too: what becomes of that says nothing about this one.
+  checkpoints_.settle();
+  hear_of_checkpoints(config_.checkpoint.on_failure);
   checkpoints_.save(*world_, step_,
                     {.pending_evaluation = pending_evaluation_,
                      .skipped_steps = skipped_steps_,
@@ -435,22 +438,24 @@ void Trainer::hear_of_checkpoints(checkpoint::SaveFailurePolicy on_failure) {
   }
 }
 
+void Trainer::agree_on_saved_step() {
+  const auto saved =
+      comm::gather_texts(*world_, std::to_string(saved_step_), config_.watchdog.storage_deadline);
+  if (std::ranges::any_of(saved, [&](const auto& step) { return step != saved[0]; })) saved_step_ = -1;
+}
+
 void Trainer::settle_checkpoints() {
   checkpoints_.settle();
   hear_of_checkpoints(config_.checkpoint.on_failure);
-  const auto patience = config_.watchdog.storage_deadline;
   // The best one may have been begun and not written. How that went is asked below, on all ranks alike.
   const bool best_is_here = keeps_best() && evaluations_.best_step == step_;
   if (config_.checkpoint.at_end || outcome_.stopped || best_is_new_ || best_is_here) {
-    // What one rank takes for saved, another may have given up waiting for.
-    const auto saved = comm::gather_texts(*world_, std::to_string(saved_step_), patience);
-    if (std::any_of(saved.begin(), saved.end(), [&](const auto& step) { return step != saved[0]; }))
-      saved_step_ = -1;
+    agree_on_saved_step();
     save_checkpoint();
     checkpoints_.settle();
     hear_of_checkpoints(checkpoint::SaveFailurePolicy::stop);
   }
-  comm::agree_on_outcome(*world_, save_failure_, patience);
+  comm::agree_on_outcome(*world_, save_failure_, config_.watchdog.storage_deadline);
 }
 
 std::optional<EvaluationRecord> Trainer::evaluate_now() {
@@ -477,6 +482,8 @@ void Trainer::abandon() noexcept {
 }
 
 void Trainer::save_now() {
+  if (options_.output_directory.empty()) return;
+  agree_on_saved_step();
   save_checkpoint();
   hear_of_checkpoints(config_.checkpoint.on_failure);
 }

@@ -180,7 +180,11 @@ class Trainer {
   bool evaluate();
   /// The evaluation that the config wants, and what follows from it.
   void evaluate_as_planned();
+  /// COLLECTIVE. REQUIRES: all ranks take the same step for saved, or none of them this one.
   void save_checkpoint();
+  /// COLLECTIVE: makes all ranks take the same step for saved, or none. One rank may have heard that the save
+  /// of a step has failed, or have given up waiting for it, while the others have not.
+  void agree_on_saved_step();
   /// Tells of the saves that have ended since it was last asked. Failures are remembered, or warned of.
   void hear_of_checkpoints(checkpoint::SaveFailurePolicy on_failure);
   /// COLLECTIVE: saves the end where the config or a stop wants it, and throws where that, or a save before

@@ -26,6 +26,28 @@ std::optional<int> number(const LaunchFacts& facts, const std::string& name) {
   return value;
 }
 
+/// Launchers that tell their processes so, and do not speak PMIx. A variable of the size alone may be
+/// somebody's own.
+struct OtherLauncher {
+  const char *name, *size, *rank;  // size: null where no variable tells it
+};
+constexpr OtherLauncher kOtherLaunchers[] = {
+    {"MVAPICH2's launcher", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
+    {"MVAPICH's launcher", "MVP_COMM_WORLD_SIZE", "MVP_COMM_WORLD_RANK"},
+    {"jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"},
+    {"PALS (mpiexec, aprun)", nullptr, "PALS_RANKID"},
+    {"torchrun, or a launcher like it,", "WORLD_SIZE", "RANK"},
+};
+
+/// What says so: "WORLD_SIZE=4, RANK=1"; "" where nothing does.
+std::string started_several(const LaunchFacts& facts, const OtherLauncher& launcher) {
+  const auto rank = number(facts, launcher.rank);
+  const auto size = launcher.size != nullptr ? number(facts, launcher.size) : std::nullopt;
+  if (!rank || (*rank < 1 && size.value_or(1) < 2)) return "";
+  const std::string says = fmt::format("{}={}", launcher.rank, *rank);
+  return size ? fmt::format("{}={}, {}", launcher.size, *size, says) : says;
+}
+
 }  // namespace
 
 LaunchFacts launch_facts(int world_size, int ranks_on_host) {
@@ -52,17 +74,20 @@ void check_launcher(const LaunchFacts& facts) {
           "alone: start lockstep with the mpirun of the Open MPI that it is linked with",
           *started, name, facts.world_size));
   if (facts.world_size > 1) return;
+  for (const OtherLauncher& launcher : kOtherLaunchers)
+    if (const std::string found = started_several(facts, launcher); !found.empty())
+      throw ConfigError(fmt::format(
+          "{} started several processes ({}), but does not connect them by Open MPI, so that each would "
+          "train "
+          "alone: use launcher/lockstep-run -n N -- train ..., or mpirun of the Open MPI that lockstep is "
+          "linked with; where this process is to train alone, unset {}",
+          launcher.name, found, launcher.rank));
   // Of a job step; a batch script's shell does not have it.
   if (const auto tasks = number(facts, "SLURM_STEP_NUM_TASKS"); tasks && *tasks > 1)
     throw ConfigError(fmt::format(
         "srun started {} processes, but each would train alone: use srun --mpi=pmix (srun --mpi=list "
         "shows what there is), or mpirun",
         *tasks));
-  if (const auto workers = number(facts, "WORLD_SIZE");
-      workers && *workers > 1 && facts.variable("TORCHELASTIC_RUN_ID"))
-    throw ConfigError(fmt::format(
-        "torchrun started {} processes, but each would train alone: use mpirun -n {} lockstep ...", *workers,
-        *workers));
 }
 
 bool goes_on_after_losses(const LaunchFacts& facts) {

@@ -21,7 +21,8 @@ struct LaunchFacts {
 LaunchFacts launch_facts(int world_size, int ranks_on_host);
 
 /// Throws ConfigError where a launcher started several processes that do not find each other, so that each
-/// would train alone ("every process is rank 0"): another MPI's mpirun, srun without --mpi=pmix, torchrun.
+/// would train alone ("every process is rank 0"): another MPI's mpirun, srun without --mpi=pmix, jsrun,
+/// PALS, torchrun and whatever else says WORLD_SIZE and RANK.
 void check_launcher(const LaunchFacts& facts);
 
 /// Whether the launcher leaves the others alone where a process is lost (mpirun --enable-recovery).

@@ -27,6 +27,7 @@
 #include "train/faults/position.h"
 #include "train/loop/stop_request.h"
 #include "train/start/launch_facts.h"
+#include "train/start/long_work.h"
 
 namespace lockstep::train {
 namespace {
@@ -36,6 +37,9 @@ namespace {
 constexpr std::chrono::seconds kAgreementTimeout{300};
 
 constexpr std::chrono::seconds kStartTimeout{300};
+
+/// For so long a proof goes on before anybody is told why nothing happens.
+constexpr std::chrono::seconds kWithoutAWord{10};
 
 /// For a launcher to ask, on a host whose cores are busy.
 constexpr std::chrono::seconds kLauncherPatience{20};
@@ -313,7 +317,8 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
   enter_phase(progress, Phase::prepare);
   const bool shared_memory = can_share_memory(world);
   world.startup().end(observe::StartupPart::communicators);
-  // What fails on any rank fails on all.
+  // What fails on any rank fails on all. The others wait for rank 0's part as long as that gets on.
+  LongWork part(communicator, {.patience = kAgreementTimeout});
   const auto on_all_ranks = [&](const std::function<void()>& action) {
     std::exception_ptr failure;
     try {
@@ -321,6 +326,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
     } catch (const std::exception&) {
       failure = std::current_exception();
     }
+    part.done();
     comm::agree_on_outcome(communicator, failure, kAgreementTimeout);
   };
   config::RunConfig loaded;
@@ -365,6 +371,16 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
         }
       };
     own.startup = &world.startup();
+    own.proof_gets_on = [&part, &world, began = Clock::now(), told = false]() mutable {
+      if (!told && Clock::now() - began > kWithoutAWord && world.is_complete()) {
+        log_info(
+            fmt::format("proves the programs of all {} processes before the first step; more processes "
+                        "and smaller buckets take longer",
+                        world.size()));
+        told = true;
+      }
+      part.gets_on();
+    };
     worker = std::make_unique<Worker>(loaded, own);
   });
   auto fields = worker->agreement_fields();

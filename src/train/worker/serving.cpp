@@ -130,10 +130,10 @@ void Serving::finish() {
   }
 }
 
-void Serving::alongside() {
+bool Serving::alongside() {
   hear_of_losses();
   if (worker_) worker_->progress();
-  if (server_) server_->advance();
+  return server_ && server_->advance();
 }
 
 /// Gives up the core, as a rank that waits for others beside it should.

@@ -57,8 +57,8 @@ class Serving {
   void finish();
   /// COLLECTIVE: who is left at the end of the session, by rank, ascending.
   std::vector<int> meet();
-  /// What goes on beside a worker's steps, for as long as nothing is to be waited for.
-  void alongside();
+  /// A part of what goes on beside a worker's steps, without waiting; true if there may be more of it.
+  bool alongside();
 
   /// See ServerSession.
   bool has_lost_transfers() { return server_ && server_->has_lost_transfers(); }

@@ -15,6 +15,7 @@
 #include "plan/memory_limit.h"
 #include "program/channel_use.h"
 #include "run/patience.h"
+#include "train/faults/position.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/fingerprint.h"
 #include "train/worker/worker_memory.h"
@@ -34,7 +35,13 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
   plan::require_fits(*compiled_, compiling, facts, config.device.memory_limit);
   programs_ = compiled_->compile(options.rank);
   // One proof serves all: the ranks agree on everything that programs are compiled from.
-  if (options.rank == 0) compiled_->check();
+  if (options.rank == 0) {
+    compiled_->check([&options] {
+      enter_phase(options.progress, Phase::prove);
+      if (options.proof_gets_on) options.proof_gets_on();
+    });
+    enter_phase(options.progress, Phase::prepare);
+  }
   spent_on(observe::StartupPart::programs);
   data_ = data::open_datasets(config.data);
   for (const auto* dataset : {data_.train.get(), data_.eval.get()})
@@ -286,7 +293,7 @@ std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const r
       options_.before_instruction(*this, program, iteration, instruction);
     };
   if (serving_ && program_number == kStepProgram)
-    options.alongside = [serving = serving_.get()] { serving->alongside(); };
+    options.alongside = [serving = serving_.get()] { return serving->alongside(); };
   return options_.asynchronous || computes_on_gpu()
              ? run::make_stream_executor(program, context, options, *device_, observer)
              : run::make_inline_executor(program, context, options, observer);

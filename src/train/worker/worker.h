@@ -51,6 +51,9 @@ struct WorkerOptions {
   /// See ExecutorOptions::failed; may be empty.
   std::function<void(const std::exception_ptr& error)> failed;
   double slowdown = 1;  ///< of what a worker on a CPU computes; see ExecutorOptions
+  /// Rank 0 proves all ranks' programs, which may take minutes; called again and again meanwhile. May be
+  /// empty.
+  std::function<void()> proof_gets_on;
   /// Called before each instruction, with its StepInputs::iteration; may be empty.
   std::function<void(const Worker&, const program::Program&, uint64_t iteration, int instruction)>
       before_instruction;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <latch>
 #include <mutex>
 
 #include "data/test_files.h"
@@ -288,6 +289,56 @@ TEST_F(BackgroundSaves, InTheForegroundAreCompleteBeforeTheNextStep) {
   const auto results = train({"checkpoint.background=false"});
   EXPECT_THAT(results[0].error, HasSubstr("rank 1: cannot create"));
   EXPECT_EQ(results[0].steps, 5);
+}
+
+/// A mailbox to which nobody tells how saves have ended before it is opened.
+class HoldingMailbox : public control::Mailbox {
+ public:
+  explicit HoldingMailbox(control::Mailbox& real) : real_(real) {}
+  void open() { open_.count_down(); }
+  int rank() const override { return real_.rank(); }
+  int size() const override { return real_.size(); }
+  void send(int to, std::string_view topic, std::string_view text) override { real_.send(to, topic, text); }
+  std::optional<Message> receive(std::string_view topic, Deadline deadline) override {
+    if (topic == "checkpoint.outcome") open_.wait();
+    return real_.receive(topic, deadline);
+  }
+
+ private:
+  control::Mailbox& real_;
+  std::latch open_{1};
+};
+
+TEST(Trainer, SavesAgainOnAllRanksWhereOneAloneHasHeardThatASaveFailed) {
+  const TemporaryDirectory folder;
+  const config::RunConfig config = config::parse_run_config(
+      kConfig, "test", {"checkpoint.every_steps=0", "checkpoint.on_failure=CONTINUE"});
+  const auto mailboxes = control::make_local_mailboxes(2);
+  HoldingMailbox late(*mailboxes[1]);
+  test::FailingOnce failing("model-00001");
+  std::vector<int64_t> saved[2];
+  int begun = 0;
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
+    Worker worker(config, {.rank = rank, .world_size = 2, .asynchronous = {}});
+    worker.connect(world);
+    TrainerEvents events;
+    events.before_checkpoint = [&](int64_t) {
+      if (++begun == 2) late.open();
+    };
+    events.on_checkpoint = [&](int64_t step, const std::string&) { saved[rank].push_back(step); };
+    TrainerRunOptions options{.output_directory = folder.path(), .stop_requested = {}};
+    options.mailbox = rank == 0 ? mailboxes[0].get() : &late;
+    if (rank == 0) options.files = &failing;
+    Trainer trainer(worker, world, events, options);
+    trainer.prepare();
+    trainer.advance();
+    trainer.save_now();
+    if (rank == 0) trainer.abandon();  // which hears of it
+    trainer.save_now();
+    trainer.finish();
+  });
+  EXPECT_EQ(begun, 2);
+  for (const auto& steps : saved) EXPECT_THAT(steps, ElementsAre(1));
 }
 
 /// The real file system, which looks at the training thread's slot before each operation of a file.

@@ -194,6 +194,24 @@ TEST(CheckpointSaver, WaitsForNobodyWithoutAShare) {
   EXPECT_EQ(checkpoint::Checkpoint(folder / "step-00000001").tensors(checkpoint::FileKind::model).size(), 2u);
 }
 
+TEST(CheckpointSaver, NamesTheRankThatFailedWhoeverElseWrites) {
+  const TemporaryDirectory folder;
+  const SmallState state(1);
+  test::FailingOnce failing("model-00002");
+  const auto mailboxes = control::make_local_mailboxes(4);
+  checkpoint::CheckpointWriter(folder.path(), 1).begin();
+  std::vector<std::unique_ptr<CheckpointSaver>> savers;
+  for (const int rank : {0, 3}) {  // those between have nothing to write
+    savers.push_back(std::make_unique<CheckpointSaver>(
+        CheckpointSaverOptions{.directory = folder.path(),
+                               .mailbox = mailboxes[static_cast<size_t>(rank)].get(),
+                               .writers = {3},
+                               .files = rank == 3 ? &failing : kPosix}));
+    savers.back()->start(test::share_of(state, rank == 0 ? 0 : 1), state.manifest(1));
+  }
+  for (const auto& saver : savers) EXPECT_THAT(saver->settle()->error, StartsWith("rank 3: "));
+}
+
 TEST(CheckpointSaver, ItsThreadTakesNoSignals) {
   class Asking : public GatedFileSystem {
    public:

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -43,6 +45,22 @@ class GatedFileSystem : public checkpoint::FileSystem {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool open_ = false, visited_ = false;
+};
+
+/// The real file system, which keeps from creating the first file of a name with `failing` in it.
+class FailingOnce : public GatedFileSystem {
+ public:
+  explicit FailingOnce(std::string failing)
+      : GatedFileSystem("nothing is held"), failing_(std::move(failing)) {}
+  std::unique_ptr<checkpoint::WritableFile> create(const std::string& path) override {
+    if (path.find(failing_) != std::string::npos && !failed_.exchange(true))
+      checkpoint::throw_io_error("create", path, path, EIO);
+    return GatedFileSystem::create(path);
+  }
+
+ private:
+  std::string failing_;
+  std::atomic<bool> failed_ = false;
 };
 
 }  // namespace lockstep::test

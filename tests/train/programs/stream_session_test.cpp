@@ -160,6 +160,7 @@ class StreamSession : public ::testing::Test {
     options.alongside = [this] {
       session_.progress();
       server_.advance();
+      return false;
     };
     executor_ = run::make_stream_executor(program_, *context_, options, *device_);
     session_.begin(100);

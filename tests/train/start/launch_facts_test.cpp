@@ -41,7 +41,22 @@ TEST(Launcher, EveryProcessBeingRankZeroIsRecognised) {
   EXPECT_THAT(refusal(facts({{"OMPI_COMM_WORLD_SIZE", "4"}})), HasSubstr("started 4 processes"));
   EXPECT_THAT(refusal(facts({{"PMI_SIZE", "2"}})), HasSubstr("with the mpirun of the Open MPI"));
   EXPECT_THAT(refusal(facts({{"SLURM_STEP_NUM_TASKS", "8"}})), HasSubstr("srun --mpi=pmix"));
-  EXPECT_THAT(refusal(facts({{"WORLD_SIZE", "2"}, {"TORCHELASTIC_RUN_ID", "x"}})), HasSubstr("mpirun -n 2"));
+}
+
+TEST(Launcher, OnesThatDoNotSpeakMpiAreRecognisedByTheirVariables) {
+  const std::pair<const char*, const char*> launchers[] = {{"WORLD_SIZE", "RANK"},
+                                                           {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
+                                                           {"MVP_COMM_WORLD_SIZE", "MVP_COMM_WORLD_RANK"},
+                                                           {"JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"}};
+  for (const auto& [size, rank] : launchers) {
+    EXPECT_THAT(refusal(facts({{size, "2"}, {rank, "0"}})), HasSubstr(std::string(size) + "=2"));
+    EXPECT_THAT(refusal(facts({{rank, "1"}})), HasSubstr(std::string(rank) + "=1"));
+    EXPECT_EQ(refusal(facts({{size, "1"}, {rank, "0"}})), "") << "one process";
+    EXPECT_EQ(refusal(facts({{size, "2"}, {rank, "0"}}, 2)), "") << "which Open MPI connects";
+    EXPECT_EQ(refusal(facts({{size, "2"}})), "") << "somebody's own variable";
+  }
+  EXPECT_THAT(refusal(facts({{"PALS_RANKID", "3"}})), HasSubstr("PALS_RANKID=3"));
+  EXPECT_EQ(refusal(facts({{"PALS_RANKID", "0"}})), "") << "whose others end the job";
 }
 
 TEST(Launcher, AGoodStartIsLeftAlone) {

@@ -120,6 +120,16 @@ TEST(DataParallelPrograms, OfARingHaveTwoInstructionsForEachBucketWhateverTheNum
   }
 }
 
+// Whoever waits for a proof of many ranks hears of it all along.
+TEST(DataParallelPrograms, AreProvenInPiecesOfAnInstructionOrARank) {
+  const auto run = compile(6);
+  int pieces = 0;
+  run.check([&] { ++pieces; });
+  const auto programs = run.compile(0);
+  const auto instructions = static_cast<int>(programs.step.instructions.size());
+  EXPECT_GT(pieces, 6 * 2 * instructions) << "two iterations of each rank, at the least";
+}
+
 TEST(DataParallelPrograms, RefuseSharedMemoryWhereThereIsNone) {
   EXPECT_THROW(compile(2, {"parallel.algorithm=SHARED_MEMORY"}), ConfigError);
   EXPECT_NO_THROW(compile(1, {"parallel.algorithm=SHARED_MEMORY"}).check());
