@@ -39,23 +39,22 @@ CLI::App& add_subcommand(CLI::App& parent, const std::string& name, const std::s
 }
 
 void ConfigArguments::add_to(CLI::App& command, bool with_data) {
-  command.add_option("CONFIG", path, "The config, a text proto; docs/config.md lists its fields")->required();
+  command.add_option("CONFIG", path, "Config file (text proto); docs/config.md lists its fields")->required();
   // Each --set takes one value, so that it may stand before CONFIG.
   command
-      .add_option(
-          "--set", overrides,
-          "path=value: replaces a field of the config, such as optimizer.learning_rate=0.05; may be repeated")
+      .add_option("--set", overrides,
+                  "Replaces a field of the config, such as optimizer.learning_rate=0.05; may be repeated")
       ->allow_extra_args(false)
       ->type_name("PATH=VALUE");
   if (with_data)
-    command.add_option("--data-dir", data_directory, "Where the data's files are (data.directory)")
+    command.add_option("--data-dir", data_directory, "Folder of the data files (data.directory)")
         ->type_name("DIR");
 }
 
 void ConfigArguments::add_layout_to(CLI::App& command) {
   command
       .add_option("--layout", layout,
-                  "How processes share the work, such as dp=2: replaces the layout of the config as a whole; "
+                  "How processes share the work, such as dp=2; replaces the whole layout of the config; "
                   "keys below")
       ->type_name("KEY=VALUE,...");
   command.footer(layout::layout_help());
@@ -69,27 +68,25 @@ std::vector<std::string> ConfigArguments::all_overrides() const {
 
 void OutputArguments::add_to(CLI::App& command) {
   add_json_to(command);
-  command.add_flag("--quiet", quiet, "Nothing on stderr but warnings and errors")
-      ->each([](const std::string&) { set_log_level(LogLevel::warning); });
+  command.add_flag("--quiet", quiet, "Only warnings and errors on stderr")->each([](const std::string&) {
+    set_log_level(LogLevel::warning);
+  });
 }
 
 void OutputArguments::add_verbose_to(CLI::App& command) {
-  command
-      .add_flag("--verbose", verbose,
-                "Memory by purpose, times of the start, all hashes, why there is no GPU")
+  command.add_flag("--verbose", verbose, "Everything about memory, start-up times, hashes and GPUs")
       ->excludes("--quiet")
       ->each([](const std::string&) { set_log_level(LogLevel::debug); });
 }
 
 void DeviceArguments::add_to(CLI::App& command) {
   command
-      .add_option(
-          "--device", device,
-          "Where to compute; auto: on GPUs where there are any, one for each worker, otherwise on CPUs")
+      .add_option("--device", device,
+                  "Where to compute; auto: on GPUs if there are any, one per worker, otherwise on CPUs")
       ->type_name("auto|cpu|cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command.add_flag("--allow-shared-gpu", allow_shared_gpu,
-                   "Let several workers use one GPU: slow, for trying things out");
+                   "Let several workers use one GPU; slow, for trying things out");
 }
 
 train::DeviceRequest DeviceArguments::request() const {
@@ -97,7 +94,7 @@ train::DeviceRequest DeviceArguments::request() const {
 }
 
 void OutputArguments::add_json_to(CLI::App& command) {
-  command.add_flag("--json", json, "The result as one JSON object, the only thing on stdout");
+  command.add_flag("--json", json, "Print the result as one JSON object, the only thing on stdout");
 }
 
 CLI::Validator finite_number() {
