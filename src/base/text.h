@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// The candidate nearest to `word` in edit distance, or "" where none is near (within a third of the word's
+/// The candidate nearest to `word` in edit distance, or "" if none is near (within a third of the word's
 /// length, or one letter in a short word).
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 /// " (did you mean 'x'?)" for the nearest candidate, or "".

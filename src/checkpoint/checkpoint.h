@@ -34,7 +34,7 @@ struct FoundCheckpoint {
 std::vector<FoundCheckpoint> find_checkpoints(const std::string& directory);
 
 /// The manifest of a checkpoint, and that all its files are there with the sizes it says, without reading
-/// them. Throws CheckpointError where something is missing or does not fit.
+/// them. Throws CheckpointError if something is missing or does not fit.
 Manifest read_manifest(const std::string& path);
 
 /// A checkpoint that has been verified completely: the manifest's own hash, then size and both checksums of
@@ -73,8 +73,8 @@ class Checkpoint {
     std::vector<Part> parts;  ///< ascending, without gaps
   };
   void require_complete(const Tensor& tensor) const;
-  const Tensor* find(FileKind kind, const std::string& name) const;  ///< null where there is none
-  /// What is wrong with the checkpoint's tensor of this name; "" where nothing is.
+  const Tensor* find(FileKind kind, const std::string& name) const;  ///< null if there is none
+  /// What is wrong with the checkpoint's tensor of this name; "" if nothing is.
   std::string mismatch(FileKind kind, const TensorRecord& expected) const;
 
   std::string path_;
@@ -84,7 +84,7 @@ class Checkpoint {
 };
 
 /// Opens the newest checkpoint that verifies, walking back over those that do not; each of them is reported
-/// with the reason. Nothing where none is left: a caller that was told of refused ones should say so before
+/// with the reason. Nothing if none is left: a caller that was told of refused ones should say so before
 /// it starts anew.
 std::optional<Checkpoint> load_latest_valid(
     const std::string& directory,

@@ -44,7 +44,7 @@ ShareReport write_share(CheckpointWriter& writer, const CheckpointShare& share) 
 /// How a save ended.
 struct SaveOutcome {
   int64_t step = 0;
-  std::string path;   ///< of the checkpoint; empty where there is none
+  std::string path;   ///< of the checkpoint; empty if there is none
   std::string error;  ///< why there is none; beside a path: what went wrong all the same, namely making it
                       ///< durable or deleting older ones
   ExitCode code = ExitCode::done;
@@ -54,7 +54,7 @@ std::string to_text(const SaveOutcome& outcome);
 SaveOutcome save_outcome_from_text(std::string_view text);
 
 /// On rank 0, with the reports of all ranks in their order: fills in hashes and records, commits, and prunes
-/// to `keep`. Where any rank failed, removes the temporary folder instead: REQUIRES that none of them writes
+/// to `keep`. If any rank failed, removes the temporary folder instead: REQUIRES that none of them writes
 /// any more.
 SaveOutcome conclude_save(CheckpointWriter& writer, Manifest manifest, std::span<const ShareReport> reports,
                           int keep) noexcept;

@@ -30,7 +30,7 @@ class CheckpointWriter {
  public:
   CheckpointWriter(std::string directory, int64_t step, FileSystem& files = posix_file_system());
 
-  /// Clears what interrupted writers left behind, and makes the temporary folder. Throws IoError where fewer
+  /// Clears what interrupted writers left behind, and makes the temporary folder. Throws IoError if fewer
   /// than `expected_bytes` are free. What is left of other steps and cannot be removed now, since a late rank
   /// still writes there, say, is left to the next writer.
   void begin(int64_t expected_bytes = 0);
@@ -39,7 +39,7 @@ class CheckpointWriter {
   FileRecord write_shard(FileKind kind, int index, int count, std::span<const NamedTensor> tensors);
   /// Makes the checkpoint visible. `manifest.files` holds the records of all shards; commit adds the model's
   /// index in the form that other programs read (model.safetensors.index.json). Returns the checkpoint's
-  /// path. Where it throws, the checkpoint is complete or invisible all the same. NotDurableError: it is
+  /// path. If it throws, the checkpoint is complete or invisible all the same. NotDurableError: it is
   /// complete and visible, and the one that it replaces is still there too.
   std::string commit(Manifest manifest);
   /// Deletes all but the newest `keep` complete checkpoints (0: keeps all) up to the one just committed,

@@ -42,7 +42,7 @@ struct Manifest {
   int64_t step = 0;           ///< optimizer steps complete
   int64_t data_position = 0;  ///< samples consumed: where the stream of samples goes on
   int64_t total_steps = 0;    ///< of the whole training
-  double total_epochs = 0;    ///< as configured; 0 where steps were
+  double total_epochs = 0;    ///< as configured; 0 if steps were
   uint64_t seed = 0;
   uint64_t math_hash = 0, config_hash = 0;
   std::string layout;  ///< of the run that saved it, "dp=2"; "": not known, since an earlier build saved it
@@ -57,7 +57,7 @@ struct Manifest {
   int64_t overflowed_steps = 0;  ///< of `skipped_steps`, those that lowered the scale of the loss
   int64_t optimizer_updates =
       -1;                        ///< that optimizer state has seen; -1: those of `step` that were not skipped
-  double loss_scale = 0;         ///< factor on the loss; 0 where losses are not scaled
+  double loss_scale = 0;         ///< factor on the loss; 0 if losses are not scaled
   int64_t loss_scale_steps = 0;  ///< of this interval, all without an overflow
   int64_t best_step = -1;        ///< of the lowest evaluation loss so far; -1: there was no evaluation
   double best_eval_loss = 0;
@@ -80,7 +80,7 @@ Manifest manifest_from_text(std::string_view text, const std::string& name);
 std::string to_text(const FileRecord& record);
 FileRecord file_record_from_text(std::string_view text);
 
-/// What differs, one line each: "trainer.seed: 1 in the checkpoint, 2 now"; empty where all is equal.
+/// What differs, one line each: "trainer.seed: 1 in the checkpoint, 2 now"; empty if all is equal.
 std::vector<std::string> compare_math(const MathFields& saved, const MathFields& current);
 
 }  // namespace lockstep::checkpoint

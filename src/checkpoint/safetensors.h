@@ -59,7 +59,7 @@ class SafetensorsFile {
 
   const std::string& path() const { return path_; }
   const std::vector<Entry>& entries() const { return entries_; }  ///< in the order of their bytes
-  const Entry* find(std::string_view name) const;                 ///< null where there is none
+  const Entry* find(std::string_view name) const;                 ///< null if there is none
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
   /// Reads a whole tensor. REQUIRES: `entry` is one of entries().

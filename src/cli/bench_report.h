@@ -27,7 +27,7 @@ struct BenchReport {
 };
 
 nlohmann::ordered_json to_json(const BenchReport& report);
-/// Throws DataError where `json` is not what to_json() makes.
+/// Throws DataError if `json` is not what to_json() makes.
 BenchReport bench_report_from(const nlohmann::ordered_json& json);
 
 }  // namespace lockstep::cli

@@ -18,7 +18,7 @@ struct ChildProcess {
 /// A program under way, which is ended with this process and with this object.
 class RunningChild {
  public:
-  /// Throws IoError where it cannot be started.
+  /// Throws IoError if it cannot be started.
   explicit RunningChild(const ChildProcess& child);
   ~RunningChild();
   RunningChild(const RunningChild&) = delete;

@@ -75,7 +75,7 @@ struct DeviceArguments {
 /// Refuses what is no finite number, which other checks let pass.
 CLI::Validator finite_number();
 
-/// A command's result, on stdout. Throws IoError where it cannot be written.
+/// A command's result, on stdout. Throws IoError if it cannot be written.
 void write_result(std::string_view text);
 
 }  // namespace lockstep::cli

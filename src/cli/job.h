@@ -53,7 +53,7 @@ struct TrainingCommand {
 
 /// How a job went. Times are wall-clock microseconds.
 struct JobOutcome {
-  std::optional<int> code;  ///< 128 + n where signal n ended it; nothing where it had to be ended
+  std::optional<int> code;  ///< 128 + n where signal n ended it; nothing if it had to be ended
   int64_t began_us = 0, ended_us = 0;
   int leftover_processes = 0;  ///< that outlived the one that was started; they are ended
   std::string output;          ///< stdout

@@ -14,7 +14,7 @@ namespace lockstep::cli {
 /// alternate between them.
 class StandInHosts {
  public:
-  /// Throws DeviceError where they cannot be made: the script, programs or rights are missing.
+  /// Throws DeviceError if they cannot be made: the script, programs or rights are missing.
   StandInHosts();
   ~StandInHosts();
   StandInHosts(const StandInHosts&) = delete;
@@ -31,21 +31,21 @@ class StandInHosts {
   std::string script_, id_;
 };
 
-/// What is wrong with a rate; "" where nothing is.
+/// What is wrong with a rate; "" if nothing is.
 std::string link_rate_fault(const std::string& rate);
 /// REQUIRES: `rate` has no fault, and is not "none".
 double link_bits_per_second(const std::string& rate);
 /// That pass at once over the link of StandInHosts after it was idle.
 double link_burst_bytes(const std::string& rate);
 
-/// The nodes of the allocation of Slurm that this program runs in, as Slurm says them; "" where there is
+/// The nodes of the allocation of Slurm that this program runs in, as Slurm says them; "" if there is
 /// none, or it is of one node alone.
 std::string slurm_hosts();
 /// Whether programs on other hosts are told of an environment variable: those that decide what this program
 /// does or which libraries it finds. mpirun passes its own on.
 bool passes_on(std::string_view variable);
-/// The hosts of a hostfile, filled in its order. Throws ConfigError where it cannot be read or names none,
-/// and DeviceError where it names another host, and nothing reaches it.
+/// The hosts of a hostfile, filled in its order. Throws ConfigError if it cannot be read or names none,
+/// and DeviceError if it names another host, and nothing reaches it.
 JobPlace hostfile_place(const std::string& path);
 
 }  // namespace lockstep::cli

@@ -9,12 +9,12 @@ namespace lockstep::cli {
 /// is found out for it is not in vain, and goes again where nothing is written.
 class NewFile {
  public:
-  /// `option` is what asked for it, as messages name it. Throws ConfigError where it cannot be made.
+  /// `option` is what asked for it, as messages name it. Throws ConfigError if it cannot be made.
   NewFile(std::string option, std::string path);
   ~NewFile();
   NewFile(const NewFile&) = delete;
 
-  /// Once. Throws IoError where it cannot be written.
+  /// Once. Throws IoError if it cannot be written.
   void write(std::string_view text);
 
  private:

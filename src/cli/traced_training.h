@@ -21,7 +21,7 @@ struct TracedTraining {
 
 /// Runs a part of `training` to its end, with what it writes in `directory`, and appends its trace. Ranks are
 /// compared: replicas hold the same bits at every step, or the next loss is no longer what one process would
-/// compute. `watch`: see ProcessJob. Throws Error where it fails.
+/// compute. `watch`: see ProcessJob. Throws Error if it fails.
 void run_traced(const TrainingCommand& command, const std::vector<std::string>& options,
                 const std::string& directory, TracedTraining& training,
                 const std::function<void(pid_t)>& watch = {});

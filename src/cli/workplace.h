@@ -9,7 +9,7 @@ namespace lockstep::cli {
 class Workplace {
  public:
   /// `directory`: as asked for, empty or not there yet; "" for a temporary one, named after `command`. Throws
-  /// ConfigError where it is not empty, IoError where it cannot be made.
+  /// ConfigError where it is not empty, IoError if it cannot be made.
   Workplace(const std::string& command, const std::string& directory);
   ~Workplace();
   Workplace(const Workplace&) = delete;

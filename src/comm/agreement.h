@@ -36,7 +36,7 @@ std::string rank_list(const std::vector<int>& ranks);
 void agree_on_outcome(Communicator& communicator, std::exception_ptr outcome,
                       std::chrono::milliseconds timeout);
 
-/// COLLECTIVE: compares the ranks' fields. Where they differ, all throw a CollectiveError naming the ranks
+/// COLLECTIVE: compares the ranks' fields. If they differ, all throw a CollectiveError naming the ranks
 /// that differ from the majority, the field, and both values.
 void agree_on_fields(Communicator& communicator, const std::vector<AgreementField>& fields,
                      std::chrono::milliseconds timeout);

@@ -67,7 +67,7 @@ class CheckedCommunicator : public Communicator {
   /// REQUIRES: the communicator is alive, and the operation valid.
   virtual void enqueue(Operation operation, device::Stream& stream) = 0;
   /// Makes progress without blocking; how many of the operations given to enqueue() are not complete: the
-  /// last ones. Throws CommError where the communicator is dead.
+  /// last ones. Throws CommError if the communicator is dead.
   virtual int64_t outstanding() = 0;
   /// Whether reductions take bfloat16 and float16 too.
   virtual bool reduces_halves() const { return false; }
@@ -78,7 +78,7 @@ class CheckedCommunicator : public Communicator {
   virtual void settle() noexcept {}
 
   Death& death() const { return *death_; }
-  void check_alive() const;  ///< throws CommError where dead
+  void check_alive() const;  ///< throws CommError if dead
   [[noreturn]] void fail(std::string_view what, ExitCode code = ExitCode::peer_lost);  ///< marks dead, throws
   /// "rank 1 of 4 on communicator 'world' (mpi)"
   std::string who() const;

@@ -104,7 +104,7 @@ class Communicator {
   virtual bool follows_stream() const { return false; }
   /// Whether operations that follow a stream get on only while the host calls check_health().
   virtual bool needs_host() const { return false; }
-  /// Throws CommError where the library has noticed, in the background, that something is wrong, and does
+  /// Throws CommError if the library has noticed, in the background, that something is wrong, and does
   /// what the host has to do for operations that follow streams. For whoever waits on the host for streams.
   virtual void check_health() {}
 
@@ -167,7 +167,7 @@ struct GpuCommunicatorOptions {
 /// COLLECTIVE over `bootstrap` (any host backend; it need not outlive the result): a communicator of the same
 /// ranks for memory of `device`, which outlives it. Making, splitting and destroying one may wait for all
 /// work of the GPU; a split has its communicator's options but for `partners`. Throws CommError on all ranks
-/// where any of them fails, DeviceError where the program is linked to no GPU backend. REQUIRES:
+/// where any of them fails, DeviceError if the program is linked to no GPU backend. REQUIRES:
 /// device.kind() is cuda, and the device is current on this thread.
 std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, device::Device& device,
                                                     const GpuCommunicatorOptions& options = {});
@@ -193,7 +193,7 @@ class MpiEnvironment {
   virtual std::unique_ptr<Communicator> world() = 0;  ///< COLLECTIVE: a fresh duplicate of the world
   /// COLLECTIVE: barrier and MPI_Finalize; after it no communicator may be used. Without it, destruction
   /// finalizes nothing and the process must leave by abort_job.
-  /// Throws CommError where the others do not come within a minute; then only abort_job is left.
+  /// Throws CommError if the others do not come within a minute; then only abort_job is left.
   virtual void finish() = 0;
   /// Ends the whole job with `code`; does not return.
   [[noreturn]] virtual void abort_job(int code) noexcept = 0;

@@ -29,7 +29,7 @@ struct Operation {
 /// "all_reduce of 1024 float32 (sum)", "exchange (16 bytes to rank 1, 8 bytes from rank 2)".
 std::string describe(const Operation& operation);
 
-/// Throws CommError where a rank, size or element type cannot be meant; `rank` and `size` are the caller's.
+/// Throws CommError if a rank, size or element type cannot be meant; `rank` and `size` are the caller's.
 /// `halves`: reductions of bfloat16 and float16 can be.
 void validate(const Operation& operation, int rank, int size, bool halves);
 

@@ -28,7 +28,7 @@ struct TrainerOptions {
   int64_t micro_batch = 0;   ///< upper bound of samples per forward pass; 0: the whole leaf
   int virtual_replicas =
       0;              ///< leaves of the gradient tree; 0: see resolved_virtual_replicas. Never 0 once read
-  int64_t steps = 0;  ///< 0 where epochs are given
+  int64_t steps = 0;  ///< 0 if epochs are given
   double epochs = 0;
   uint64_t seed = 1;
   double clip_norm = 0;          ///< 0: no clipping

@@ -17,7 +17,7 @@ namespace lockstep::config {
 // The inside of src/config, and the only header in which protobuf shows. Messages of the schema live in
 // lockstep::schema; a path is "model.layer[2].linear.units", from the message that a document holds.
 
-/// One step of a path; index is -1 where none is written.
+/// One step of a path; index is -1 if none is written.
 struct PathStep {
   std::string name;
   int index = -1;
@@ -68,7 +68,7 @@ struct OctalNumber {
   int line, column;  ///< from 0
   std::string text;
 };
-/// The first one of a text or value; nothing where there is none.
+/// The first one of a text or value; nothing if there is none.
 std::optional<OctalNumber> find_octal(const std::string& text);
 std::string leading_zero_text(std::string_view number);
 

@@ -21,7 +21,7 @@ class Connection {
   /// Why it is closed: "its connection closed".
   const std::string& reason() const { return reason_; }
 
-  /// Reads what is there, within bounds; true where anything was.
+  /// Reads what is there, within bounds; true if anything was.
   bool receive();
   /// The next whole frame of what was received. After the last one, a connection that has ended is closed.
   std::optional<Frame> next();

@@ -42,7 +42,7 @@ struct ControlPlaneOptions {
 struct Meeting {
   int rank = 0;
   int size = 1;
-  /// COLLECTIVE: every rank's text, by rank. Throws CommError where one of the messages that it takes needs
+  /// COLLECTIVE: every rank's text, by rank. Throws CommError if one of the messages that it takes needs
   /// longer than `timeout`. Not called where one process is alone.
   std::function<std::vector<std::string>(const std::string& own, std::chrono::milliseconds timeout)> exchange;
 };

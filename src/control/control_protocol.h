@@ -14,7 +14,7 @@ namespace lockstep::control {
 
 // What travels on a control connection. First a hello of fixed size, answered by a welcome frame; then frames
 // both ways: a header of eight bytes (payload bytes as 4 bytes, type, three zeros), then the payload. Numbers
-// are little-endian. Decoders accept any bytes and give nothing where they are not what the encoder writes.
+// are little-endian. Decoders accept any bytes and give nothing if they are not what the encoder writes.
 
 using Secret = std::array<uint8_t, 32>;
 
@@ -23,7 +23,7 @@ struct JobToken {
   Secret hello{}, answer{};
 };
 
-JobToken draw_token();  ///< from the system's generator; throws CommError where it has none
+JobToken draw_token();  ///< from the system's generator; throws CommError if it has none
 /// Takes equally long wherever the two differ.
 bool same_secret(const Secret& a, const Secret& b);
 

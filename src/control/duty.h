@@ -35,7 +35,7 @@ class Duty {
   void observe(const Heartbeat& own, Clock::time_point now) { roll_.told(rank_, own, now); }
   /// This process was held up for `lost`, and could hear nobody.
   void forgive(Clock::duration lost) { roll_.forgive(lost); }
-  /// A frame that is neither welcome nor mail; false where it makes no sense.
+  /// A frame that is neither welcome nor mail; false if it makes no sense.
   virtual bool heard(int from, const Frame& frame, Clock::time_point now) = 0;
   virtual void closed(int from, std::string_view reason, Clock::time_point now) = 0;
   /// This rank has failed.

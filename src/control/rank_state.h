@@ -53,7 +53,7 @@ struct JobVerdict {
   int rank = 0;         ///< who is named
   int code = 0;         ///< with which all leave
   std::string report;   ///< for crash files
-  std::string printed;  ///< what this rank puts on stderr; "" where another rank does
+  std::string printed;  ///< what this rank puts on stderr; "" if another rank does
 };
 
 }  // namespace lockstep::control

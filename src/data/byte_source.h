@@ -12,7 +12,7 @@ namespace lockstep::data {
 /// never by the name). Not thread-safe.
 class ByteSource {
  public:
-  /// Throws IoError where the file cannot be opened.
+  /// Throws IoError if the file cannot be opened.
   explicit ByteSource(const std::string& path);
   ~ByteSource();
   ByteSource(const ByteSource&) = delete;

@@ -29,7 +29,7 @@ inline constexpr size_t kMostFields = 16;
 /// The largest value of a field that counts.
 struct LargestValue {
   int64_t value = -1;  ///< -1: there is none
-  std::string place;   ///< "label 9 of sample 3 in FILE"; "" where it stands in no file
+  std::string place;   ///< "label 9 of sample 3 in FILE"; "" if it stands in no file
 };
 
 /// Samples in a fixed order. Immutable: every method may be called from several threads at once.

@@ -18,7 +18,7 @@ struct KnownFile {
 /// "mnist": the test images and labels; "shakespeare": one text.
 std::span<const KnownFile> known_files(std::string_view set);
 
-/// Throws DataError where `path` holds something else than `file`, saying what was expected and found.
+/// Throws DataError if `path` holds something else than `file`, saying what was expected and found.
 void require_known(const KnownFile& file, const std::string& path);
 
 }  // namespace lockstep::data

@@ -20,9 +20,9 @@ class Vocabulary {
   const std::string& characters() const { return characters_; }
   /// Throws DataError naming the first character that the vocabulary lacks.
   std::vector<int32_t> encode(std::string_view text) const;
-  /// Throws DataError where a token is outside [0, size()).
+  /// Throws DataError if a token is outside [0, size()).
   std::string decode(std::span<const int32_t> tokens) const;
-  int token_of(uint8_t character) const { return token_[character]; }  ///< -1 where it is not one of them
+  int token_of(uint8_t character) const { return token_[character]; }  ///< -1 if it is not one of them
 
  private:
   std::string characters_;

@@ -24,7 +24,7 @@ class HostWindow {
   void* copy_of(int64_t size_bytes) const;
 
   Device& device_;
-  Buffer copy_;  // empty where the host shares the device's memory
+  Buffer copy_;  // empty if the host shares the device's memory
 };
 
 }  // namespace lockstep::device

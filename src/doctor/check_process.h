@@ -15,7 +15,7 @@ namespace lockstep::doctor {
 /// it. Ended with this object.
 class CheckProcess {
  public:
-  /// Throws IoError where no process can be started.
+  /// Throws IoError if no process can be started.
   CheckProcess(const Check& check, const Request& request);
   ~CheckProcess();
   CheckProcess(const CheckProcess&) = delete;

@@ -15,7 +15,7 @@ namespace lockstep::doctor {
 /// of the kernel, a line each.
 std::map<int, int> xid_counts(std::string_view log);
 
-/// `xids`: nothing where the kernel's log may not be read.
+/// `xids`: nothing if the kernel's log may not be read.
 std::vector<Verdict> judge_gpus(const NvmlFacts& facts, const std::optional<std::map<int, int>>& xids);
 
 struct CudaFacts {

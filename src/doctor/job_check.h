@@ -16,7 +16,7 @@ struct JobRequest {
 
 /// COLLECTIVE: looks at the job as a whole: its ranks, what they must have in common, and the links between
 /// them. `tell` gets each verdict on rank 0, as soon as it is known. Returns all of them there, and none
-/// elsewhere. Throws CollectiveError where ranks were not asked for the same, DeviceError where two ranks do
+/// elsewhere. Throws CollectiveError if ranks were not asked for the same, DeviceError if two ranks do
 /// not reach each other.
 std::vector<Verdict> look_at_job(train::World& world, const JobRequest& request,
                                  const std::function<void(const Verdict&)>& tell);

@@ -20,7 +20,7 @@ struct InterfaceFacts {
 };
 /// By name; up, with an address, and not the loopback.
 std::vector<InterfaceFacts> network_interfaces();
-/// What an interface says of its speed, in Mbit/s; 0 where it says nothing.
+/// What an interface says of its speed, in Mbit/s; 0 if it says nothing.
 int interface_speed_mbit(const std::string& name);
 /// `chosen`: LOCKSTEP_CONTROL_INTERFACE, a name or an address; empty: not set.
 Verdict judge_interfaces(const std::vector<InterfaceFacts>& interfaces, const std::string& chosen);

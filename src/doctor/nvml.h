@@ -27,7 +27,7 @@ struct GpuLink {
 };
 
 struct NvmlFacts {
-  std::string problem;   ///< why nothing is known; empty where the library answered
+  std::string problem;   ///< why nothing is known; empty if the library answered
   bool present = false;  ///< whether there is such a library at all
   std::string driver;    ///< "580.65.06"
   int cuda_version = 0;  ///< that the driver supports: 13000 is 13.0

@@ -10,7 +10,7 @@ namespace lockstep::doctor {
 enum class Level { ok, skip, warn, fail };
 std::string_view name_of(Level level);
 
-/// One line of what was found, and the command that mends it: empty where nothing is wrong.
+/// One line of what was found, and the command that mends it: empty if nothing is wrong.
 struct Verdict {
   Level level = Level::ok;
   std::string found;
@@ -25,12 +25,12 @@ std::string line_of(const Verdict& verdict);
 std::string summary_of(const std::vector<Verdict>& verdicts);
 /// One object: the worst level, and all verdicts.
 std::string json_of(const std::vector<Verdict>& verdicts);
-/// 0 where all is well, 1 with warnings, 69 with failures.
+/// 0 if all is well, 1 with warnings, 69 with failures.
 int exit_code_of(const std::vector<Verdict>& verdicts);
 
 /// For verdicts that travel between processes.
 std::string encode(const std::vector<Verdict>& verdicts);
-/// Throws InternalError where `text` is not what encode() gave.
+/// Throws InternalError if `text` is not what encode() gave.
 std::vector<Verdict> decode(const std::string& text);
 
 }  // namespace lockstep::doctor

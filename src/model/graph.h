@@ -16,7 +16,7 @@ struct Value {
   TensorSpec spec;    ///< per sample, in the type in which it is stored
   int producer = -1;  ///< node, or -1 for a model input
   int producer_output = 0;
-  int consumer = -1;  ///< node, or -1 where nobody reads it
+  int consumer = -1;  ///< node, or -1 if nobody reads it
   int consumer_input = 0;
   int storage = -1;             ///< the value whose memory this one is (itself, unless its op is an alias)
   int gradient_storage = -1;    ///< likewise for the gradient: views share it, and a sum with its terms; the

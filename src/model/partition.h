@@ -9,7 +9,7 @@
 
 namespace lockstep::model {
 
-/// A run of fused groups that one forward or backward instruction executes. Where it has parameters, their
+/// A run of fused groups that one forward or backward instruction executes. If it has parameters, their
 /// gradients form one bucket: the unit of reduction and update.
 struct Segment {
   int first_node = 0, last_node = 0;  ///< inclusive

@@ -15,8 +15,8 @@ using PieceFits = std::function<bool(int piece, int first, int last)>;
 /// Divides a graph into consecutive pieces, as the ranks of a pipeline hold them: the last node of each,
 /// ascending. Cuts lie between fused groups, each of which takes its `group_times`. The slowest piece is as
 /// fast as it can be; of the divisions for which that is so, fewest bytes cross the cuts, and then the
-/// earliest cut is the earliest. Throws ConfigError where there are fewer groups than pieces. `fits`: of the
-/// divisions whose pieces all do; empty where there is none.
+/// earliest cut is the earliest. Throws ConfigError if there are fewer groups than pieces. `fits`: of the
+/// divisions whose pieces all do; empty if there is none.
 std::vector<int> divide_into_pieces(const Graph& graph, const std::vector<double>& group_times, int pieces,
                                     const PieceFits& fits = {});
 

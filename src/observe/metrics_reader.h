@@ -30,7 +30,7 @@ class MetricsRow {
 };
 
 /// All complete lines, in file order. A last line without its newline is still being written, or was torn
-/// when the writer died: it is left out. Throws IoError where the file cannot be read, DataError "path:line:
+/// when the writer died: it is left out. Throws IoError if the file cannot be read, DataError "path:line:
 /// ..." where a complete line is not an object of numbers and texts with a whole "step".
 std::vector<MetricsRow> read_metrics(const std::string& path);
 

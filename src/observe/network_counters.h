@@ -15,7 +15,7 @@ struct InterfaceBytes {
 using NetworkBytes = std::map<std::string, InterfaceBytes>;
 
 /// What this host's network interfaces have moved so far, headers and other programs' traffic included, as
-/// the kernel counts it; without the loopback. Empty where it does not say.
+/// the kernel counts it; without the loopback. Empty if it does not say.
 NetworkBytes network_bytes();
 /// The same from the text of /proc/net/dev.
 NetworkBytes network_bytes_from(std::string_view text);

@@ -23,7 +23,7 @@ struct ProgressOutput {
 /// stderr, by what it is and by TERM, NO_COLOR and the locale's variables.
 ProgressOutput standard_error_output();
 
-/// What the environment says of an output. `variable` gives a variable's text, "" where it is not set.
+/// What the environment says of an output. `variable` gives a variable's text, "" if it is not set.
 struct TerminalTraits {
   bool is_terminal = false, color = false, unicode = false;
 };
@@ -48,7 +48,7 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  /// True where an update would be drawn now: for callers whose suffix costs something.
+  /// True if an update would be drawn now: for callers whose suffix costs something.
   bool due() const;
   void update(int64_t done, std::string_view suffix = {});
   /// Erases the line; a later update draws it again.

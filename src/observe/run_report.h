@@ -38,7 +38,7 @@ struct StalenessReport {
   std::vector<int64_t> histogram;  ///< pushes of parts of the parameters, by staleness; the last one: or more
 };
 
-/// What `train` ends with. Where a value is absent (no step was run, no evaluation data, no classifier, no
+/// What `train` ends with. If a value is absent (no step was run, no evaluation data, no classifier, no
 /// tokens), so is its field in the JSON.
 struct RunReport {
   int64_t steps = 0;  ///< complete, from the beginning of the training

@@ -24,9 +24,9 @@ class StepTimes {
   int64_t steps() const { return steps_; }  ///< all that were added
   int64_t measured() const { return steps_ > kWarmUpSteps ? steps_ - kWarmUpSteps : steps_; }
 
-  /// Nothing where no step was added.
+  /// Nothing if no step was added.
   std::optional<StepMilliseconds> summary() const;
-  /// Of steps with `samples_per_step` samples each: global_batch, or its tokens. Nothing where no time has
+  /// Of steps with `samples_per_step` samples each: global_batch, or its tokens. Nothing if no time has
   /// passed.
   std::optional<double> per_second(double samples_per_step) const;
 

@@ -89,7 +89,7 @@ struct DropoutMask {
   uint32_t step = 0;
   uint32_t purpose = 0;  ///< the op's number above the purpose's byte: two ops never share a counter
   float rate = 0;
-  float scale = 1;  ///< 1 / (1 - rate), or 0 where nothing is kept
+  float scale = 1;  ///< 1 / (1 - rate), or 0 if nothing is kept
 
   LOCKSTEP_HOST_DEVICE static uint32_t purpose_of(uint32_t op_number) {
     return op_number << 8 | static_cast<uint32_t>(RandomPurpose::dropout);

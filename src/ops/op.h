@@ -108,7 +108,7 @@ struct KernelArguments {
   std::span<const Tensor> parameters;
   std::span<const Tensor> auxiliary;
   std::span<const Tensor> output_gradients;     ///< backward: read
-  std::span<const Tensor> input_gradients;      ///< backward: overwritten; data null where none is wanted
+  std::span<const Tensor> input_gradients;      ///< backward: overwritten; data null if none is wanted
   std::span<const Tensor> parameter_gradients;  ///< backward: overwritten or, with `accumulate`, added to
   double* metrics = nullptr;                    ///< losses: kMetricCount numbers, overwritten or added to
   bool accumulate = false;
@@ -168,7 +168,7 @@ class Kernel {
 };
 
 /// `inputs` are those of the shape rule, float32 whatever `options.compute` says; tensors of calls have the
-/// type in which they are stored. Throws DeviceError where the device's kind has no kernel for the op.
+/// type in which they are stored. Throws DeviceError if the device's kind has no kernel for the op.
 std::unique_ptr<Kernel> make_kernel(device::DeviceKind device, const Op& op,
                                     std::span<const TensorSpec> inputs, const KernelOptions& options);
 

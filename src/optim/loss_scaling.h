@@ -39,7 +39,7 @@ class LossScaler {
   bool step_overflowed();
 
   const LossScalingState& state() const { return state_; }
-  /// Goes on as another left off, but within this one's minimum and maximum. Throws ConfigError where its
+  /// Goes on as another left off, but within this one's minimum and maximum. Throws ConfigError if its
   /// scale is no power of two.
   void restore(const LossScalingState& state);
 

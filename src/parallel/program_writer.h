@@ -71,9 +71,9 @@ class ProgramWriter {
   /// again.
   void forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate,
                bool keeps = true);
-  /// Nothing where the segment has nothing that is not kept.
+  /// Nothing if the segment has nothing that is not kept.
   void recompute(int lane, int segment, int micro_batch, int leaf);
-  /// Backward, or one of its halves; nothing where that has nothing to do.
+  /// Backward, or one of its halves; nothing if that has nothing to do.
   void backward(program::InstructionKind kind, int lane, int segment, int micro_batch, int leaf, int slot,
                 bool accumulate);
   /// Micro-batches take turns in so many buffers of these values of a piece, or of their gradients, whatever
@@ -156,9 +156,9 @@ class ProgramWriter {
   const layout::Placement& placement_;
   int state_slots_, rank_;
   const std::vector<layout::SavedPart>& share_;
-  std::vector<int> parameters_, states_;     // by segment; -1 where it has none
+  std::vector<int> parameters_, states_;     // by segment; -1 if it has none
   std::vector<int> narrow_parameters_;       // likewise, of their rounded copies
-  int snapshot_ = -1;                        // -1 where the share is empty
+  int snapshot_ = -1;                        // -1 if the share is empty
   std::vector<std::vector<int>> gradients_;  // by slot, segment
   int constants_ = -1, verdict_ = -1, metrics_ = -1;
   int batch_buffers_ = 2;

@@ -28,7 +28,7 @@ std::vector<PieceBorder> piece_borders(const model::Graph& graph, const model::P
 /// several pieces of a rank close the row to a ring of an odd number of stages, three.
 class StageLinks {
  public:
-  /// Adds the links' channels to the writer's program; none where there is one stage. `code`: of that
+  /// Adds the links' channels to the writer's program; none if there is one stage. `code`: of that
   /// program.
   StageLinks(const ProgramPlan& plan, ProgramWriter& writer, const program::ModelCode& code, int rank);
 

@@ -27,7 +27,7 @@ class TiedStages {
   /// After the sums over replicas: what other stages have of this one's parameters arrives.
   void collect();
   /// Adds the gradients of later uses of a segment's parameters to those of their first
-  /// (ProgramWriter::add_tied_uses), wherever they were computed; nothing where another rank does that.
+  /// (ProgramWriter::add_tied_uses), wherever they were computed; nothing if another rank does that.
   void add(int lane, int segment);
   /// After an update, and after owners have gathered what they made of it: a segment's parameters get to the
   /// other stages that use them.

@@ -20,7 +20,7 @@ struct WayOut {
 
 /// What fits into `limit` bytes of a rank where `options` do not: changes of one thing, for each the smallest
 /// that suffices: recomputation, micro-batch, sharded optimizer, stages (with as many micro-batches as keep
-/// them busy). Where none does, one with several changes, as few as suffice. Ascending by time, and then by
+/// them busy). If none does, one with several changes, as few as suffice. Ascending by time, and then by
 /// processes. `closest`: where nothing fits, what takes least.
 struct WaysOut {
   std::vector<WayOut> fitting;
@@ -28,7 +28,7 @@ struct WaysOut {
 };
 WaysOut ways_out(const compile::CompileOptions& options, const compile::CompileFacts& facts, int64_t limit);
 
-/// What to say where a rank's plan takes more than `limit` bytes: its table and the ways out; "" where none
+/// What to say where a rank's plan takes more than `limit` bytes: its table and the ways out; "" if none
 /// does, or `limit` is 0. The same on every rank.
 std::string excess(const compile::CompiledRun& run, const compile::CompileOptions& options,
                    const compile::CompileFacts& facts, int64_t limit);

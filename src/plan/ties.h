@@ -30,7 +30,7 @@ struct TyingServers {
   bool operator==(const TyingServers&) const = default;
 };
 
-/// Likewise numbers of servers, from `fewest` to `most`. `ratio`: nothing where a model has no
+/// Likewise numbers of servers, from `fewest` to `most`. `ratio`: nothing if a model has no
 /// parts for so many, nor for more.
 TyingServers tying_servers(const std::function<std::optional<double>(int servers)>& ratio, double limit,
                            int fewest, int most);

@@ -26,7 +26,7 @@ struct BlockRun {
 using Blocks = std::vector<BlockRun>;
 
 /// What is wrong with them as blocks of `ranks` ranks within `size_bytes`, cut on borders of `element_bytes`;
-/// "" where nothing is.
+/// "" if nothing is.
 std::string fault_of(const Blocks& blocks, int64_t size_bytes, int ranks, int64_t element_bytes);
 
 /// The pieces of one rank's block, ascending.

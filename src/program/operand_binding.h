@@ -26,12 +26,12 @@ class OperandBinding {
   /// How messages name the instruction.
   std::string describe() const { return program::describe(program_, index_); }
 
-  /// The operand of this role, or null where there is none. REQUIRES: there is at most one.
+  /// The operand of this role, or null if there is none. REQUIRES: there is at most one.
   const Operand* find(Role role) const;
   const Operand* find(Role role, int index) const;
   const Operand* required_operand(Role role) const;
   std::byte* at(const Operand& operand) const { return address_of_(operand.range); }
-  /// Where an operand lies, or null where the instruction has none of that kind.
+  /// Where an operand lies, or null if the instruction has none of that kind.
   std::byte* pointer(Role role, int index) const;
   std::byte* required(Role role, int index) const;
   /// Where an operand of just this many bytes, of this type, lies.

@@ -177,7 +177,7 @@ struct Instruction {
 /// holds.
 struct ParameterPlace {
   std::string name;
-  int buffer = -1;  ///< in space parameters; -1 where this rank does not hold it
+  int buffer = -1;  ///< in space parameters; -1 if this rank does not hold it
   int64_t offset = 0;
   int64_t size_bytes = 0;  ///< of the whole, in float32
   struct Use {
@@ -193,7 +193,7 @@ struct ParameterPlace {
     int64_t offset;
     bool operator==(const State&) const = default;
   };
-  std::vector<State> states;               ///< by slot; none where this rank holds none
+  std::vector<State> states;               ///< by slot; none if this rank holds none
   int64_t owned_begin = 0, owned_end = 0;  ///< bytes of it that this rank updates
   bool operator==(const ParameterPlace&) const = default;
 };

@@ -29,7 +29,7 @@ class CallProof {
   explicit CallProof(const program::ModelCode& code);
 
   /// All of a program's instructions that run a segment: what is wrong, each fault beginning with its
-  /// instruction. Throws InternalError where operands are not even bound.
+  /// instruction. Throws InternalError if operands are not even bound.
   std::vector<std::string> check(const program::Program& program);
   /// One instruction, with these calls instead of its own.
   std::vector<std::string> check(const program::Program& program, int instruction,

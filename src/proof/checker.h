@@ -14,7 +14,7 @@ struct ModelFlow;
 struct CheckFinding {
   enum class Property { structure, matching, deadlock, data, mathematics } property;
   int rank = -1;
-  int instruction = -1;  ///< -1 where no single one is to blame
+  int instruction = -1;  ///< -1 if no single one is to blame
   std::string message;   ///< names instruction, rank, tensor or range, and what would be right
 };
 

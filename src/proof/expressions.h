@@ -122,7 +122,7 @@ class Expressions {
   std::map<std::tuple<int, int, int>, bool> complete_;  ///< (expression, iteration, uses)
 };
 
-/// "missing l2[m1], twice l0[m0]": how `found` differs from `expected`, both ascending; "" where it does not.
+/// "missing l2[m1], twice l0[m0]": how `found` differs from `expected`, both ascending; "" if it does not.
 std::string difference(const std::vector<Expressions::Atom>& found,
                        const std::vector<Expressions::Atom>& expected, int uses);
 

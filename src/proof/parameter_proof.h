@@ -8,7 +8,7 @@
 namespace lockstep::proof {
 
 /// Versions of parameters and of optimizer state: whatever reads parameters in step k finds them after
-/// exactly k updates, each byte in its place, and a segment finds all those that it uses. Where some rank
+/// exactly k updates, each byte in its place, and a segment finds all those that it uses. If some rank
 /// trains, every step updates every parameter, and state as often.
 class ParameterProof : public Proof {
  public:

@@ -58,8 +58,8 @@ struct ExecutionContext {
   double statistic_scale = 1;          ///< 1 / micro-batches of a global batch
   std::vector<int64_t> first_samples;  ///< by micro-batch of this rank
   BatchSource* batches = nullptr;
-  std::function<bool()> snapshot;  ///< prepares saving what was copied; true where all is well
-  std::vector<comm::Communicator*> communicators;  ///< by group; null where this rank is no member
+  std::function<bool()> snapshot;                  ///< prepares saving what was copied; true if all is well
+  std::vector<comm::Communicator*> communicators;  ///< by group; null if this rank is no member
   WorkerSession* session = nullptr;                ///< of pushes and pulls
 };
 

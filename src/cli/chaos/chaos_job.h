@@ -39,11 +39,11 @@ struct StartOutcome : JobOutcome {
 /// Runs the job to its end, number `start` of its starts (from 1).
 StartOutcome start_job(const ChaosJob& job, int start, const StartOptions& options);
 
-/// The last complete step that a run's metrics.jsonl tells of; 0 where there is none.
+/// The last complete step that a run's metrics.jsonl tells of; 0 if there is none.
 int64_t last_step(const std::string& run_directory);
 /// Loss, gradient norm and evaluations by "step field", exactly as they were written.
 std::map<std::string, double> recorded_values(const std::string& run_directory);
-/// When the failpoint acted, by the job's log; nothing where it did not.
+/// When the failpoint acted, by the job's log; nothing if it did not.
 std::optional<int64_t> failpoint_time(const ChaosJob& job);
 
 }  // namespace lockstep::cli

@@ -23,7 +23,7 @@ struct CompareArguments {
 
   bool is_weak() const { return scaling == "weak"; }
   /// Every layout with every number of workers over every link. `global_batch`: the config's. What cannot be
-  /// is not among them, and `refused` says why, a line each. Throws ConfigError where options make no sense
+  /// is not among them, and `refused` says why, a line each. Throws ConfigError if options make no sense
   /// together.
   std::vector<CompareRow> rows(int64_t global_batch, std::vector<std::string>& refused) const;
   /// Likewise of --predict, which are not measured.

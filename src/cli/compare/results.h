@@ -29,7 +29,7 @@ struct CompareSample {
   double step_ms = 0;
   double exposed_comm_ms = 0;  ///< of the worker that waited longest, as data_wait_ms and compute_ms are
   double data_wait_ms = 0;
-  double compute_ms = 0;  ///< 0 where it is not known
+  double compute_ms = 0;  ///< 0 if it is not known
   double bubble_ms = 0;   ///< of that wait, what follows from a pipeline's schedule
   double server_ms = 0;   ///< of the rest of it, in which a server was busy, at most
   double samples_per_second = 0;
@@ -40,7 +40,7 @@ struct CompareSample {
   double staleness_mean = 0;
   double train_loss = 0;
   double straggler_step_ms = 0;      ///< of a run with a straggler; 0: nobody asked
-  std::vector<HostTraffic> traffic;  ///< as interfaces counted; none where the run was too short
+  std::vector<HostTraffic> traffic;  ///< as interfaces counted; none if the run was too short
   std::optional<int> staleness_bound;
   int64_t staleness_max = 0;
   std::vector<int64_t> staleness_histogram;  ///< pushes of parts of the parameters, by staleness
@@ -95,7 +95,7 @@ struct CompareRow {
   double predicted_rate() const { return 1e3 * static_cast<double>(global_batch) / predicted_ms; }
   /// Of throughput, what is left with a straggler. REQUIRES: it was measured.
   double straggler_goodput() const;
-  /// Seconds of training until losses are first as low as that, at the median pace; nothing where they are
+  /// Seconds of training until losses are first as low as that, at the median pace; nothing if they are
   /// not.
   std::optional<double> seconds_to(double loss) const;
   /// Of the prediction beside the median: 0.1 says that it is a tenth too long. REQUIRES: both are there.
@@ -166,13 +166,13 @@ struct CompareResults {
   /// hostfile names others; of these, as if each had as many cores as this one.
   bool has_cores(const CompareRow& row) const;
   /// Of predictions beside what was measured, without sign: the median of rows whose processes have a core
-  /// each; nothing where there is none.
+  /// each; nothing if there is none.
   std::optional<double> prediction_error() const;
   /// A sentence that answers, for each link, and one about ties; at least one.
   std::vector<std::string> answers() const;
   std::string headline() const;  ///< all of them
   std::string table() const;
-  std::string predictions() const;  ///< lines below the table; none where nothing is predicted
+  std::string predictions() const;  ///< lines below the table; none if nothing is predicted
   std::string csv() const;
 };
 
@@ -180,7 +180,7 @@ struct CompareResults {
 std::string sentence_of(const CompareTie& tie);
 
 nlohmann::ordered_json to_json(const CompareResults& results);
-/// Throws DataError where `text` is not what to_json() makes.
+/// Throws DataError if `text` is not what to_json() makes.
 CompareResults compare_results_from_text(const std::string& text, const std::string& name);
 
 }  // namespace lockstep::cli

@@ -30,7 +30,7 @@ struct MessageRules {
 };
 
 /// COLLECTIVE: what MPI sends at once over TCP on all ranks, if it is an MPI that says so: for
-/// MessageRules::piece_bytes. 0 where one of them has none. The same everywhere, whatever the hosts' settings
+/// MessageRules::piece_bytes. 0 if one of them has none. The same everywhere, whatever the hosts' settings
 /// are, since both ends of a message cut it.
 int64_t eager_bytes_of_tcp(MPI_Comm comm);
 /// COLLECTIVE: by rank, a number that ranks of one host have in common.

@@ -41,9 +41,8 @@ class NcclCommunicator : public StreamCommunicator {
 
   std::unique_ptr<Communicator> host_;
   GpuCommunicatorOptions options_;
-  device::Buffer scratch_;  // what barriers add up, and what is sent to connect pairs
-  std::unique_ptr<NcclHandle>
-      handle_;  // null where this rank is alone: in place, everything is its own result
+  device::Buffer scratch_;              // what barriers add up, and what is sent to connect pairs
+  std::unique_ptr<NcclHandle> handle_;  // null if this rank is alone: in place, everything is its own result
 };
 
 }  // namespace lockstep::comm

@@ -33,7 +33,7 @@ class Collective {
   void begin(const Operation& operation);  ///< REQUIRES: complete()
   bool complete() const { return finished_ == end_; }
   /// Does the next piece (at most one chunk in each direction) and gives its size in bytes plus a constant,
-  /// or kWaiting where there is none to do before a peer has done its own. Throws CommError where a peer is
+  /// or kWaiting where there is none to do before a peer has done its own. Throws CommError if a peer is
   /// in another operation.
   int64_t advance();
   static constexpr int64_t kWaiting = -1;

@@ -21,7 +21,7 @@ class Exchange {
   void begin(const Operation& operation);  ///< REQUIRES: complete(), and that `operation` stays until it is
   bool complete() const { return left_ == 0; }
   /// Moves at most one cell of each pair and direction; gives their bytes plus a constant, or kWaiting where
-  /// nothing can be moved. Throws CommError where a message has another size than its receiver expects.
+  /// nothing can be moved. Throws CommError if a message has another size than its receiver expects.
   int64_t advance();
   static constexpr int64_t kWaiting = -1;
 

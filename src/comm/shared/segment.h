@@ -26,7 +26,7 @@ class SharedSegment {
   SharedSegment& operator=(const SharedSegment&) = delete;
 
   std::byte* data() const { return data_; }
-  void reserve(int64_t offset, int64_t size_bytes) const;  ///< throws CommError where there is no room
+  void reserve(int64_t offset, int64_t size_bytes) const;  ///< throws CommError if there is no room
 
  private:
   int file_;

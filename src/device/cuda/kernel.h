@@ -32,7 +32,7 @@ inline unsigned blocks_for(int64_t count, int64_t per_block, int64_t most = 6553
 
 #if defined(__CUDACC__)
 
-/// Runs `kernel` after what was given to the stream before. Throws InternalError where GPUs refuse the grid.
+/// Runs `kernel` after what was given to the stream before. Throws InternalError if GPUs refuse the grid.
 template <class... Parameters, class... Arguments>
 void launch(Stream& stream, const Grid& grid, void (*kernel)(Parameters...), Arguments&&... arguments) {
   check_limits(grid);

@@ -36,7 +36,7 @@ class EmulatedStream : public Stream {
 
  private:
   friend class EmulatedDevice;
-  /// Runs the first piece of work; false where it has to wait, or there is none.
+  /// Runs the first piece of work; false if it has to wait, or there is none.
   bool advance();
   void push(std::function<bool()> work);
 
@@ -73,7 +73,7 @@ class EmulatedDevice : public Device {
   std::string share_host_memory(void* memory, int64_t size_bytes) override;
   void copy_now(void* to, const void* from, int64_t size_bytes) override;
 
-  /// Runs work of all streams until `done`. Throws InternalError where none can go on.
+  /// Runs work of all streams until `done`. Throws InternalError if none can go on.
   void run_until(const std::function<bool()>& done);
   /// The same, but for a moment at most.
   void run_for_a_moment(const std::function<bool()>& done);

@@ -36,7 +36,7 @@ class Lifetimes {
  private:
   /// One buffer on one lane, in places on the lane from 1.
   struct Use {
-    int first, last;                   ///< accesses; last is 0 where there are none
+    int first, last;                   ///< accesses; last is 0 if there are none
     int unordered_from, unordered_to;  ///< what is outside happens before or after all accesses on any lane
   };
 

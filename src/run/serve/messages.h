@@ -13,7 +13,7 @@ namespace lockstep::run {
 /// What a worker's step came to.
 struct PushFacts {
   double loss_sum = 0, count = 0, correct = 0;
-  double gradient_norm = 0;   ///< of the mean over the worker's share of the batch; 0 where it is not known
+  double gradient_norm = 0;   ///< of the mean over the worker's share of the batch; 0 if it is not known
   double gradient_scale = 1;  ///< clipping, by that norm
   double finite = 1;          ///< 0: the push changes nothing
 };

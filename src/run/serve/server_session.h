@@ -33,14 +33,14 @@ struct ServerInputs {
 class ServerSession {
  public:
   /// `workers`: ranks at the ports, ascending; `server`: its own number. Program and context must outlive it.
-  /// Throws InternalError where the memory is not what the terms need.
+  /// Throws InternalError if the memory is not what the terms need.
   ServerSession(const SessionPorts& ports, std::vector<int> workers, int server,
                 const program::SessionTerms& terms, const program::Program& program,
                 const ExecutionContext& context);
 
   /// REQUIRES: the last session is over.
   void begin(const ServerInputs& inputs);
-  /// Receives, updates and answers what it can; true where anything was to do.
+  /// Receives, updates and answers what it can; true if anything was to do.
   bool advance();
   /// Nothing more comes of this worker. Steps that it has pushed to the end count, pushes that wait for
   /// the last of their step are dropped; where the session depends on all of
@@ -83,7 +83,7 @@ class ServerSession {
   void react(int worker);
   std::optional<Decision> decide();
   bool carry_out();
-  // Each false where it has to wait for what is on its way.
+  // Each false if it has to wait for what is on its way.
   bool carry_out(const ApplyClock& decision);
   bool carry_out(const ApplyPush& decision);
   bool carry_out(const AnswerPull& decision);

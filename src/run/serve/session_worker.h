@@ -10,7 +10,7 @@
 
 namespace lockstep::run {
 
-/// To a server: the worker wants to begin a step with this version; none where the server decides which.
+/// To a server: the worker wants to begin a step with this version; none if the server decides which.
 struct AskServer {
   int server;
   int64_t step;
@@ -66,7 +66,7 @@ class SessionWorker {
   void answered(int server, int range, int64_t version);
   /// The coordinator refuses the step.
   void refused();
-  /// The run is to stop: the coordinator hears of it with the next push. Where none follows, nobody does.
+  /// The run is to stop: the coordinator hears of it with the next push. If none follows, nobody does.
   void stop() { stop_ = true; }
 
   bool has_left() const { return phase_ == Phase::leaving && next_ == servers_; }

@@ -44,7 +44,7 @@ class StaleServer {
 
   /// A push has landed in full. `stop`: its worker was asked to stop the run; heeded by coordinators.
   void pushed(int worker, int range, int64_t clock, bool stop);
-  /// `version`: as the coordinator has answered; none where this is the coordinator.
+  /// `version`: as the coordinator has answered; none if this is the coordinator.
   void asked(int worker, int64_t step, std::optional<int64_t> version);
   void left(int worker);
   /// Nothing more comes of this worker. Once it has left, that is no loss.

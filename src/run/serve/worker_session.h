@@ -30,21 +30,21 @@ class WorkerSession {
   WorkerSession(const SessionPorts& ports, std::vector<int> servers, const program::SessionTerms& terms);
 
   /// Both return by which number the instruction knows its part. Pulls of a server come in the order of its
-  /// ranges, and before all pushes. `read`: recorded where a device has read what came; null where nothing
+  /// ranges, and before all pushes. `read`: recorded where a device has read what came; null if nothing
   /// but the step reads it.
   int add_pull(int server_rank, int segment, std::byte* to, int64_t size_bytes,
                const device::Event* read = nullptr);
   int add_push(int server_rank, int segment, const std::byte* from, int64_t size_bytes);
 
   void begin(int64_t steps);
-  /// Asks for the next step and waits, calling `waiting` again and again; none where it is refused. Then the
+  /// Asks for the next step and waits, calling `waiting` again and again; none if it is refused. Then the
   /// worker has left. REQUIRES: the step before is complete (Executor::finish()): what comes is written over
   /// what it has read.
   std::optional<Grant> next_step(const std::function<void()>& waiting);
   /// The coordinator hears of it with the next push.
   void ask_to_stop() { protocol_->stop(); }
   bool has_arrived(int pull);
-  /// `facts`: none where it is not known yet what the step comes to.
+  /// `facts`: none if it is not known yet what the step comes to.
   void push(int push, const std::optional<PushFacts>& facts);
   /// Whether the last of these pushes is sent, and its memory free.
   bool has_sent(int push);

@@ -206,11 +206,11 @@ class Trainer {
   int64_t skipped_steps_ = 0;        ///< of all steps so far, those before a resume included
   int64_t optimizer_updates_ = 0;    ///< that optimizer state has seen
   int64_t overflowed_steps_ = 0;  ///< of these, those that lowered the loss scale, if it is scaled now or not
-  std::optional<optim::LossScaler> loss_scaler_;  ///< nothing where losses are not scaled
+  std::optional<optim::LossScaler> loss_scaler_;  ///< nothing if losses are not scaled
   int64_t equal_step_ = -1;                       ///< last step after which the replicas were found equal
   int64_t hashed_step_ = -1;                      ///< last step after which this rank hashed its replica
   double last_norm_ = 0;
-  uint64_t read_hash_ = 0;   ///< of the parameters that the last step has read; 0 where it does not tell
+  uint64_t read_hash_ = 0;   ///< of the parameters that the last step has read; 0 if it does not tell
   int64_t read_step_ = 0;    ///< which that was, counted from 1
   uint64_t norm_hash_ = 0;   ///< of what this rank computed from the last step's reduced gradients
   bool suspicious_ = false;  ///< the last step's loss or norm stands out

@@ -71,7 +71,7 @@ class Session {
 
   World& world_;
   const int exceptions_ = std::uncaught_exceptions();
-  std::unique_ptr<Parts> parts_;  // null where the training is over
+  std::unique_ptr<Parts> parts_;  // null if the training is over
 };
 
 /// COLLECTIVE: a whole training.

@@ -179,9 +179,9 @@ class Worker {
   config::RunConfig config_;
   std::unique_ptr<compile::CompiledRun> compiled_;
   compile::CompiledRun::RankPrograms programs_;
-  std::optional<RunLength> length_;  // none where there is nothing to train on
+  std::optional<RunLength> length_;  // none if there is nothing to train on
   data::DatasetPair data_;
-  std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;  // null where nothing is loaded
+  std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;  // null if nothing is loaded
   std::unique_ptr<device::Device> device_;
   bool device_tells_ = true;  // to options_.progress, where its lanes are
   int64_t private_bytes_before_plan_ = 0;
@@ -191,7 +191,7 @@ class Worker {
   std::vector<std::unique_ptr<comm::Communicator>>
       channels_;  // through shared memory or of GPUs, each over one of those
   std::map<std::string, comm::Communicator*>
-      gpu_channels_;  // by the group's name; null where this rank is no member
+      gpu_channels_;  // by the group's name; null if this rank is no member
   std::unique_ptr<run::ExecutionContext> step_context_, evaluate_context_, boundary_context_;
   std::unique_ptr<run::ExecutionContext> serve_context_, gather_context_;  // of layouts with sessions
   std::unique_ptr<run::Executor> gather_executor_;
