@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// What lockstep itself sees of a program's samples.
+/// Lockstep's own access to a program's samples.
 struct SamplesAccess {
   /// Null if there are none.
   static std::shared_ptr<const data::Dataset> dataset_of(const Samples& samples);
@@ -13,8 +13,8 @@ struct SamplesAccess {
 
 namespace data {
 
-/// Those of options.own_train and own_eval. Throws ConfigError if there are none: a config was read
-/// without the program whose samples it speaks of.
+/// The data of options.own_train and own_eval. Throws ConfigError if there is none: the config was read
+/// without the program that provides the samples.
 DatasetPair open_own_datasets(const DataOptions& options);
 
 }  // namespace data
