@@ -23,15 +23,12 @@ Fusion no_fusion(const Graph& graph);
 
 /// The fusions of GPU kernels.
 /// - Within a segment, a layer norm adds the two terms of its input, and in backward the gradient of the
-/// input's other
-///   reader. The bits are those of separate add, layer norm and fork.
+///   input's other reader. The bits are those of separate add, layer norm and fork.
 /// - `loss`: a softmax cross entropy overwrites its logits with their gradient as it reads them, if they were
-/// made in its
-///   segment and have no other reader. The bits are those of separate forward and backward.
+///   made in its segment and have no other reader. The bits are those of separate forward and backward.
 /// - `gelu`: linear layers before and after a GELU compute it and its gradient, if ops/fusion.h can and they
-/// are one
-///   fused group. Numbers are rounded less often than without fusion. Ends of segments must not decide this,
-///   so only groups are fused: a group is in one segment of every partition.
+///   are one fused group. Numbers are rounded less often than without fusion. Ends of segments must not
+///   decide this, so only groups are fused: a group is in one segment of every partition.
 struct GpuFusions {
   bool loss = false, gelu = false;
 };
