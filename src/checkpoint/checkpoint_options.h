@@ -5,7 +5,7 @@
 
 namespace lockstep::checkpoint {
 
-/// What a checkpoint that cannot be written does to the run.
+/// What happens to the run if a checkpoint cannot be written.
 enum class SaveFailurePolicy { stop, go_on };
 
 enum class ResumePolicy { never, automatic, path };

@@ -14,10 +14,10 @@
 
 namespace lockstep::checkpoint {
 
-// A checkpoint that several ranks write: each its share of the tensors, with a report to rank 0, which
-// commits when it has the reports of all.
+// A checkpoint that several ranks write. Each rank writes its share of the tensors and reports to rank 0,
+// which commits when it has the reports of all ranks.
 
-/// One rank's tensors, and which shards of the checkpoint they are.
+/// One rank's tensors, and their shards of the checkpoint.
 struct CheckpointShare {
   struct Shard {
     int index = 0;  ///< from 1; 0: this rank has no tensors of this kind
@@ -27,7 +27,7 @@ struct CheckpointShare {
   Shard model, optimizer;
 };
 
-/// How writing a share went: what was written, and the hashes of its chunks; or why it was not.
+/// The result of writing a share: what was written, and the hashes of its chunks; or why it failed.
 struct ShareReport {
   std::vector<FileRecord> files;
   std::vector<TensorChunks> parameter_hashes, state_hashes;
@@ -38,7 +38,8 @@ struct ShareReport {
 std::string to_text(const ShareReport& report);
 ShareReport share_report_from_text(std::string_view text);
 
-/// Writes and syncs the shards of one rank. Failures become part of the report, so that rank 0 hears of them.
+/// Writes and syncs the shards of one rank. Failures become part of the report, so that rank 0 learns of
+/// them.
 ShareReport write_share(CheckpointWriter& writer, const CheckpointShare& share) noexcept;
 
 /// How a save ended.
@@ -54,8 +55,7 @@ std::string to_text(const SaveOutcome& outcome);
 SaveOutcome save_outcome_from_text(std::string_view text);
 
 /// On rank 0, with the reports of all ranks in their order: fills in hashes and records, commits, and prunes
-/// to `keep`. If any rank failed, removes the temporary folder instead: REQUIRES that none of them writes
-/// any more.
+/// to `keep`. If any rank failed, it removes the temporary folder instead. REQUIRES: no rank writes any more.
 SaveOutcome conclude_save(CheckpointWriter& writer, Manifest manifest, std::span<const ShareReport> reports,
                           int keep) noexcept;
 

@@ -9,7 +9,7 @@ namespace lockstep::observe {
 int64_t process_peak_memory_bytes();
 /// Its resident memory now.
 int64_t process_memory_bytes();
-/// Of that what is its own: no code, and nothing that it shares with others.
+/// The private part of it: no code, and nothing shared with other processes.
 int64_t process_private_bytes();
 
 /// A size such as "VmHWM" from the text of /proc/self/status, in bytes; -1 if it is not there.
