@@ -52,14 +52,13 @@ struct Manifest {
   uint64_t dataset_identity = 0;
   std::string arithmetic_fingerprint;
   uint64_t params_hash = 0, state_hash = 0;
-  bool pending_evaluation = false;  ///< one was due after this step, and is not done
-  int64_t skipped_steps = 0;     ///< of `step`, those that updated nothing, their gradients not being finite
-  int64_t overflowed_steps = 0;  ///< of `skipped_steps`, those that lowered the scale of the loss
-  int64_t optimizer_updates =
-      -1;                        ///< that optimizer state has seen; -1: those of `step` that were not skipped
-  double loss_scale = 0;         ///< factor on the loss; 0 if losses are not scaled
-  int64_t loss_scale_steps = 0;  ///< of this interval, all without an overflow
-  int64_t best_step = -1;        ///< of the lowest evaluation loss so far; -1: there was no evaluation
+  bool pending_evaluation = false;  ///< an evaluation was due after this step and is not done
+  int64_t skipped_steps = 0;        ///< of `step`, steps without an update, because gradients were not finite
+  int64_t overflowed_steps = 0;     ///< of `skipped_steps`, steps that lowered the loss scale
+  int64_t optimizer_updates = -1;   ///< updates of optimizer state; -1: the steps that were not skipped
+  double loss_scale = 0;            ///< factor on the loss; 0 if losses are not scaled
+  int64_t loss_scale_steps = 0;     ///< of this interval, all without an overflow
+  int64_t best_step = -1;           ///< of the lowest evaluation loss so far; -1: there was no evaluation
   double best_eval_loss = 0;
   int64_t evaluations_since_best = 0;     ///< without a best one, all of them
   int64_t last_evaluated_step = -1;       ///< -1: none

@@ -8,12 +8,12 @@
 
 namespace lockstep::comm {
 
-/// What messages between rank 0 and another rank take, in seconds: medians.
+/// Times of messages between rank 0 and another rank, in seconds: medians.
 struct PairTimes {
   int peer = 1;
-  double latency = 0;             ///< half of the way of a message of 8 bytes there and back
+  double latency = 0;             ///< half of the round trip of a message of 8 bytes
   double one_way_per_byte = 0;    ///< of a long message
-  double both_ways_per_byte = 0;  ///< of a byte each way, of two long messages that pass each other
+  double both_ways_per_byte = 0;  ///< per byte each way, for two long messages in opposite directions
   bool operator==(const PairTimes&) const = default;
 };
 

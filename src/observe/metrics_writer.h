@@ -48,15 +48,15 @@ class MetricsWriter {
   /// REQUIRES: names are unique, and none is "step". After an IoError the file ends with a whole line; the
   /// next write(), sync() or finish() writes the missing lines first.
   void write(int64_t step, const std::vector<NamedMetric>& metrics);
-  /// Waits until all lines are on the disk, so that a checkpoint never outlives the metrics that led to it.
+  /// Waits until all lines are on disk, so that no checkpoint is newer than its metrics.
   void sync();
-  /// sync(), then close. Without it the destructor closes, and what then fails is not reported.
+  /// sync(), then close. Without it the destructor closes, and does not report failures.
   void finish();
 
   const Dropped& dropped() const { return dropped_; }
 
  private:
-  /// Lines that cannot be written are kept up to here: the file may never take any again.
+  /// The most bytes of lines that are kept while they cannot be written; the file may never accept any again.
   static constexpr size_t kMostWaitingBytes = 64 << 20;
   void write_waiting();
 

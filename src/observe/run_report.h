@@ -65,10 +65,10 @@ struct RunReport {
   std::optional<StartupMilliseconds> first_step;  ///< to its end, in parts
   int64_t peak_memory_bytes = 0;                  ///< high-water of what the device gave
   int64_t host_memory_bytes = 0;                  ///< likewise of the host, beside it
-  int64_t process_memory_bytes = 0;               ///< most resident memory of a process
+  int64_t process_memory_bytes = 0;               ///< peak resident memory of a process
   int64_t process_memory_growth_bytes = 0;  ///< most private memory that one has had since before its plan
   uint64_t params_hash = 0, state_hash = 0, math_hash = 0, config_hash = 0;
-  int64_t lost_workers = 0;  ///< without which the run went on
+  int64_t lost_workers = 0;  ///< workers without which the run continued
   int64_t sessions = 0;      ///< of layouts with sessions, from one meeting of all ranks to the next
   std::optional<StalenessReport> staleness;  ///< of such layouts
   int world_size = 1;

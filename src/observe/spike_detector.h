@@ -21,10 +21,10 @@ struct Spike {
 /// thread-safe.
 class SpikeDetector {
  public:
-  static constexpr int kWarmUpSteps = 50;  ///< of finite values, before which nothing is told
-  static constexpr int kPauseSteps = 50;   ///< after a spike nothing is told, and the new level becomes usual
+  static constexpr int kWarmUpSteps = 50;  ///< steps with finite values before the first report
+  static constexpr int kPauseSteps = 50;   ///< steps without reports after a spike, to learn the new level
 
-  /// `threshold`: standard deviations; 0: nothing is ever told.
+  /// `threshold`: in standard deviations; 0: no reports.
   explicit SpikeDetector(double threshold) : threshold_(threshold) {}
 
   /// `step`: for the message. Values that are not finite are ignored here; trainer.nonfinite handles them.

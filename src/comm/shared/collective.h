@@ -24,17 +24,16 @@ namespace lockstep::comm {
 ///   broadcast       the root posts; finish: copy from the root, which checks that all are in it
 ///   barrier         post nothing; finish: nothing
 ///
-/// So a byte is copied into shared memory once and out of it once, and added by one rank. The own share of a
-/// slot is free for the result.
+/// So each byte is copied into shared memory once and out of it once, and is added by one rank. A rank's own
+/// share of its slot is free for the result.
 class Collective {
  public:
   Collective(const SharedArea& area, int rank);
 
   void begin(const Operation& operation);  ///< REQUIRES: complete()
   bool complete() const { return finished_ == end_; }
-  /// Does the next piece (at most one chunk in each direction) and gives its size in bytes plus a constant,
-  /// or kWaiting where there is none to do before a peer has done its own. Throws CommError if a peer is
-  /// in another operation.
+  /// Does the next piece (at most one chunk in each direction) and returns its size in bytes plus a constant,
+  /// or kWaiting if it must wait for a peer. Throws CommError if a peer is in another operation.
   int64_t advance();
   static constexpr int64_t kWaiting = -1;
 
