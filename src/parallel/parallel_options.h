@@ -36,13 +36,13 @@ struct ParallelOptions {
   layout::Reduction reduction = layout::Reduction::fast;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
   std::optional<int64_t> bucket_bytes =
-      {};                    ///< none: kBucketBytes or, on GPUs and if it is cut among owners, more
-  int intra_op_threads = 1;  ///< part of the arithmetic
-  int server_threads = 1;    ///< of a process that only serves; not a part of the arithmetic
-  bool servers_on_gpus =
-      false;  ///< ranks that only serve use GPUs, if workers do; otherwise processors
+      {};                        ///< none: kBucketBytes or, on GPUs and if it is cut among owners, more
+  int intra_op_threads = 1;      ///< part of the arithmetic
+  int server_threads = 1;        ///< of a process that only serves; not a part of the arithmetic
+  bool servers_on_gpus = false;  ///< ranks that only serve use GPUs, if workers do; otherwise processors
   AsyncLearningRate async_learning_rate = AsyncLearningRate::divided;
-  /// The first nodes of a pipeline's pieces, except the first piece; none: cuts that minimise the slowest piece.
+  /// The first nodes of all pieces of a pipeline but the first; none: cuts that minimise the slowest piece's
+  /// time.
   std::vector<std::string> cuts = {};
   /// Measured times by which pieces are chosen and steps estimated; none: by estimated times.
   std::optional<model::Profile> profile = {};

@@ -15,9 +15,8 @@ namespace lockstep::comm {
 /// an all_reduce, its share of the round; and *finishes*, which is its last reading of the others' slots.
 /// Rounds overlap: while peers are late with one, a rank posts up to kDepth - 1 more.
 ///
-///   all_reduce      post the others' shares; reduce the own one from own data and the others' slots, into
-///   data and
-///                   slot; finish: copy the others' shares from their slots
+///   all_reduce      post the others' shares; reduce the own one, from own data and the others' slots,
+///                   into data and slot; finish: copy the others' shares from their slots
 ///     (small)       post everything; finish: reduce everything from all slots
 ///   reduce_scatter  post the others' blocks; finish: reduce the own one
 ///   all_gather      post the own block; finish: copy the others'
