@@ -16,10 +16,10 @@ class Validator;
 
 namespace lockstep::cli {
 
-/// What was asked for, once all arguments are understood: runs it and returns the exit code.
+/// Runs the chosen command, after all arguments are parsed, and returns the exit code.
 using CommandAction = std::function<int()>;
 
-/// A command adds itself to the program's commands, and sets `selected` where it is the one that was called.
+/// A command adds itself to the program's commands, and sets `selected` if it is called.
 using AddCommand = void (*)(CLI::App& program, CommandAction& selected);
 void add_train_command(CLI::App& program, CommandAction& selected);
 void add_eval_command(CLI::App& program, CommandAction& selected);
@@ -39,18 +39,18 @@ void add_completion_command(CLI::App& program, CommandAction& selected);
 CLI::App& add_subcommand(CLI::App& parent, const std::string& name, const std::string& description,
                          const std::string& example);
 
-/// CONFIG, --set, --layout and --data-dir: what commands that read a config have in common.
+/// CONFIG, --set, --layout and --data-dir: common arguments of commands that read a config.
 struct ConfigArguments {
   std::string path;
   std::vector<std::string> overrides;
   std::optional<std::string> layout;  ///< replaces that of the config
   std::string data_directory;
 
-  /// CONFIG, --set and, where `with_data`, --data-dir.
+  /// CONFIG, --set and, if `with_data`, --data-dir.
   void add_to(CLI::App& command, bool with_data);
   /// --layout, with its keys at the end of the help.
   void add_layout_to(CLI::App& command);
-  /// Overrides by --set, then those of the options that stand for one.
+  /// Overrides by --set, then those of options that are short for one.
   std::vector<std::string> all_overrides() const;
   config::RunConfig load() const { return config::load_run_config(path, all_overrides(), layout); }
 };
@@ -72,10 +72,10 @@ struct DeviceArguments {
   train::DeviceRequest request() const;
 };
 
-/// Refuses what is no finite number, which other checks let pass.
+/// Refuses everything but finite numbers; other checks accept them.
 CLI::Validator finite_number();
 
-/// A command's result, on stdout. Throws IoError if it cannot be written.
+/// Writes a command's result to stdout. Throws IoError if it cannot be written.
 void write_result(std::string_view text);
 
 }  // namespace lockstep::cli

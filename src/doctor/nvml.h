@@ -7,7 +7,7 @@
 
 namespace lockstep::doctor {
 
-/// One GPU as the driver's management library says; what it does not say is empty.
+/// One GPU according to the driver's management library; values that it does not state are empty.
 struct GpuState {
   int index = 0;
   std::string name;
@@ -34,7 +34,7 @@ struct NvmlFacts {
   std::vector<GpuState> gpus;
   std::vector<GpuLink> links;
 };
-/// Loads libnvidia-ml.so.1 and asks it. Never throws.
+/// Loads libnvidia-ml.so.1 and queries it. Never throws.
 NvmlFacts nvml_facts();
 
 }  // namespace lockstep::doctor
