@@ -17,7 +17,7 @@ struct PairTimes {
   bool operator==(const PairTimes&) const = default;
 };
 
-/// What the slowest rank takes to sum `bytes` of float32 over all ranks: the median, in seconds.
+/// The slowest rank's time to sum `bytes` of float32 over all ranks: the median, in seconds.
 struct SumTime {
   int64_t bytes = 0;
   double seconds = 0;
@@ -29,17 +29,16 @@ struct MeasureOptions {
   double seconds = 0.2;  ///< for each figure, about; three repetitions at least
 };
 
-/// COLLECTIVE: of rank 0 with each of `peers`, one after the other. The same on every rank. REQUIRES: host
-/// memory.
+/// COLLECTIVE: measures rank 0 with each of `peers`, one after the other. The same on every rank. REQUIRES:
+/// host memory.
 std::vector<PairTimes> measure_pairs(Communicator& world, device::Stream& stream,
                                      const std::vector<int>& peers, const MeasureOptions& options = {});
-/// COLLECTIVE: by the communicator's all_reduce. The same on every rank. REQUIRES: host memory.
+/// COLLECTIVE: measures the communicator's all_reduce. The same on every rank. REQUIRES: host memory.
 std::vector<SumTime> measure_sums(Communicator& world, device::Stream& stream,
                                   const std::vector<int64_t>& sizes_bytes,
                                   const MeasureOptions& options = {});
 
-/// Seconds that this thread takes to add one array of float32 to another, per byte of either, where both come
-/// from memory.
+/// Seconds per byte that this thread takes to add one array of float32 to another, if both come from memory.
 double measure_addition();
 
 }  // namespace lockstep::comm
