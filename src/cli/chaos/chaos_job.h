@@ -23,7 +23,7 @@ struct ChaosJob {
   std::string command_line(const std::vector<std::string>& more) const;
 };
 
-/// What is done and looked at while the job runs.
+/// What is done and observed while the job runs.
 struct StartOptions {
   std::vector<std::string> more;      ///< further words of the command
   std::optional<int64_t> preempt_at;  ///< mpirun gets SIGUSR1 once so many steps are complete

@@ -9,7 +9,7 @@
 
 namespace lockstep::cli {
 
-/// What `lockstep compare` was asked for.
+/// The arguments of `lockstep compare`.
 struct CompareArguments {
   ConfigArguments config;
   OutputArguments output;
@@ -28,7 +28,7 @@ struct CompareArguments {
   std::vector<CompareRow> rows(int64_t global_batch, std::vector<std::string>& refused) const;
   /// Likewise of --predict, which are not measured.
   std::vector<CompareRow> predicted_rows(int64_t global_batch, std::vector<std::string>& refused) const;
-  /// What does the same again, elsewhere.
+  /// The command that repeats the comparison.
   std::string command_line() const;
 };
 

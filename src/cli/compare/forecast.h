@@ -28,16 +28,16 @@ struct ForecastPlace {
   std::function<config::RunConfig(const CompareRow& row, const std::vector<std::string>& assignments)> config;
 };
 
-/// Predicts steps by what layers take, measured in short trainings of all-reduce, and by what messages take,
-/// measured by `lockstep bench`: each once. Methods throw Error where those jobs fail, or where workers do
-/// not compute on CPUs.
+/// Predicts steps by times of layers, measured in short trainings with all-reduce, and by times of messages,
+/// measured by `lockstep bench`, each once. Methods throw Error if these jobs fail, or if workers do not
+/// compute on CPUs.
 class Forecast {
  public:
   explicit Forecast(ForecastPlace place) : place_(std::move(place)) {}
 
-  /// Milliseconds of a step of a row as it is measured.
+  /// Predicted milliseconds of a step of a row, under the conditions of its measurement.
   double step_ms(const CompareRow& row);
-  /// The same where each process has a host of its own.
+  /// The same if each process has its own host.
   double step_ms_apart(const CompareRow& row);
   /// At which rates of a link `row`, of servers, is no slower than `beside`, and with how many dedicated
   /// servers, of twice the workers at most: each process on a host of its own. REQUIRES: both are of equal
