@@ -12,7 +12,7 @@ namespace lockstep::control {
 /// An address of an interface of this machine.
 struct HostAddress {
   bool v6 = false;
-  std::array<uint8_t, 16> bytes{};  ///< the first four where it is not v6
+  std::array<uint8_t, 16> bytes{};  ///< the first four if it is not v6
   int prefix_bits = 0;              ///< of its subnet
   std::string interface;
   bool loopback = false;

@@ -27,7 +27,7 @@ struct ChaosJob {
 struct StartOptions {
   std::vector<std::string> more;      ///< further words of the command
   std::optional<int64_t> preempt_at;  ///< mpirun gets SIGUSR1 once so many steps are complete
-  std::optional<int64_t> await_step;  ///< the time until a step beyond this one is complete is taken
+  std::optional<int64_t> await_step;  ///< measures the time until a step beyond this one is complete
 };
 
 /// How one start went. Times are wall-clock microseconds, as in the failpoint log.

@@ -18,7 +18,7 @@ struct ChaosResult {
   bool detected = false;                    ///< ended, or went on, as it should
   std::optional<double> detection_seconds;  ///< from the fault to the end of the job
   std::optional<double> recovery_seconds;   ///< from there to the first step beyond the last one before
-  std::optional<int64_t> steps_lost;        ///< where it was resumed
+  std::optional<int64_t> steps_lost;        ///< if it was resumed
   int restarts = 0;
   bool bits_equal = false;  ///< with those of the undisturbed run
   int leftover_processes = 0;

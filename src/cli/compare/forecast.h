@@ -22,7 +22,7 @@ struct ForecastPlace {
   JobPlace place;
   bool stands_in = false;  ///< hosts are made on this machine; ranks alternate between two
   std::function<void(const std::string& link)> use_link;
-  std::function<void(pid_t)> watch;  ///< throws where nothing more is wanted
+  std::function<void(pid_t)> watch;  ///< throws if nothing more is wanted
   /// A training of a row, and its config with further assignments.
   std::function<TrainingCommand(const CompareRow& row)> command;
   std::function<config::RunConfig(const CompareRow& row, const std::vector<std::string>& assignments)> config;
@@ -45,7 +45,7 @@ class Forecast {
   CompareTie tying_rate(const CompareRow& row, const CompareRow& beside);
   CompareTie tying_servers(const CompareRow& row, const CompareRow& beside);
 
-  /// What was measured so far, for each link once: between hosts, where that is known.
+  /// What was measured so far, for each link once: between hosts, if that is known.
   std::vector<CompareLink> links() const;
 
  private:

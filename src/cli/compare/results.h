@@ -79,7 +79,7 @@ struct CompareRow {
   double link_bytes_theory = 0;
   std::vector<HostTraffic> links_theory;  ///< by host; none on one
   CompareProof proof = CompareProof::not_tried;
-  std::string proof_detail;  ///< where it is different or failed
+  std::string proof_detail;  ///< if it is different or failed
   std::string math_hash;     ///< of the proof: what decides the numbers, whatever the layout
   std::vector<CompareSample> samples;
   std::vector<CompareLoss> losses;  ///< of the first run
@@ -90,7 +90,7 @@ struct CompareRow {
   std::vector<double> step_times() const;
   double step_ms() const { return median(step_times()); }
   Interval step_interval() const { return bootstrap_median(step_times()); }
-  /// "2 workers, sync=ps", with the link where there is one.
+  /// "2 workers, sync=ps", with the link if there is one.
   std::string name() const;
   double predicted_rate() const { return 1e3 * static_cast<double>(global_batch) / predicted_ms; }
   /// The share of throughput that is left with a straggler. REQUIRES: it was measured.
@@ -161,7 +161,7 @@ struct CompareResults {
   double predicted_cost(const CompareRow& row) const;
   /// Bits per second of the link that nothing limits, one way; 0: unknown.
   double free_rate() const;
-  /// In the order of rows; "" alone where no link was asked for.
+  /// In the order of rows; only "" if no link was asked for.
   std::vector<std::string> links() const;
   /// Whether each thread that computes has a core of its own: on this machine, which makes all hosts unless a
   /// hostfile names others; of these, as if each had as many cores as this one.

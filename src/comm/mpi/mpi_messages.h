@@ -46,7 +46,7 @@ class MpiRequests {
   void start(std::span<const Transfer> transfers, int rank, const MessageRules& rules, MPI_Comm comm,
              int tag);
   /// Makes progress. Asks for some rather than for all, so that an error shows even where another transfer
-  /// never completes. Throws CommError, also where a message is of another size than was expected.
+  /// never completes. Throws CommError, also if a message is of another size than was expected.
   bool finished();
   /// Of those started, the transfers that are not complete.
   std::vector<Transfer> unfinished() const;

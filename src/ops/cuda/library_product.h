@@ -16,7 +16,7 @@ struct ProductOperands {
   const void* a;
   const void* b;
   void* c;                     ///< overwritten or, with `accumulate`, added to
-  const void* bias = nullptr;  ///< where the spec has one
+  const void* bias = nullptr;  ///< if the spec has one
   void* kept = nullptr;        ///< of the epilogue: written by gelu, read by gelu_gradient
   bool accumulate = false;     ///< REQUIRES: Epilogue::none
 };

@@ -19,7 +19,7 @@ struct ServedRange {
   int workers = 1;
   std::vector<std::byte*> landings;  ///< by slot and worker
   std::vector<std::byte*> copies;
-  UpdateCall update;  ///< of all of it, with what differs from push to push left out
+  UpdateCall update;  ///< of all of it, without what differs from push to push
 
   std::byte* landing(int slot, int worker) const { return nth(landings, slot * workers + worker); }
 };
