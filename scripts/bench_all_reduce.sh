@@ -5,10 +5,10 @@
 #   scripts/bench_all_reduce.sh
 #   scripts/bench_all_reduce.sh --ranks "2" --seconds 3 --build build/release
 #
-# --ranks LIST    numbers of ranks; left out: "2 4"
-# --seconds S     for each size; left out: 1
-# --largest N     bytes; left out: 104857600
-# --build DIR     where all_reduce_benchmark is built; left out: build/release
+# --ranks LIST    numbers of ranks; default: "2 4"
+# --seconds S     time for each size; default: 1
+# --largest N     largest size in bytes; default: 104857600
+# --build DIR     build folder of all_reduce_benchmark; default: build/release
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"

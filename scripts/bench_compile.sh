@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# How long it takes, before the first step, to write one worker's step program, to derive its dependencies, to give
-# its buffers places, to hash it and to prove it, for steps of many micro-batches. Milliseconds; memory is the most
-# that the process took. The hash tells whether programs or plans have changed; bytes are what the plan allocates.
+# Measures how long compiling one worker's step program takes, for steps of many micro-batches: writing it, deriving
+# dependencies, placing buffers, hashing, proving. Times are milliseconds; memory is the process's peak. The hash shows
+# whether programs or plans have changed; bytes are what the plan allocates.
 #
 #   scripts/bench_compile.sh
 #   scripts/bench_compile.sh --micro-batches "4096 65536" --models mnist_mlp
 #
-# --models LIST          left out: "mnist_mlp shakespeare_gpt"
-# --micro-batches LIST   of one leaf; left out: "256 1024 4096 65536"
-# --leaves LIST          with 64 micro-batches each; left out: "64 1024"
-# --bucket-bytes N       left out: 1048576. Smaller buckets make more segments, and more instructions.
-# --build DIR            where compile_benchmark is built; left out: build/release
+# --models LIST          default: "mnist_mlp shakespeare_gpt"
+# --micro-batches LIST   micro-batches of one leaf; default: "256 1024 4096 65536"
+# --leaves LIST          leaves of 64 micro-batches each; default: "64 1024"
+# --bucket-bytes N       default: 1048576. Smaller buckets make more segments, and more instructions.
+# --build DIR            build folder of compile_benchmark; default: build/release
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"

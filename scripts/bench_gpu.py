@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Training speed on one GPU beside PyTorch, in one run: interleaved, medians, and their ratios.
+"""Compares training speed on one GPU with PyTorch, in one run: medians of interleaved rounds, and their ratios.
 
     scripts/bench_gpu.py [--python PYTHON_WITH_TORCH] [--lockstep build/release/bin/lockstep] [--rounds 3]
     scripts/bench_gpu.py --device cpu --tiny            # tries this script itself, on any machine
 
-Measures, in this order, round after round as time allows
+Measures in this order, round after round, as time allows:
 - GPT-2 124M in bfloat16 at the first of the micro-batches of 1024 tokens, one micro-batch a step: lockstep, PyTorch eager and
   torch.compile (scripts/peers/pytorch_gpu.py says how they train). Model FLOPs utilization counts 6N + 6LCT operations a
   token (N: parameters without the position embeddings, which are in no product; causal attention is counted once, not
@@ -12,21 +12,21 @@ Measures, in this order, round after round as time allows
 - steps of LeNet-5 and the MLP in float32, against eager, torch.compile and CUDA graphs;
 - ceilings: a copy within the device's memory, and that product: by lockstep (kernel_benchmark) and by PyTorch;
 - GPT-2 again at the first micro-batch, with precision.fused_gelu;
-- once: convolutions of lockstep beside PyTorch's, which are cuDNN's;
+- once: convolutions of lockstep and of PyTorch, which uses cuDNN;
 - GPT-2 at the other micro-batches.
-Tokens per second are of all steps but the first five. The time of a step is the median of steps of which each ends when the
-host has read its loss, on all sides; lockstep reads it of every step, so that its mean is of such steps too, while
-PyTorch's is of steps of which none waits.
+Tokens per second count all steps but the first five. A step's time is a median over steps that end when the host has read
+their loss, on all sides. lockstep reads the loss of every step, so its mean is over such steps, too; PyTorch's mean is over
+steps that wait for nothing.
 
-Batches: PyTorch's are four, drawn before its first step, in pinned memory, so that it never waits for one. lockstep makes up
-every batch anew, in threads beside the training; for the image models, whose steps are short, up to eight of them, 64 batches
-ahead. A comparison is fair where that is fast enough: `data_wait_ms`, the mean time a step waited for its batch, stands
-beside each value of lockstep's, and in the table of the image models in microseconds.
+Batches: PyTorch has four, drawn before its first step, in pinned memory, so it never waits for one. lockstep generates
+every batch anew, in threads beside the training. The image models, whose steps are short, have up to eight threads, 64
+batches ahead. The comparison is fair if that is fast enough: each value of lockstep's comes with `data_wait_ms`, the mean
+time that a step waited for its batch. The table of the image models has it in microseconds.
 
-The time to the first step is from the start of a process, as the kernel knows it, to the end of its first step with the loss
-read. PyTorch has a process for each variant; torch.compile begins with an empty cache of its own. lockstep's peak memory is
-its whole plan, PyTorch's what was allocated at most; neither counts what the driver takes. Without PyTorch lockstep is
-measured alone. Each value is printed, and written to --json-out, when it is there; SIGTERM ends the run like its limit.
+The time to the first step is from the start of a process, by the kernel's record, to the end of its first step with the loss
+read. PyTorch has a process for each variant; torch.compile begins with an empty cache. lockstep's peak memory is its whole
+plan, PyTorch's is the most that was allocated; neither counts the driver's memory. Without PyTorch, only lockstep is
+measured. Each value is printed, and written to --json-out, as soon as it is known. SIGTERM ends the run like its time limit.
 """
 
 import argparse
@@ -420,14 +420,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lockstep", default=os.path.join(HERE, "..", "build", "release", "bin", "lockstep"))
     parser.add_argument("--kernels", metavar="COMMAND", help="kernel_benchmark; default beside lockstep")
-    parser.add_argument("--python", default=sys.executable, help="one that has PyTorch")
+    parser.add_argument("--python", default=sys.executable, help="Python that has PyTorch")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--micro-batches", type=whole_numbers, metavar="LIST", help="default 64,32,16; with --tiny 4,2")
-    parser.add_argument("--tiny", action="store_true", help="a model of nothing, few steps, one round")
-    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--time-limit", type=float, default=1800, metavar="SECONDS", help="stop, and report what there is")
-    parser.add_argument("--json-out", metavar="FILE", help="every measured value")
+    parser.add_argument("--micro-batches", type=whole_numbers, metavar="LIST", help="default: 64,32,16; with --tiny: 4,2")
+    parser.add_argument("--tiny", action="store_true", help="tiny models, few steps, one round")
+    parser.add_argument("--no-compile", action="store_true", help="skip torch.compile")
+    parser.add_argument("--time-limit", type=float, default=1800, metavar="SECONDS", help="stop then, and report what was measured")
+    parser.add_argument("--json-out", metavar="FILE", help="file for every measured value")
     options = parser.parse_args()
     if options.tiny:
         options.rounds = 1

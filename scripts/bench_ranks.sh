@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# How long `lockstep inspect` takes to compile and to prove the programs of all ranks of shakespeare_gpt, by the number of
-# ranks and by how their gradients meet; seconds, and the most memory that the process took. That is also what rank 0
-# does before its first step. The first line is of one rank: what everything else takes.
+# Measures how long `lockstep inspect` takes to compile and prove the programs of all ranks of shakespeare_gpt, by number of
+# ranks and way of summing gradients: seconds, and the process's peak memory. Rank 0 does the same before its first step.
+# The first line, of one rank, shows what everything else takes.
 #
 #   scripts/bench_ranks.sh
 #   scripts/bench_ranks.sh --ranks "96 192" --sums "tree" --leaves 768
 #
-# --ranks LIST    left out: "64 256 1024 4096"
-# --sums LIST     left out: "library ring memory memory_tree tree sharded_tree sharded_ring"
-# --leaves N      of REPRODUCIBLE; left out: one for each rank
-# --limit N       seconds after which one is given up; left out: 120
-# --build DIR     where lockstep is built; left out: build/release
+# --ranks LIST    default: "64 256 1024 4096"
+# --sums LIST     default: "library ring memory memory_tree tree sharded_tree sharded_ring"
+# --leaves N      leaves under REPRODUCIBLE; default: one for each rank
+# --limit N       seconds after which a measurement is given up; default: 120
+# --build DIR     build folder of lockstep; default: build/release
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -28,7 +28,7 @@ while [ $# -gt 0 ]; do
       shift 2
       ;;
     -h | --help)
-      sed -n '2,15s/^# \{0,1\}//p' "$script"
+      sed -n '2,13s/^# \{0,1\}//p' "$script"
       exit 0
       ;;
     *) fail "unknown option $1; see --help" ;;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What shard=optimizer costs and saves on one host: step times beside the same job without it, interleaved, medians.
+"""Measures what shard=optimizer costs and saves on one host: medians of step times, interleaved with the same job without it.
 
     scripts/bench_sharded.py --data-dir DIR [--lockstep build/release/bin/lockstep] [--rounds 5]
 
-DIR holds tinyshakespeare.txt and mnist/. Bytes are those that `lockstep inspect` prints: of optimizer state, the most that
-a worker holds; on the wire, what all workers send together in a step where they share no memory.
+DIR holds tinyshakespeare.txt and mnist/. Bytes are those that `lockstep inspect` prints. Of optimizer state: the most that
+a worker holds. On the wire: what all workers together send in a step if they share no memory.
 """
 
 import argparse

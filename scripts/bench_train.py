@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Training speed on this machine's CPUs beside PyTorch, eager and compiled, and JAX, in one run: interleaved, medians, and the
-ratio to the fastest of them.
+"""Compares training speed on this machine's CPUs with PyTorch, eager and compiled, and JAX, in one run: medians of
+interleaved rounds, and the ratio to the fastest peer.
 
     scripts/bench_train.py [--python PYTHON_WITH_TORCH_AND_JAX] [--lockstep build/release/bin/lockstep] [--rounds 5]
 
-All train the model, batch and optimizer of configs/<model>.textproto on data in memory: lockstep on synthetic data of
+All train the model, batch and optimizer of configs/<model>.textproto on data in memory; lockstep uses synthetic data of
 the same shapes. REPRODUCIBLE divides the batch into the config's virtual_replicas. "1x1" is one process of one thread, "2x1" two
-processes (MPI; DistributedDataParallel over gloo; no JAX). A peer that is not installed is left out.
+processes (MPI; DistributedDataParallel over gloo; no JAX). Peers that are not installed are skipped.
 """
 
 import argparse

@@ -2,10 +2,10 @@
 """Writes docs/config.md from src/config/lockstep.proto: every field with its type, default, limits and comment.
 
     scripts/config_reference.py            write the page
-    scripts/config_reference.py --check    exit 1 where the page is not what would be written
+    scripts/config_reference.py --check    exit 1 if the page is not up to date
 
-Reads the schema's own plain style (one declaration a line, comments above it) and refuses any line that it does not
-understand, so that nothing is left out of the page unnoticed.
+Reads the schema's plain style: one declaration a line, comments above it. Refuses any line that it does not understand,
+so that the page is always complete.
 """
 import pathlib
 import re
@@ -81,7 +81,7 @@ def parse(text):
             if not match or stack[-1][0] != "oneof":
                 sys.exit(f"{SCHEMA}:{number}: not understood: {line}")
             messages[-1].choices[stack[-1][1]] = {"required_choice": "one is required"}.get(
-                match[1], f"left out: `{match[2]}`")
+                match[1], f"default: `{match[2]}`")
         elif stack[-1] != "message" and stack[-1][0] == "enum":
             match = re.match(r"(\w+) = \d+;$", line)
             if not match:
@@ -123,7 +123,7 @@ def row(message, field, names, enums):
 
 def page(messages):
     names = {message.name for message in messages}
-    # Of a message that holds but an enumeration, only its values matter: their words are its own.
+    # A message that holds only an enumeration is not a part of the format: its values are shown where it is used.
     scopes = [message for message in messages if message.enums and not message.fields]
     enums = {f"{scope.name}.{name}": values for scope in scopes for name, values in scope.enums.items()}
     parts = [INTRODUCTION]

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Formats all C++ and CUDA sources by .clang-format. Versions of clang-format differ in what they make of it: 14 decides.
+# Formats all C++ and CUDA sources by .clang-format, with clang-format 14: versions differ in their results.
 #
-#   scripts/format.sh           # writes
-#   scripts/format.sh --check   # names the files that are not as it would write them, and fails if there are any
+#   scripts/format.sh           # formats
+#   scripts/format.sh --check   # lists the files that are not formatted, and fails if there are any
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"

@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# Tries lockstep on a machine with a GPU, in two calls of less than six minutes each, of which each is of use alone. From a
-# checkout that is built, or from an unpacked package (scripts/package.sh --for-gpu-check).
+# Checks lockstep on a machine with a GPU, in two calls of less than six minutes each; each is useful alone. Runs from a
+# built checkout, or from an unpacked package (scripts/package.sh --for-gpu-check).
 #
-#   scripts/gpu_check.sh right --out DIR    # is it right: tests; where GPT-2's time goes; probes
-#   scripts/gpu_check.sh fast --out DIR     # is it fast: PyTorch beside it; equal bits on several ranks; NCCL; races
-#   scripts/gpu_check.sh fast --also tests  # with what failed in the first call and was mended since
+#   scripts/gpu_check.sh right --out DIR    # is it right? Tests; where GPT-2's time goes; probes
+#   scripts/gpu_check.sh fast --out DIR     # is it fast? PyTorch for comparison; equal bits on several ranks; NCCL; races
+#   scripts/gpu_check.sh fast --also tests  # also repeats what failed in the first call and has been fixed
 #   scripts/gpu_check.sh --only tests,gpt
 #
-# --out DIR       for the logs of all parts; default: runs/gpu-check
-# --archive FILE  for all of them; default: DIR.tar.gz
-# --build DIR     build folder, not for packages; default: build/release
+# --out DIR       folder for the logs of all parts; default: runs/gpu-check
+# --archive FILE  archive of all logs; default: DIR.tar.gz
+# --build DIR     build folder of a checkout; default: build/release
 # --python P      Python that has PyTorch; default: python3
 # --limit S       seconds for all parts together; default: 300 for right, 320 for fast, 560 for --only
-# --only LIST     of: device, tests, gpt, ncu, probes, start, kernels, benchmarks, verify, nccl, sanitizer
-# --also LIST     of the same, beside those of the call
+# --only LIST     parts: device, tests, gpt, ncu, probes, start, kernels, benchmarks, verify, nccl, sanitizer
+# --also LIST     parts in addition to those of the call
 #
-# The archive, of less than 16 MiB, holds all logs, and is written anew when a part ends: if time runs out, the part that runs
-# is lost and nothing else. The end of what is printed, less than 12,000 characters, says all that counts; it comes also if
-# time runs out or SIGTERM or SIGINT ends the check. Exit code 1: a part failed. What the machine lacks is told as MISSING or
-# SKIP, and what there was too little time for as TIMEOUT: they fail nothing. If nothing passes of the first test, of the
-# device itself, nothing else is tried. Each kind of part has its share of the time; what one leaves, those after it may use.
+# The archive holds all logs in less than 16 MiB. It is written anew whenever a part ends, so that only the running part is
+# lost if time runs out. The output ends with a summary of less than 12,000 characters, also if time runs out or SIGTERM or
+# SIGINT ends the check. Exit code 1: a part failed. MISSING or SKIP (the machine lacks something) and TIMEOUT (there was too
+# little time) are no failures. If no case of the first part, the device, passes, nothing else is tried. Each part has its
+# share of the time; the parts after it may use what it leaves.
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -52,7 +52,7 @@ while [ $# -gt 0 ]; do
       shift 2
       ;;
     -h | --help)
-      sed -n '2,25s/^# \{0,1\}//p' "$script"
+      sed -n '2,22s/^# \{0,1\}//p' "$script"
       exit 0
       ;;
     *) fail "unknown option $1; see --help" ;;

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""What a first run on a GPU should find out beside speed: prints a part of gpu_probe as a table.
+"""Finds out on a GPU what speed alone does not show: prints a part of gpu_probe as a table.
 
     scripts/gpu_probe.py PART [--probe build/release/bin/gpu_probe] [--python PYTHON_WITH_TORCH]
 
-products      GPT-2's products by each of cuBLASLt's first eight algorithms, which of them lockstep takes, and what cuBLASLt
+products      GPT-2's products by each of cuBLASLt's first eight algorithms, which of them lockstep uses, and what cuBLASLt
               refuses, with or without epilogue
-attention     lockstep's beside PyTorch's scaled_dot_product_attention, by cuDNN and by flash attention, of the same shape;
-              deterministic, too
-convolutions  ResNet-50's beside cuDNN's (cudnn_probe, beside gpu_probe), and whether cuDNN writes gradients of weights as
-              float32; its deterministic ones, too
+attention     lockstep's attention and PyTorch's scaled_dot_product_attention of the same shape, by cuDNN and by flash
+              attention; also deterministic
+convolutions  ResNet-50's convolutions, and those of cuDNN (cudnn_probe, beside gpu_probe), also deterministic; and whether
+              cuDNN writes gradients of weights as float32
 launches      what launches, stream writes, events, graphs and pinning cost the host and the stream
 
-The last line is the part's figure. Exit code 1: something of lockstep's own failed; 77: there is no GPU. Without PyTorch or
-cuDNN, which is said to be MISSING, lockstep is measured alone. What came before the time limit, or SIGTERM, is told.
+The last line is the part's main figure. Exit code 1: something of lockstep itself failed; 77: there is no GPU. If PyTorch or
+cuDNN is MISSING, only lockstep is measured. The time limit, or SIGTERM, ends the run; earlier results are printed.
 """
 
 import argparse
@@ -359,10 +359,10 @@ def main():
     parser.add_argument("part", choices=tuple(REPORTS))
     parser.add_argument("--probe", metavar="COMMAND", default=os.path.join(HERE, "..", "build", "release", "bin", "gpu_probe"))
     parser.add_argument("--cudnn", metavar="COMMAND", help="cudnn_probe; default beside gpu_probe")
-    parser.add_argument("--python", default=sys.executable, help="one that has PyTorch")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="PyTorch's")
-    parser.add_argument("--tiny", action="store_true", help="next to nothing: does it run?")
-    parser.add_argument("--time-limit", type=float, default=55, metavar="SECONDS", help="stop, and report what there is")
+    parser.add_argument("--python", default=sys.executable, help="Python that has PyTorch")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="device of PyTorch")
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try this script")
+    parser.add_argument("--time-limit", type=float, default=55, metavar="SECONDS", help="stop then, and report what was measured")
     options = parser.parse_args()
     if not options.cudnn:
         *before, program = shlex.split(options.probe)

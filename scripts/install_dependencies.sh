@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the packages of Debian 12 that lockstep is built from, where any is missing. Does
-# nothing where none is. Without root it says what is missing, and by which command to install it.
-# CUDA and NCCL, for GPUs, are not among them: docs/gpu.md says where they come from.
+# Installs those Debian 12 packages that lockstep needs and that are missing. Does nothing if none is missing.
+# Without root it prints which are missing, and the command to install them.
+# CUDA and NCCL, for GPUs, are not among them; see docs/gpu.md.
 #
 #   scripts/install_dependencies.sh               # to build and run
 #   scripts/install_dependencies.sh --with-tests  # and to test

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""GPT-2 124M on one GPU beside what was predicted for it (docs/gpu-results.md): a training's figures, and where a step's
-time goes. scripts/gpu_check.sh measures what this reads.
+"""Compares GPT-2 124M on one GPU with its predictions (docs/gpu-results.md): the figures of a training, and where a step's
+time goes. scripts/gpu_check.sh makes the measurements.
 
     scripts/kernel_times.py training [--gpu NAME] [--ceilings LOG] LOG [LOG ...]          # what `lockstep train --json` printed
     scripts/kernel_times.py step CSV [--gpu NAME] [--ceilings LOG] [--training LOG] [--json-out FILE]
 
-Predictions are those of the GPU that --gpu names as nvidia-smi does. For others an H200's hold, of which what is bound by memory
-takes as much longer as the copy is slower that `kernel_benchmark ceilings` measured (--ceilings).
+Predictions are for the GPU of --gpu (its name as in nvidia-smi). For other GPUs the H200's predictions are used; of these,
+times that memory limits are scaled by the speed of the copy that `kernel_benchmark ceilings` measured (--ceilings).
 
 `step` reads Nsight Compute's times of all kernels of one training step (one step, one micro-batch, nothing evaluated):
 
     ncu --clock-control none --cache-control none --metrics gpu__time_duration.sum --csv lockstep train ... >CSV
 
-(what else is printed there is passed over), and adds them up by what they compute. Bandwidths count what must move at the
-least by the model's shapes, rates count the operations that kernels do, multiply-adds twice. lockstep's own kernels are told
-apart by their names, and the library's products, whose names say nothing of what they multiply, by their neighbours: ncu lists
-kernels in the order in which they are launched. The head's products are next to the loss's kernels, with no layer norm between;
-before them are forward's products; of those after them, a weight's gradient is the one before a bias's column sum, and an
-input's is any other.
+(other lines are ignored), and adds them up by what they compute. Bandwidths count the least bytes that must move, by the
+model's shapes. Rates count the operations that kernels do; a multiply-add counts twice. lockstep's own kernels are known by
+their names. Names of the library's products say nothing of what they multiply, so they are known by their neighbours: ncu
+lists kernels in the order of their launches. The head's products are next to the loss's kernels, with no layer norm between.
+Products before them belong to forward. Of products after them, a weight's gradient comes directly before a bias's column
+sum; all others are an input's gradients.
 """
 
 import argparse
@@ -356,15 +356,15 @@ def main():
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("step", help="adds up one step's kernels")
     command.add_argument("csv", metavar="CSV")
-    command.add_argument("--training", metavar="LOG", help="of the same training without ncu: what of a step is in no kernel")
-    command.add_argument("--json-out", metavar="FILE", help="milliseconds and launches of each group")
+    command.add_argument("--training", metavar="LOG", help="log of the same training without ncu: shows the part of a step that is in no kernel")
+    command.add_argument("--json-out", metavar="FILE", help="file for milliseconds and launches of each group")
     command.set_defaults(run=step)
     command = commands.add_parser("training", help="says what a training reached")
     command.add_argument("logs", metavar="LOG", nargs="+")
     command.set_defaults(run=training)
     for command in commands.choices.values():
-        command.add_argument("--gpu", metavar="NAME", help="as nvidia-smi names it")
-        command.add_argument("--ceilings", metavar="LOG", help="what kernel_benchmark ceilings printed on it")
+        command.add_argument("--gpu", metavar="NAME", help="name of the GPU, as in nvidia-smi")
+        command.add_argument("--ceilings", metavar="LOG", help="output of kernel_benchmark ceilings on this GPU")
     options = parser.parse_args()
     sys.exit(options.run(options))
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Lists the tests of a build folder that need a GPU, one a line: name, time limit in seconds, ranks, program.
+"""Lists the tests of a build folder that need a GPU, one per line: name, time limit in seconds, ranks, program.
 
     scripts/list_gpu_tests.py build/release
 
-Those with the label `gpu`. The program of a test that mpirun starts is the first of its command's words that lies in the
+These tests have the label `gpu`. If mpirun starts a test, its program is the command's first word that is a path in the
 build folder.
 """
 

@@ -2,9 +2,9 @@
 """Writes tests/ops/goldens/<op>.txt: inputs, parameters, outputs and gradients of ops as PyTorch computes them, and
 tests/optim/goldens/optimizers.txt: the parameters after each of five updates.
 
-    python3 scripts/make_goldens.py [OP ...]      # needs torch; without OP all of them
+    python3 scripts/make_goldens.py [OP ...]      # needs torch; without OP: all
 
-PyTorch runs in double precision on numbers that float32 holds exactly, so the files hold the true values (but for
+PyTorch runs in double precision on numbers that float32 represents exactly, so the files hold the true values (except for
 narrow_linear). Images are
 [batch, channels, height, width] in PyTorch and [batch, height, width, channels] in the files; convolution weights
 are [out, in, kernel, kernel] in PyTorch and [out, kernel, kernel, in] in the files.

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""All-reduce beside parameter servers, pipelines and sharded optimizers, over links of several rates: what docs/comparison.md
-shows. Two hosts are made on this machine (two_hosts.sh), which needs root.
+"""Compares all-reduce with parameter servers, pipelines and sharded optimizers over links of several rates, for
+docs/comparison.md. Makes two hosts on this machine (two_hosts.sh), which needs root.
 
     scripts/measure_comparison.py --data-dir DATA [--minutes 15] [--only MODEL]... [--report docs/comparison.md] [--allow-few]
 
 DATA has tinyshakespeare.txt and mnist/. Runs `lockstep compare` for each model, with one worker, and with two and four. Writes
-tables between the marks of the report; and in the folder beside it figures.csv (all rows), figures.md and drawings. What an
-earlier start has measured into --out is taken over (--resume), so that the script can be stopped and started again. Nothing
-else should run meanwhile. Rows of fewer than three runs say little: the report is not written then, unless --allow-few.
-Exits with 77 if two_hosts.sh cannot work.
+tables between the marks of the report. The folder beside the report gets figures.csv (all rows), figures.md and drawings.
+Measurements that are already in --out are kept (--resume), so the script can be stopped and started again. Nothing else
+should run meanwhile. The report is not written if a row has fewer than three runs, unless --allow-few is given. Exits with
+77 if two_hosts.sh cannot work.
 """
 
 import argparse
@@ -182,11 +182,11 @@ def error_of(all_results, link=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", required=True)
-    parser.add_argument("--minutes", type=float, default=15, help="of each model's comparison with several workers; with one it is a quarter of that")
-    parser.add_argument("--only", action="append", choices=[model[0] for model in MODELS], help="measure these, and leave the report as it is")
+    parser.add_argument("--minutes", type=float, default=15, help="minutes for each model's comparison with several workers; with one worker a quarter of it")
+    parser.add_argument("--only", action="append", choices=[model[0] for model in MODELS], help="measure only these, and leave the report as it is")
     parser.add_argument("--report", default=os.path.join(HERE, "..", "docs", "comparison.md"))
     parser.add_argument("--out", default="comparison", help="folder of the measurements")
-    parser.add_argument("--allow-few", action="store_true", help=f"write the report also where rows have fewer than {FEWEST_RUNS} runs")
+    parser.add_argument("--allow-few", action="store_true", help=f"write the report even if rows have fewer than {FEWEST_RUNS} runs")
     parser.add_argument("--lockstep", default=os.path.join(HERE, "..", "build", "release", "bin", "lockstep"))
     options = parser.parse_args()
     drawings = os.path.splitext(options.report)[0]

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What a layout does to what is learned: one config trained by several layouts from several seeds, on as many samples each.
+"""Compares what layouts learn: trains one config in several layouts from several seeds, on the same number of samples.
 
     scripts/measure_convergence.py configs/mnist_lenet.textproto --data-dir FOLDER [--seeds 1,2,3]
         [--layouts "dp=4,sync=ps; dp=4,sync=ps,mode=stale; dp=4,sync=ps,mode=async"] [--set path=value ...]
 
-A layout may be followed by assignments of its own, behind blanks: "dp=4,sync=ps,mode=async trainer.clip_norm=0" (quotes hold what has
-blanks of its own together).
-Prints for each layout the last evaluation of each seed, their mean, how far that is from the first layout's, and how stale
-pushes were. Ends with 1 where a mean is worse than the first layout's by more than --tolerance (percentage points of accuracy, or
-units of the loss where the model is of language, or no classifier), with 2 where a training failed.
+Assignments for one layout follow it after a blank: "dp=4,sync=ps,mode=async trainer.clip_norm=0". Quote an assignment that
+contains blanks.
+Prints for each layout the last evaluation of each seed, their mean, its distance from the first layout's mean, and the
+staleness of pushes. Exit code 1: a mean is worse than the first layout's by more than --tolerance (percentage points of
+accuracy, or units of the loss for language models and models that are no classifiers). Exit code 2: a training failed.
 """
 
 import argparse

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Hurts real trainings from outside, with real signals, and measures what becomes of them.
+"""Disturbs real trainings from outside, with real signals, and measures how they react.
 
     scripts/measure_faults.py kills --runs 300          SIGKILL to a random rank at a random time
-    scripts/measure_faults.py stops --runs 100          SIGSTOP likewise
+    scripts/measure_faults.py stops --runs 100          SIGSTOP in the same way
     scripts/measure_faults.py cuts --runs 100           the link between two hosts (scripts/two_hosts.sh) is cut
-    scripts/measure_faults.py losses --runs 100         SIGKILL to a worker without which the others go on (mode=async)
-    scripts/measure_faults.py preemptions --runs 100    a stop request, as from a scheduler that wants its machine back
-    scripts/measure_faults.py clean --steps 10000       nothing at all: no alarm may be raised
-    scripts/measure_faults.py overhead                  what watching, comparing and saving cost per step
+    scripts/measure_faults.py losses --runs 100         SIGKILL to a worker, without which the others continue (mode=async)
+    scripts/measure_faults.py preemptions --runs 100    a stop request, as from a scheduler that preempts the job
+    scripts/measure_faults.py clean --steps 10000       no fault: no alarm may be raised
+    scripts/measure_faults.py overhead                  cost of watching, comparing and saving per step
 
 Two ranks train LeNet on rendered digits, reproducibly, in steps of a few milliseconds, started by launcher/lockstep-run
 (--no-launcher: by mpirun), and save in the background (--foreground-saves: while training waits). Every disturbed run is
-resumed to its end and compared with an undisturbed one; with workers that do not wait (mode=stale), only its number of steps
-is. With `losses` they are three workers and a server, and nothing is resumed. Exit code 1 where a criterion was missed.
+resumed to its end and compared with an undisturbed one; with workers that do not wait (mode=stale), only the numbers of steps
+are. With `losses` there are three workers and a server, and nothing is resumed. Exit code 1: a criterion was missed.
 
-kills, stops and cuts of other layouts, whose servers are processes of their own:
+To disturb other layouts, with dedicated servers:
 
     scripts/measure_faults.py kills --layout dp=2,sync=ps,servers=2 --role server --resume-layout dp=2,sync=ps
 """
@@ -557,25 +557,25 @@ def main():
         command.add_argument("--lockstep", default=os.path.join(ROOT, "build/release/bin/lockstep"))
         command.add_argument("--no-launcher", dest="launcher", action="store_const", const=None,
                              default=default_launcher if os.path.exists(default_launcher) else None,
-                             help="by mpirun alone")
+                             help="start jobs by mpirun, without lockstep-run")
         command.add_argument("--foreground-saves", action="store_true",
                              help="checkpoint.background: false: training waits while a checkpoint is written")
         command.add_argument("--json", action="store_true", help="one JSON object on stdout")
         command.add_argument("--quiet", action="store_true", help="no line for each run")
         if name in ("kills", "stops", "cuts"):
-            command.add_argument("--layout", default=LAYOUT, help=f"of the job ({LAYOUT})")
-            command.add_argument("--resume-layout", help="in which it goes on; left out: the same")
+            command.add_argument("--layout", default=LAYOUT, help=f"layout of the job (default: {LAYOUT})")
+            command.add_argument("--resume-layout", help="layout in which it resumes; default: the same")
         if name in ("kills", "stops"):
-            command.add_argument("--role", choices=("worker", "server"), help="of the rank that is hurt; left out: any (with mode=async: server)")
+            command.add_argument("--role", choices=("worker", "server"), help="role of the disturbed rank; default: any (with mode=async: server)")
         if runs:
             command.add_argument("--runs", type=int, default=runs)
-            command.add_argument("--seed", type=int, default=1, help="of ranks and times")
-            command.add_argument("--keep", action="store_true", help="keep what the runs wrote")
+            command.add_argument("--seed", type=int, default=1, help="seed of ranks and times")
+            command.add_argument("--keep", action="store_true", help="keep the files of all runs")
         else:
             command.add_argument("--steps", type=int, default=10000 if name == "clean" else 3000)
         if name == "overhead":
             command.add_argument("--rounds", type=int, default=10)
-            command.add_argument("--every", type=int, default=1000, help="steps between checkpoints, and comparisons")
+            command.add_argument("--every", type=int, default=1000, help="steps between checkpoints, and between comparisons")
     options = parser.parse_args()
     if "mode=async" in options.layout and options.command in ("kills", "stops"):
         # A job goes on without its workers.

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Sends hostile messages to the control port of a job and reports how many it bore per second.
+"""Sends hostile messages to the control port of a job and reports how many it withstood per second.
 
-    scripts/measure_hostile.py --program build/release/bin/control_rank     # starts a job, attacks it, lets it go on
-    scripts/measure_hostile.py 127.0.0.1:4321                               # attacks a port that is open
+    scripts/measure_hostile.py --program build/release/bin/control_rank     # starts a job, attacks it, lets it continue
+    scripts/measure_hostile.py 127.0.0.1:4321                               # attacks an open port
 
 A job's control port is open from its start until the last rank has connected. control_rank (built with the tests) holds
-it open: `mpirun -n 3 control_rank late` says where it listens, and lets its last rank in when a line comes in on stdin.
+it open: `mpirun -n 3 control_rank late` prints where it listens, and admits its last rank when it reads a line from stdin.
 
-What is sent, in turn: nothing; parts of a hello; whole hellos with wrong tokens, also of ranks that are there or do not
+Sends in turn: nothing; parts of a hello; whole hellos with wrong tokens, also of ranks that are already connected or do not
 exist; random bytes; a web request; lengths of 2 GiB; and hellos byte by byte, by clients that stay until they are thrown
-out. Exit code 1 where the job did not go on as if nothing had happened."""
+out. Exit code 1: the job did not continue as if nothing had happened."""
 
 import argparse
 import collections
@@ -107,7 +107,7 @@ class Job:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("address", nargs="?", help="HOST:PORT")
-    parser.add_argument("--program", type=pathlib.Path, help="control_rank, to start a job of its own")
+    parser.add_argument("--program", type=pathlib.Path, help="control_rank, to start a job to attack")
     parser.add_argument("--mpirun", default="mpirun")
     parser.add_argument("--messages", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=1)

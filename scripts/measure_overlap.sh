@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# How much of the communication of a training on two hosts is hidden behind its computation, on a slow link between two
-# hosts of scripts/two_hosts.sh. Prints medians of interleaved rounds:
+# Measures how much communication of a training is hidden behind its computation, over a slow link between two hosts of
+# scripts/two_hosts.sh. Prints medians of interleaved rounds:
 #
-#   compute   a step of two trainings of one rank each, one per host, at the same time: what a rank computes, alone
-#   comm      a step of the same model on two ranks with next to nothing to compute: communication alone
+#   compute   a step of two trainings of one rank each, one per host, at the same time: computation alone
+#   comm      a step of the same model on two ranks with almost nothing to compute: communication alone
 #   step      a step of the training on two ranks
-#   exposed   its exposed_comm_ms: the time in which a rank did nothing but wait for communication
-#   hidden    1 - exposed / comm, and, from the outside, 1 - (step - compute) / comm
+#   exposed   its exposed_comm_ms: the time in which a rank only waited for communication
+#   hidden    1 - exposed / comm and, measured from outside, 1 - (step - compute) / comm
 #
 #   scripts/measure_overlap.sh [--rate 1gbit] [--rounds 5] [--batch 16] [--reduction FAST] [--mpi-args "ARGS"]
 #     [--lockstep build/release/bin/lockstep]
 #
-# Needs what two_hosts.sh needs, two idle cores and python3; exits with 77 where two_hosts.sh cannot work.
+# Needs what two_hosts.sh needs, two idle cores and python3. Exits with 77 if two_hosts.sh cannot work.
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"

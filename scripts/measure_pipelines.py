@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What pipelines of two stages do with the time of two cores, beside what their schedules promise.
+"""Compares the times of pipelines of two stages on two cores with what their schedules predict.
 
-    scripts/measure_pipelines.py bubble     the part of steps in which stages wait, for every schedule and 4 to 32 micro-batches
-    scripts/measure_pipelines.py dp         a step beside that of two replicas with the same batch
+    scripts/measure_pipelines.py bubble     share of steps in which stages wait, for every schedule and 4 to 32 micro-batches
+    scripts/measure_pipelines.py dp         a step, compared with a step of two replicas with the same batch
     scripts/measure_pipelines.py hosts      the same between two hosts on this machine (two_hosts.sh), for a model with many
                                             parameters and few activations
 
 Options: [--rounds 3] [--rate 1gbit] [--lockstep build/release/bin/lockstep]. Runs are interleaved, figures are medians, tables
-are markdown. Wants an idle machine with two cores or more. `hosts` exits with 77 where two_hosts.sh cannot work.
+are markdown. Needs an idle machine with two cores or more. `hosts` exits with 77 if two_hosts.sh cannot work.
 """
 
 import argparse
@@ -145,7 +145,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["bubble", "dp", "hosts"])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rate", default="1gbit", help="of the link between the hosts")
+    parser.add_argument("--rate", default="1gbit", help="rate of the link between the hosts")
     parser.add_argument("--lockstep", default=os.path.join(HERE, "..", "build", "release", "bin", "lockstep"))
     options = parser.parse_args()
     if options.rounds < 1:

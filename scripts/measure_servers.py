@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What parameter servers cost, beside a ring all-reduce. Hosts are made on this machine (two_hosts.sh), a process on each.
+"""Compares parameter servers with a ring all-reduce. Makes hosts on this machine (two_hosts.sh), with a process on each.
 
     scripts/measure_servers.py link [--rate 200mbit] [--rounds 3] [--only LAYOUT]...
     scripts/measure_servers.py hidden [--rate 1gbit] [--rounds 3]
     scripts/measure_servers.py update [--rounds 3]
     scripts/measure_servers.py idle [--seconds 10]
 
-All take --lockstep build/release/bin/lockstep. Each measurement is told on stderr as it is made. Nothing else should run meanwhile.
-Exits with 77 where two_hosts.sh cannot work.
+All take --lockstep build/release/bin/lockstep. Each measurement is printed to stderr at once. Nothing else should run meanwhile.
+Exits with 77 if two_hosts.sh cannot work.
 
 link     a model with next to nothing to compute, so that a step is its communication. For each layout the mean step, the median of interleaved
          rounds; what its bytes take on the wire by the formulas (n workers, k servers, M bytes, links of B in each direction: ring

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains the shipped configs on the real data and prints what they reach beside what they should reach.
+"""Trains the shipped configs on real data and prints what they reach, next to their targets.
 
     scripts/measure_targets.py --data-dir DATA [--lockstep build/release/bin/lockstep] [--only mnist|shakespeare|cost]
 

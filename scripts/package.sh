@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Makes an archive of lockstep that runs where it is unpacked, without root, installing or compiling: programs, the
-# libraries that they need, Open MPI's runtime, the launcher and the configs. The machine needs x86-64, a glibc that is
-# not older than this one's and, for GPUs, NVIDIA's driver and CUDA's libraries (docs/gpu.md). Prints the archive's path.
+# Makes an archive of lockstep that runs where it is unpacked, without root, installing or compiling. It holds programs, their
+# libraries, Open MPI's runtime, the launcher and the configs. The target machine needs x86-64, a glibc that is not older
+# than this machine's and, for GPUs, NVIDIA's driver and CUDA's libraries (docs/gpu.md). Prints the archive's path.
 #
 #   scripts/package.sh
 #   scripts/package.sh --deb
 #   scripts/package.sh --for-gpu-check
 #   scripts/package.sh --build build/release --out DIR
 #
-# --deb            a Debian package in place of the archive: it takes libraries and Open MPI from Debian
-# --for-gpu-check  with the tests, probes and the benchmark that need a GPU, which scripts/gpu_check.sh runs; for one
-#                  architecture (H100 and H200, unless CUDAARCHS says otherwise), and at most 40 MiB
+# --deb            a Debian package instead of the archive; it uses Debian's libraries and Open MPI
+# --for-gpu-check  adds the tests, probes and benchmark that scripts/gpu_check.sh runs on a GPU; for one architecture
+#                  (H100 and H200, unless CUDAARCHS says otherwise), at most 40 MiB
 # --build DIR      an existing build folder; default: build/package, or build/gpu-check, for any processor with AVX2 (x86-64-v3)
-# --no-build       take the programs of the build folder as they are
+# --no-build       takes the programs of the build folder as they are
 # --out DIR        where the archive goes; default: the build folder
 
 # shellcheck source-path=SCRIPTDIR

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh clone to a trained model: installs what is missing, builds, draws a data set of digits, and trains LeNet-5
-# on it with two workers. Safe to repeat: what is there is kept, and each training gets a folder of its own.
+# From a fresh clone to a trained model: installs missing packages, builds, draws a data set of digits, and trains LeNet-5
+# on it with two workers. Safe to repeat: existing files are kept, and each training gets a new folder.
 #
 #   scripts/quickstart.sh
 

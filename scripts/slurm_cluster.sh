@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# A Slurm cluster of two nodes on one machine, for trying and testing launcher/slurm/train.sbatch: munge, slurmctld and two
-# slurmd, in a temporary folder, on the two hosts of scripts/two_hosts.sh. Runs a command on the first of them, and takes
-# all of it away.
+# Makes a Slurm cluster of two nodes on one machine, to try and test launcher/slurm/train.sbatch: munge, slurmctld and two
+# slurmd, in a temporary folder, on the two hosts of scripts/two_hosts.sh. Runs a command on the first host, then removes
+# everything.
 #
 #   scripts/slurm_cluster.sh -- bash                     # then sinfo, sbatch, squeue, scancel, ...
 #   scripts/slurm_cluster.sh -- sbatch --wait launcher/slurm/train.sbatch CONFIG --out runs/a
 #
-# Jobs of the partition `urgent` preempt those of `all`, the usual one, which get 60 seconds to save.
+# Jobs of the partition `urgent` preempt those of `all`, the default, which get 60 seconds to save.
 #
-# Needs root, Debian's slurmctld, slurmd, slurm-client and munge, and what two_hosts.sh needs; where any is missing it
-# says so and exits with 77. The daemons of this machine, if there are any, are not touched.
+# Needs root, Debian's slurmctld, slurmd, slurm-client and munge, and what two_hosts.sh needs. If any is missing, it
+# says so and exits with 77. Daemons that already run on this machine are not touched.
 
 set -euo pipefail
 script=$(realpath "$0")

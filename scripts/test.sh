@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs the tests. Safe to repeat.
+# Installs missing packages, builds, and runs the tests. Safe to repeat.
 #
 #   scripts/test.sh                                        # all tests, release
-#   scripts/test.sh --preset asan --tests '^(program|proof)_test$' # some, and only what they need is built
+#   scripts/test.sh --preset asan --tests '^(program|proof)_test$' # some tests; builds only what they need
 #
 # --preset NAME   release, debug, asan or tsan (CMakePresets.json)
 # --tests REGEX   only tests whose names match, as ctest -R
-# --jobs N        use N cores; left out: all. Tests that wait run beside those that compute (tests/costs)
-# --cuda ON|OFF   with or without what is for GPUs; ON fails where CUDA or NCCL is missing. Left out: as the preset has
-#                 it, which is with it where all of it is found
+# --jobs N        number of cores; default: all. Tests that wait run beside those that compute (tests/costs)
+# --cuda ON|OFF   build for GPUs, or not. ON fails if CUDA or NCCL is missing. Default: as the preset says: for GPUs if
+#                 everything for them is found
 #
-# A folder that is new is built for the GPUs of this machine, or, without any, for one kind (CUDAARCHS names others).
+# A new build folder is for this machine's GPUs or, without any, for one kind of GPU (CUDAARCHS names others).
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"

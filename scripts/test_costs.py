@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Measures each test alone, and writes what ctest starts first and how much beside it: tests/costs/costs.cmake.
+"""Measures each test alone and writes tests/costs/costs.cmake, by which ctest orders tests and runs them side by side.
 
     scripts/test_costs.py [--build build/release] [--tests REGEX]
 
-For a quiet machine of at least two cores, whose build folder holds all tests. With --tests those that match are measured
-anew, and the other lines stay.
+Needs a quiet machine with at least two cores, and a build folder with all tests. With --tests only matching tests are
+measured, and the other lines stay.
 
-Each test of a second or more has a line: its seconds, by which ctest starts the longest first, also in a new folder, and the
-thirds of a core that it keeps busy. scripts/test.sh gives ctest as many places as the machine has thirds, so that tests which
-wait run beside others, and tests which compute have their cores.
+Each test of a second or more has a line: its seconds, by which ctest starts the longest first, even in a new folder, and the
+thirds of a core that it keeps busy. scripts/test.sh gives ctest as many slots as the machine has thirds of cores, so tests
+that wait run beside others, and tests that compute have their cores.
 """
 
 import argparse

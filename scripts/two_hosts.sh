@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Two hosts on one machine, or up to eight: network namespaces, each with a host name and one network interface of its
-# own (net0). Two are joined by a cable, more by a switch; the links can be throttled and cut. For trying and testing
-# what happens between hosts.
+# Makes two to eight hosts on one machine, to test what happens between hosts. Each is a network namespace with its own
+# host name and one network interface (net0). Two hosts are joined by a cable, more by a switch. Links can be throttled
+# and cut.
 #
-#   scripts/two_hosts.sh run -n 2 -- build/release/bin/lockstep train CONFIG   # mpirun on host-a, over all of them
-#   scripts/two_hosts.sh on host-a -- COMMAND...     # any command on one of them, such as lockstep-run
+#   scripts/two_hosts.sh run -n 2 -- build/release/bin/lockstep train CONFIG   # mpirun on host-a, over all hosts
+#   scripts/two_hosts.sh on host-a -- COMMAND...     # any command on one host, such as lockstep-run
 #   scripts/two_hosts.sh with -- COMMAND...          # up, COMMAND on this machine, down
-#   scripts/two_hosts.sh up | down                   # `run` and `on` need up, or `with` around them
+#   scripts/two_hosts.sh up | down                   # `run` and `on` need `up` first, or `with` around them
 #   scripts/two_hosts.sh throttle 1gbit | unthrottle | cut | restore
 #
-# --id NAME (or LOCKSTEP_TWO_HOSTS, which `with` sets): which hosts are meant, so that several sets can be there at once.
-# At most 20 letters and digits; left out: main.
-# --hosts N: how many `up` and `with` make, host-a, host-b and so on; left out: 2.
+# --id NAME (or LOCKSTEP_TWO_HOSTS, which `with` sets): name of the set of hosts, so that several sets can exist at once.
+# At most 20 letters and digits; default: main.
+# --hosts N: number of hosts that `up` and `with` make: host-a, host-b and so on; default: 2.
 #
-# A rate holds for what each host sends and for what it receives. `cut` takes host-b from the others. Before `--`, `run`
-# takes options of mpirun. Needs root and the right to create network namespaces; where they are missing, `up` and `with`
-# say so and exit with 77. Interfaces and namespaces of others are never touched.
+# A rate limits each direction of a host's link. `cut` separates host-b from the others. Before `--`, `run` takes options
+# of mpirun. Needs root and the right to create network namespaces; otherwise `up` and `with` say so and exit with 77.
+# Interfaces and namespaces of others are never touched.
 
 set -euo pipefail
 script=$(realpath "$0")

@@ -12,21 +12,23 @@
 #pragma GCC visibility push(default)
 namespace lockstep {
 
-/// How a model is trained: text, values by path, or both. docs/config.md lists every field.
+/// How a model is trained, as text, as values by path, or both. docs/config.md lists all fields.
 ///
 ///     Config config("trainer { global_batch: 64 epochs: 10 }");
 ///     config.set("optimizer.learning_rate", 0.05).set("optimizer.sgd.momentum", 0.9);
 ///
-/// Nothing is checked here: a Training that is made of it says what is wrong, and where.
+/// Nothing is checked here. The constructor of Training checks the config; its errors say what is wrong, and
+/// where.
 class Config {
  public:
   Config() = default;
   Config(std::string text) : text_(std::move(text)) {}
   Config(const char* text) : text_(text) {}
-  /// That of a file; messages name it. Throws ConfigError where it cannot be read.
+  /// Reads a file; messages name it. Throws ConfigError if it cannot be read.
   static Config from_file(const std::string& path);
 
-  /// As `--set path=value`: later ones win, also over the text. "true", "FAST", "[64, 64]", a file's name.
+  /// Sets a field, as `--set path=value` does. Later calls win, also over the text. Values are such as
+  /// "true", "FAST", "[64, 64]" or a file's name.
   Config& set(std::string_view path, std::string_view value);
   Config& set(std::string_view path, const char* value) { return set(path, std::string_view(value)); }
   Config& set(std::string_view path, bool value) { return set(path, value ? "true" : "false"); }
@@ -38,14 +40,14 @@ class Config {
     return set(path, std::string_view(digits.data(), static_cast<size_t>(end - digits.data())));
   }
 
-  /// How processes share the work, as `--layout` says it: "dp=2,pp=2". Replaces that of the text as a whole.
+  /// How processes share the work, as in `--layout`: "dp=2,pp=2". Replaces the whole layout of the text.
   Config& set_layout(std::string layout) {
     layout_ = std::move(layout);
     return *this;
   }
 
   const std::string& text() const { return text_; }
-  const std::string& name() const { return name_; }  ///< of the file, or "config"
+  const std::string& name() const { return name_; }  ///< the file's name, or "config"
   const std::vector<std::string>& assignments() const { return assignments_; }
   const std::optional<std::string>& layout() const { return layout_; }
 

@@ -14,41 +14,42 @@
 #pragma GCC visibility push(default)
 namespace lockstep {
 
-/// One component of all samples, in memory: what the model input of the same name is fed with.
+/// One field of all samples, in memory. It feeds the model input of the same name.
 struct FieldValues {
   std::string name;                                               ///< "image", "tokens", "label"
-  Shape shape;                                                    ///< of one sample
+  Shape shape;                                                    ///< shape of one sample
   std::variant<std::vector<float>, std::vector<int32_t>> values;  ///< sample after sample
 };
 
-/// Samples that a program makes when they are asked for.
+/// Samples that a program computes on demand.
 struct SampleSource {
   std::vector<ModelInput> fields;
-  int64_t count = 0;       ///< samples
-  int64_t classes = 0;     ///< the field "label" lies in [0, classes), or is negative and counts for nothing
-  int64_t vocabulary = 0;  ///< all other fields of int32 lie in [0, vocabulary)
-  /// Writes sample `sample` (from 0): destinations[i] takes field i, whole; null where nobody reads it.
-  /// Called from several threads at once. The same sample is always the same; each rank reads its own share.
+  int64_t count = 0;       ///< number of samples
+  int64_t classes = 0;     ///< values of the field "label" are in [0, classes), or negative, which is ignored
+  int64_t vocabulary = 0;  ///< values of all other int32 fields are in [0, vocabulary)
+  /// Writes sample number `sample`, from 0: field i goes to destinations[i], which is null if nobody reads
+  /// it. Called from several threads at once; each rank reads its share. REQUIRES: the same number always
+  /// gives the same sample.
   std::function<void(int64_t sample, std::span<std::byte* const> destinations)> read;
-  /// Says which samples these are, so that a checkpoint is not resumed with others: a name and a version.
+  /// Identifies the samples, such as a name and a version, so that a checkpoint is not resumed with others.
   std::string identity;
 };
 
-/// Samples of the program itself, for TrainingOptions; cheap to copy. Every rank has all of them, as ranks
-/// have a file: which of them a rank reads is the training's affair.
+/// The program's own samples, for TrainingOptions; cheap to copy. Every rank passes all samples; the training
+/// decides which of them the rank reads.
 class Samples {
  public:
-  /// None.
+  /// No samples.
   Samples() = default;
-  /// Takes the values. Throws ConfigError where a field's values are no multiple of its shape, where fields
-  /// have different numbers of samples, or where there are none or more than 16 fields, DataError for values
-  /// of int32 below 0 in other fields than "label".
+  /// Takes the values. Throws ConfigError if there are no fields or more than 16, if the number of a field's
+  /// values is no multiple of its shape, or if fields have different numbers of samples. Throws DataError for
+  /// negative int32 values in fields other than "label".
   static Samples in_memory(std::vector<FieldValues> fields);
-  /// Throws ConfigError where something is missing, or for more than 16 fields. Values of int32 fields are
-  /// checked when they are read: DataError, naming field and sample.
+  /// Throws ConfigError if something is missing, or for more than 16 fields. int32 values are checked when
+  /// they are read; the DataError names field and sample.
   static Samples from(SampleSource source);
 
-  int64_t count() const;  ///< 0 where there are none
+  int64_t count() const;  ///< number of samples
 
  private:
   struct Content;

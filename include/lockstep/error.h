@@ -7,23 +7,23 @@
 #pragma GCC visibility push(default)
 namespace lockstep {
 
-/// What the process tells whoever started it. Documented in docs/cli.md; never renumbered.
+/// The exit code of a process. docs/cli.md lists the codes; they are never renumbered.
 enum class ExitCode : int {
   done = 0,
   usage = 2,          ///< bad config or command line
   data = 65,          ///< corrupt or mismatched data or checkpoint
   unavailable = 69,   ///< a device or library is missing
-  internal = 70,      ///< a bug of ours, or too many non-finite steps
-  disk = 74,          ///< reading or writing failed
+  internal = 70,      ///< a bug in lockstep, or too many non-finite steps
+  disk = 74,          ///< a file could not be read or written
   interrupted = 130,  ///< SIGINT, with a checkpoint saved
   terminated = 143,   ///< SIGTERM or a stop request, with a checkpoint saved
   peer_lost = 200,
   hang = 201,
-  ended_at_once = 202,  ///< by a second request, before the first was met: nothing was saved
+  ended_at_once = 202,  ///< ended by a second stop request before the first was served: nothing was saved
 };
 
-/// Base of everything lockstep throws. The message says what was expected, what was found, where, and what to
-/// do.
+/// Base of all errors that lockstep throws. The message says what was expected, what was found, where, and
+/// what to do.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, ExitCode code = ExitCode::internal)
@@ -55,12 +55,12 @@ struct CheckpointError : Error {
 struct IoError : Error {
   explicit IoError(const std::string& message) : Error(message, ExitCode::disk) {}
 };
-/// An invariant of ours does not hold: always a bug in lockstep.
+/// An internal invariant does not hold: always a bug in lockstep.
 struct InternalError : Error {
   explicit InternalError(const std::string& message) : Error(message, ExitCode::internal) {}
 };
 
-/// Throws ConfigError with `message` where `condition` is false: for a caller's mistake.
+/// Throws ConfigError with `message` if `condition` is false. For mistakes of the caller.
 inline void require(bool condition, std::string_view message) {
   if (!condition) throw ConfigError(std::string(message));
 }

@@ -10,10 +10,10 @@
 #pragma GCC visibility push(default)
 namespace lockstep {
 
-/// Uses another layer's parameter in place of an own one: `{"weight", "wte.weight"}`.
+/// Uses another layer's parameter: `{"weight", "wte.weight"}`.
 struct Tie {
   std::string parameter;  ///< name within this layer
-  std::string with;       ///< full name, "layer.parameter"; of the same shape or refused
+  std::string with;       ///< full name of the other parameter, "layer.parameter"; it has the same shape
   bool operator==(const Tie&) const = default;
 };
 
@@ -31,9 +31,9 @@ struct ModelInput {
   bool operator==(const ModelInput&) const = default;
 };
 
-/// A model as its author writes it: a list of layers in an order in which inputs come first. It never
-/// mentions ranks, devices or batch sizes. Exactly one layer is a loss. What a preset, a config and
-/// ModelBuilder all make.
+/// A model as its author writes it: a list of layers, in which a layer's inputs come before it. It never
+/// mentions ranks, devices or batch sizes. Exactly one layer is a loss. Presets, configs and ModelBuilder all
+/// make one.
 struct ModelSpec {
   std::vector<ModelInput> inputs;
   std::vector<Layer> layers;
@@ -49,7 +49,8 @@ struct ModelSpec {
 ///     b.add("loss", SoftmaxCrossEntropy{}, {b.add("fc2", Linear{.units = 10}, {b.add("relu", Relu{}, {h})}),
 ///     y}); ModelSpec model = b.build();
 ///
-/// Names must be unique, of letters, digits, '_', '-', '.' and '/'. Errors (ConfigError) name the layer.
+/// Names are unique and consist of letters, digits, '_', '-', '.' and '/'. Errors (ConfigError) name the
+/// layer.
 class ModelBuilder {
  public:
   /// A handle to a value: the name of the layer or input that makes it.
@@ -59,7 +60,7 @@ class ModelBuilder {
 
   Ref input(std::string name, TensorSpec spec);
   Ref add(std::string name, Op op, std::vector<Ref> inputs, std::vector<Tie> ties = {});
-  /// Checks shapes and names of the whole model (throws ConfigError) and gives it away.
+  /// Checks shapes and names of the whole model (throws ConfigError) and returns it.
   ModelSpec build();
 
  private:

@@ -8,9 +8,9 @@
 #pragma GCC visibility push(default)
 namespace lockstep {
 
-// The options of every op, as a user writes them in a config or passes them to ModelBuilder. Each has a name,
-// and visit(), which calls `v(field_name, field)` for each option in order: text, comparison and hashing
-// follow from it. Shapes in comments are those of one sample; the batch comes in front.
+// The options of every op, as a user writes them in a config or passes them to ModelBuilder. Each struct has
+// a name, and visit(), which calls `v(field_name, field)` for each option in order; text, comparison and
+// hashing use it. Shapes in comments are those of one sample; the batch is a further first dimension.
 
 /// y = x W^T + b over the last dimension: [..., in] -> [..., units]. Parameters weight [units, in], bias
 /// [units].
@@ -51,12 +51,13 @@ struct Conv2d {
 
 enum class PoolKind : int { max, average };
 
-/// [H, W, C] -> [H', W', C]. Padding is never a maximum, and adds nothing to an average.
+/// [H, W, C] -> [H', W', C]. Padding is ignored: an average divides by the number of the window's elements
+/// within the image.
 struct Pool2d {
   static constexpr std::string_view kName = "pool2d";
   PoolKind kind = PoolKind::max;
   int64_t kernel = 0;
-  int64_t stride = 0;  ///< 0: as kernel
+  int64_t stride = 0;  ///< 0: the same as kernel
   int64_t padding = 0;
   /// An average divides by the window's elements in the image; if true, by all of the window's elements, as
   /// PyTorch does by default. REQUIRES: false for a maximum.
@@ -80,9 +81,9 @@ struct GlobalPool2d {
   bool operator==(const GlobalPool2d&) const = default;
 };
 
-/// Over all dimensions but the last, per micro-batch. Parameters weight, bias [C]; statistics running_mean,
-/// running_var [C], which move once per optimizer step: running += momentum (mean over micro-batches -
-/// running).
+/// Normalizes over all dimensions but the last, per micro-batch. Parameters weight, bias [C]. Statistics
+/// running_mean, running_var [C] change once per optimizer step: running += momentum (mean over micro-batches
+/// - running).
 struct BatchNorm {
   static constexpr std::string_view kName = "batch_norm";
   float momentum = 0.1f;
@@ -95,7 +96,7 @@ struct BatchNorm {
   bool operator==(const BatchNorm&) const = default;
 };
 
-/// Over the last dimension. Parameters weight [C] and, with bias, bias [C].
+/// Normalizes over the last dimension. Parameters weight [C] and, with bias, bias [C].
 struct LayerNorm {
   static constexpr std::string_view kName = "layer_norm";
   float epsilon = 1e-5f;
@@ -136,9 +137,9 @@ struct PositionEmbedding {
   bool operator==(const PositionEmbedding&) const = default;
 };
 
-/// Causal multi-head self-attention core: [T, 3C] (query, key, value side by side, each split into heads) ->
-/// [T, C]. softmax(q k^T / sqrt(C / heads) + causal mask) v. `dropout` acts on the attention weights. Keeps
-/// [heads, T] log-sum-exps for the backward pass, never a T×T tensor.
+/// Causal multi-head self-attention without its linear layers: [T, 3C] (query, key, value side by side, each
+/// split into heads) -> [T, C]. Computes softmax(q k^T / sqrt(C / heads) + causal mask) v, with `dropout` on
+/// the attention weights. Keeps [heads, T] log-sum-exps for the backward pass, never a T×T tensor.
 struct Attention {
   static constexpr std::string_view kName = "attention";
   int64_t heads = 0;
@@ -151,7 +152,8 @@ struct Attention {
   bool operator==(const Attention&) const = default;
 };
 
-/// Zeroes each element with probability `rate`, scales the others by 1 / (1 - rate). Identity in evaluation.
+/// Zeroes each element with probability `rate` and scales the others by 1 / (1 - rate). The identity in
+/// evaluation.
 struct Dropout {
   static constexpr std::string_view kName = "dropout";
   float rate = 0.5f;
@@ -188,7 +190,7 @@ struct Tanh {
   bool operator==(const Tanh&) const = default;
 };
 
-/// Sum of two tensors of one shape.
+/// Sum of two tensors of the same shape.
 struct Add {
   static constexpr std::string_view kName = "add";
   template <class V>
@@ -196,8 +198,8 @@ struct Add {
   bool operator==(const Add&) const = default;
 };
 
-/// One value to two readers; put in by the graph wherever a value is used again. Its backward is the sum of
-/// both gradients. Not written by users.
+/// Passes one value to two readers. The graph inserts it wherever a value is used again; users never write
+/// it. Its backward is the sum of both gradients.
 struct Fork {
   static constexpr std::string_view kName = "fork";
   template <class V>
@@ -224,8 +226,8 @@ struct Reshape {
   bool operator==(const Reshape&) const = default;
 };
 
-/// Logits [..., classes] and labels int32 [...] -> metrics (see kMetricCount in ops/op.h). Labels equal to
-/// `ignore_index`, and all negative ones, count for nothing.
+/// Logits [..., classes] and labels int32 [...] -> metrics (see kMetricCount in ops/op.h). Positions with
+/// label `ignore_index`, or with any negative label, are ignored.
 struct SoftmaxCrossEntropy {
   static constexpr std::string_view kName = "softmax_cross_entropy";
   int64_t ignore_index = -1;
@@ -245,7 +247,7 @@ struct MeanSquaredError {
   bool operator==(const MeanSquaredError&) const = default;
 };
 
-/// The op table: what is not here can be neither used nor tested, and what is here must be both.
+/// The table of all ops. Only ops in it can be used, and tests cover each of them.
 using Op = std::variant<Linear, Conv2d, Pool2d, GlobalPool2d, BatchNorm, LayerNorm, Embedding,
                         PositionEmbedding, Attention, Dropout, Relu, Gelu, Sigmoid, Tanh, Add, Fork, Flatten,
                         Reshape, SoftmaxCrossEntropy, MeanSquaredError>;

@@ -13,7 +13,7 @@
 #include "lockstep/error.h"
 #include "lockstep/model.h"
 
-/// A model of one's own, trained on one's own samples, by as many processes as mpirun starts:
+/// Trains your own model on your own samples, in as many processes as mpirun starts:
 ///
 ///     int main() {
 ///       return lockstep::run_job([](lockstep::Job& job) {
@@ -29,49 +29,50 @@
 #pragma GCC visibility push(default)
 namespace lockstep {
 
-/// One step, as a watcher sees it.
+/// The result of one step.
 struct TrainingStep {
-  int64_t step = 0;          ///< steps complete, counted from 1
-  double loss = 0;           ///< mean over the global batch; no number if all its labels are ignored
-  double learning_rate = 0;  ///< the schedule's; with mode=async a push mostly has a part of it
+  int64_t step = 0;  ///< number of complete steps, from 1
+  double loss = 0;   ///< mean over the global batch; NaN if all its labels are ignored
+  double learning_rate =
+      0;  ///< the schedule's rate; with mode=async a push is usually applied with a part of it
   double gradient_norm = 0;  ///< before clipping
 };
 
 struct TrainingOptions {
-  Samples train_samples, eval_samples;  ///< the program's own; none: those that the config's data name
-  std::string output_directory;  ///< metrics, effective config and checkpoints; empty: nothing is written
-  bool quiet = false;            ///< nothing on stderr but warnings and errors
+  Samples train_samples, eval_samples;  ///< the program's own samples; if empty, the config's data is used
+  std::string output_directory;  ///< for metrics, effective config and checkpoints; empty: nothing is written
+  bool quiet = false;            ///< only warnings and errors on stderr
   std::function<void(const TrainingStep&)> on_step = {};  ///< called on every rank; may be empty
 };
 
-/// Of all samples to evaluate on. The same on all ranks.
+/// The result of evaluating all evaluation samples. The same on all ranks.
 struct Evaluation {
-  int64_t step = 0;                ///< steps complete
-  double loss = 0;                 ///< mean; no number if all labels are ignored
-  std::optional<double> accuracy;  ///< where the loss is softmax_cross_entropy: share of right answers
+  int64_t step = 0;                ///< number of complete steps
+  double loss = 0;                 ///< mean; NaN if all labels are ignored
+  std::optional<double> accuracy;  ///< share of right answers; only with softmax_cross_entropy
 };
 
-/// What a model has learned, or gathered, under one name.
+/// A learned parameter, or a running statistic, of the model.
 struct Parameter {
   std::string name;  ///< "layer.parameter"
   Shape shape;
   bool operator==(const Parameter&) const = default;
 };
 
-/// The same on all ranks.
+/// The result of a training. The same on all ranks.
 struct TrainingSummary {
   int64_t steps = 0;
   double epochs = 0;
-  double train_loss = 0;  ///< of the last step; no number if there was none, or all its labels were ignored
+  double train_loss = 0;  ///< of the last step; NaN if there was none, or all its labels were ignored
   std::optional<double> eval_loss;
-  std::optional<double> eval_accuracy;  ///< as Evaluation::accuracy
+  std::optional<double> eval_accuracy;  ///< see Evaluation::accuracy
   double samples_per_second = 0;
   std::string parameters_hash;  ///< 16 hex digits: equal for equal bits of all parameters
-  bool stopped = false;  ///< by a request (SIGUSR1; of one process also SIGTERM, SIGINT, SIGHUP), saved in
-                         ///< output_directory
+  bool stopped = false;  ///< stopped by a request (SIGUSR1; with one process also SIGTERM, SIGINT, SIGHUP),
+                         ///< and saved in output_directory
 };
 
-/// The processes that train together: those that mpirun started, or this one alone.
+/// The processes that train together: those that mpirun started, or only this one.
 class Job {
  public:
   int rank() const;
@@ -85,56 +86,58 @@ class Job {
   State* state_;
 };
 
-/// One training, step by step. Every method but those that say so is COLLECTIVE: all ranks call the same ones
-/// in the same order with the same arguments. Errors are those of lockstep/error.h; after one of a step,
-/// an evaluation or a save the training is over. One at a time in a process. Not thread-safe.
+/// One training, step by step. Every method is COLLECTIVE unless it says otherwise: all ranks call the same
+/// methods in the same order with the same arguments. Errors are those of lockstep/error.h. After an error of
+/// a step, an evaluation or a save the training is over. A process has one Training at a time. Not
+/// thread-safe.
 class Training {
  public:
-  /// Prepares everything, and resumes where the config says so. `config` says nothing of the model, nor of
-  /// data where `options` has samples; file names in it are relative to data.directory. All ranks throw where
-  /// any cannot begin, or has been given something else than the others.
+  /// Prepares everything, and resumes if the config says so. `config` must not contain a model, nor data if
+  /// `options` has samples. Its file names are relative to data.directory. All ranks throw if any rank cannot
+  /// begin, or if ranks have different arguments.
   Training(Job& job, const ModelSpec& model, const Config& config, TrainingOptions options = {});
-  /// The model is the config's, too.
+  /// The same, with the config's model.
   Training(Job& job, const Config& config, TrainingOptions options = {});
-  /// Completes the last step and waits for a checkpoint that is being written, unless an error unwinds; what
-  /// fails then is a warning, while finish() throws it. Not COLLECTIVE once finish() has returned.
+  /// Completes the last step and waits for a checkpoint that is being written, unless an error unwinds. The
+  /// destructor logs failures as warnings; finish() throws them. Not COLLECTIVE once finish() has returned.
   ~Training();
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
 
-  /// The next optimizer step, then the evaluation and the checkpoint that the config wants after it; with
-  /// mode=stale and mode=async all steps up to the next of those. False, and no step is made, once all are
-  /// made, a stop was requested or finish() was called. The first call also makes up for an evaluation
-  /// that a stop had put off.
+  /// Makes the next optimizer step, then the evaluation and the checkpoint that are due after it. With
+  /// mode=stale and mode=async it makes all steps up to the next evaluation or checkpoint. Returns false,
+  /// without a step, once all steps are made, a stop was requested, or finish() was called. The first call
+  /// also makes up for an evaluation that a stop had postponed.
   bool step();
-  /// All steps that are left.
+  /// Makes all remaining steps.
   void run() {
     while (step()) {
     }
   }
-  int64_t steps() const;        ///< complete, those before a resume included. Not COLLECTIVE
-  int64_t total_steps() const;  ///< of the whole training. Not COLLECTIVE
-  /// Of the last step, as on_step is told; nothing before the first one. Not COLLECTIVE
+  int64_t steps() const;        ///< complete steps, including those before a resume. Not COLLECTIVE
+  int64_t total_steps() const;  ///< steps of the whole training. Not COLLECTIVE
+  /// The last step, as passed to on_step; nothing before the first step. Not COLLECTIVE
   const std::optional<TrainingStep>& last_step() const;
 
-  /// All samples to evaluate on, with the parameters as they are; nothing where a stop is requested
-  /// meanwhile. Throws ConfigError where there are no such samples.
+  /// Evaluates all evaluation samples with the current parameters. Returns nothing if a stop is requested
+  /// meanwhile. Throws ConfigError if there are no such samples.
   std::optional<Evaluation> evaluate();
 
-  /// All of the model's, in its order. Not COLLECTIVE.
+  /// All parameters and statistics of the model, in its order. Not COLLECTIVE.
   std::vector<Parameter> parameters() const;
-  /// The values of one, on every rank, row by row. Throws Error for an unknown name, naming those there are.
+  /// The values of one parameter, row by row, on every rank. Throws Error for an unknown name, and lists the
+  /// known ones.
   std::vector<float> parameter(const std::string& name);
-  /// Puts rank 0's `values` in place of a parameter on all ranks; the optimizer's state stays as it is.
-  /// Throws Error for an unknown name or another number of values, and nothing has changed then.
+  /// Replaces a parameter on all ranks by rank 0's `values`. Optimizer state stays as it is. Throws Error for
+  /// an unknown name or a wrong number of values, and then changes nothing.
   void set_parameter(const std::string& name, std::span<const float> values);
 
-  /// Begins a checkpoint in output_directory, which is written while training goes on: that it could not be
-  /// written is for a later step, save or finish() to report, as checkpoint.on_failure says. Throws
-  /// ConfigError without an output_directory.
+  /// Begins a checkpoint in output_directory, which is written while training continues. If writing fails, a
+  /// later step(), save() or finish() reports it, as checkpoint.on_failure says. Throws ConfigError without
+  /// an output_directory.
   void save();
-  /// What is due at the end: evaluation, checkpoint, the run's report. Afterwards there are no more steps;
-  /// parameters and evaluations stay.
+  /// Does what is due at the end: evaluation, checkpoint, the run's report. Afterwards no more steps can be
+  /// made; parameters can still be read, and evaluated.
   TrainingSummary finish();
 
  private:
@@ -142,11 +145,11 @@ class Training {
   std::unique_ptr<Parts> parts_;
 };
 
-/// Runs `body` as one rank of a job; for main, once per process. Until it returns, signals ask trainings to
-/// stop: Training::step() returns false then, and the summary says so.
-/// Returns the exit code: 0; 143 or 130 where a training was stopped by request; or that of what `body` threw
-/// (lockstep/error.h), which is printed once; where one rank fails alone the whole job is ended, so that no
-/// other waits for it.
+/// Runs `body` as one rank of a job. Call it from main, once per process. Until it returns, signals ask
+/// trainings to stop: Training::step() then returns false, and the summary says so. Returns the exit code: 0;
+/// 143 or 130 if a training was stopped by request; or that of the error that `body` threw
+/// (lockstep/error.h), which is printed once. If one rank alone fails, the whole job is ended, so that no
+/// other rank waits for it.
 int run_job(const std::function<void(Job&)>& body);
 
 }  // namespace lockstep

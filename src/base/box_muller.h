@@ -7,8 +7,9 @@
 
 namespace lockstep::detail {
 
-// What Box and Muller's normals are made of, without branches or calls, so that g++ vectorises loops over it.
-// Accurate to 2^-45 and better, which is not the last bit of double precision: for whoever rounds to float.
+// The parts of Box and Muller's normals, without branches or calls, so that g++ vectorises loops over them.
+// They are accurate to at least 2^-45, which is not the last bit of double precision, but sufficient for
+// rounding to float.
 
 /// The number in [0, 1) of 53 bits that philox_uniform makes of two words, exactly.
 [[gnu::always_inline]] inline double unit_of_words(uint32_t high, uint32_t low) {

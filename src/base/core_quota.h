@@ -4,9 +4,10 @@
 
 namespace lockstep {
 
-/// How many cores' time the control groups (version 2) of this process allow, rounded up; 0 where nothing
-/// limits it, or nothing is known. Containers are often limited so, while they may run on all of a host's
-/// cores. `membership` is a file as /proc/self/cgroup, `root` a folder as /sys/fs/cgroup. Throws nothing.
+/// The number of cores whose time the control groups (version 2) of this process allow, rounded up; 0 if
+/// there is no limit, or if it is unknown. Containers often have such a limit, although they may run on all
+/// cores of a host. `membership`: a file such as /proc/self/cgroup; `root`: a folder such as /sys/fs/cgroup.
+/// Never throws.
 int core_quota(const std::filesystem::path& membership = "/proc/self/cgroup",
                const std::filesystem::path& root = "/sys/fs/cgroup");
 

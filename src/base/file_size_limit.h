@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-/// A write that would make a file larger than the process may (`ulimit -f`) fails by EFBIG, in place of
-/// SIGXFSZ, which ends the process.
+/// Makes a write beyond the process's limit of file size (`ulimit -f`) fail by EFBIG. Otherwise SIGXFSZ would
+/// end the process.
 void survive_file_size_limit();
 
 /// Bytes; none: files may have any size.

@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-/// This host's name, as messages call it; never empty.
+/// This host's name in messages; never empty.
 std::string host_name();
 
 }  // namespace lockstep

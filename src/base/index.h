@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// Element `index` of a vector, array or span. Ranks, nodes, buffers and the like are ints that start from 0,
-/// -1 means none; containers want their own unsigned type. REQUIRES: 0 <= index < size.
+/// Element `index` of a vector, array or span. Ranks, nodes, buffers and the like are ints from 0 on, and -1
+/// means none; containers need an unsigned type. REQUIRES: 0 <= index < size.
 template <class Container, class Index>
 constexpr decltype(auto) nth(Container&& container, Index index) {
   static_assert(std::is_lvalue_reference_v<Container&&> || std::ranges::borrowed_range<Container>,

@@ -12,10 +12,10 @@
 namespace lockstep {
 
 /// Calls body(begin, end) for ranges of at most `range` numbers that together are [0, count), on the calling
-/// thread and up to `threads` - 1 others, which take no signals and have ended when this returns. Which
-/// thread gets which range is left open: whoever is free takes the next. If no further thread can be
-/// started, those that are there do all of it. REQUIRES: range >= 1; `body` may be called on several threads
-/// at once and throws nothing.
+/// thread and up to `threads` - 1 others, which take no signals and have ended on return. The assignment of
+/// ranges to threads is unspecified: a free thread takes the next range. If no further thread can be started,
+/// the existing ones do all work. REQUIRES: range >= 1; several threads may call `body` at the same time, and
+/// it never throws.
 template <class Body>
 void for_ranges(int64_t count, int64_t range, int threads, const Body& body) {
   std::atomic<int64_t> next = 0;

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// The candidate nearest to `word` in edit distance, or "" where none is near (within a third of the word's
+/// The candidate nearest to `word` in edit distance, or "" if none is near (within a third of the word's
 /// length, or one letter in a short word).
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 /// " (did you mean 'x'?)" for the nearest candidate, or "".
@@ -19,7 +19,7 @@ std::string_view trim(std::string_view text);
 std::string human_bytes(int64_t bytes);               ///< "1.50 MiB"
 std::string human_seconds(double seconds);            ///< "1.5 ms", "12 s": three digits
 std::string read_text_file(const std::string& path);  ///< throws IoError naming the path and the reason
-/// Shortest decimal text that reads back as the same double; "nan", "inf", "-inf" where it is not finite.
+/// The shortest decimal text that reads back as the same double; "nan", "inf", "-inf" if it is not finite.
 std::string exact(double value);
 
 }  // namespace lockstep

@@ -22,8 +22,9 @@ class SignalsBlocked {
   sigset_t before_{};
 };
 
-/// A thread that takes no signals: they are meant for the training thread, whose waiting they end, and
-/// writing to a closed pipe shall be an error, not the end. `name`: at most 15 characters, as tools show it.
+/// A thread that takes no signals: they are meant for the training thread, whose waiting they end. Writing to
+/// a closed pipe is then an error, and does not end the process. `name`: at most 15 characters, shown by
+/// tools.
 template <class Body>
 std::thread start_thread_without_signals(const char* name, Body body) {
   const SignalsBlocked blocked;

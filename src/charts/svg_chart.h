@@ -6,13 +6,13 @@
 
 namespace lockstep::charts {
 
-/// Text as it may stand in HTML and SVG.
+/// Text escaped for HTML and SVG.
 std::string html_text(std::string_view text);
 
 /// Rounded numbers from 0 to at least `most`, evenly spaced by 1, 2 or 5 times a power of ten: at most
 /// `count` of them above 0. REQUIRES: most is above 0.
 std::vector<double> axis_ticks(double most, int count);
-/// As an axis says it: "0", "2.5", "1,500", "3M".
+/// A label of an axis: "0", "2.5", "1,500", "3M".
 std::string tick_text(double value);
 
 struct ChartPoint {
@@ -26,7 +26,7 @@ struct ChartLine {
   bool marked = true;              ///< points have marks, side by side where several lines share them
   int style = -1;  ///< of its colour and its mark: lines of several charts that mean one thing; -1: its place
 };
-/// Lines with marks over numbers that are named on the horizontal axis, both axes from 0.
+/// Lines with marks over the numbers of the horizontal axis; both axes begin at 0.
 std::string line_chart(const std::string& x_title, const std::string& y_title,
                        const std::vector<double>& x_names, const std::vector<ChartLine>& lines);
 
@@ -34,15 +34,15 @@ struct ChartBar {
   std::string name;
   std::vector<double> parts;  ///< one behind the other
 };
-/// Horizontal bars of several parts, which a legend names, with the sum behind each.
+/// Horizontal bars of several parts, which a legend names, with the sum after each bar.
 std::string stacked_bars(const std::string& x_title, const std::vector<std::string>& part_names,
                          const std::vector<ChartBar>& bars);
 
-/// Charts below each other, as a file that is complete in itself.
+/// Charts below each other, as a self-contained file.
 std::string svg_file(const std::vector<std::string>& charts);
 
-/// What charts need of a page's style: colours that people who are blind to some can tell apart (Okabe and
-/// Ito 2008), on light and on dark ground.
+/// The CSS that charts need: colours for colour-blind readers (Okabe and Ito 2008), on light and dark
+/// backgrounds.
 std::string_view chart_style();
 
 }  // namespace lockstep::charts

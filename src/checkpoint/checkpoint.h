@@ -19,8 +19,8 @@ namespace lockstep::checkpoint {
 std::string checkpoint_folder_name(int64_t step);
 std::optional<int64_t> step_of_folder_name(const std::string& name);
 
-/// Called before each piece that is read, of a few hundred KiB or one tensor: large checkpoints take a while,
-/// and a watchdog wants to see that they get on. May be empty.
+/// Called before each piece that is read: a few hundred KiB, or one tensor. Large checkpoints take a while,
+/// and the watchdog must see progress. May be empty.
 using BeforeRead = std::function<void()>;
 
 /// Whether a folder has a manifest, or the name of one that should.
@@ -30,19 +30,20 @@ struct FoundCheckpoint {
   int64_t step = 0;
   std::string path;
 };
-/// The checkpoints that claim to be complete, newest first, without opening them. No directory: none.
+/// The checkpoints that claim to be complete, newest first, without opening them. Empty if there is no
+/// directory.
 std::vector<FoundCheckpoint> find_checkpoints(const std::string& directory);
 
-/// The manifest of a checkpoint, and that all its files are there with the sizes it says, without reading
-/// them. Throws CheckpointError where something is missing or does not fit.
+/// Reads the manifest of a checkpoint, and checks that all files exist with the sizes that it states, without
+/// reading them. Throws CheckpointError if something is missing or does not fit.
 Manifest read_manifest(const std::string& path);
 
-/// A checkpoint that has been verified completely: the manifest's own hash, then size and both checksums of
-/// every file, then that the tensors are those of the manifest. So nothing of a damaged one is ever used.
+/// A completely verified checkpoint: the manifest's hash, then size and both checksums of every file, then
+/// that the tensors are those of the manifest. So no part of a damaged checkpoint is ever used.
 /// Thread-safety: const methods are safe from several threads.
 class Checkpoint {
  public:
-  /// Throws CheckpointError naming the file and what is wrong with it.
+  /// Throws CheckpointError, which names the file and what is wrong with it.
   explicit Checkpoint(const std::string& path, const BeforeRead& before_read = {});
 
   const std::string& path() const { return path_; }
@@ -51,9 +52,9 @@ class Checkpoint {
 
   /// Throws CheckpointError listing every tensor that is missing, left over, or of another type or shape.
   void require_exactly(FileKind kind, std::span<const TensorRecord> expected) const;
-  /// Loads tensors, or slices of them, by name: a rank asks for what it holds. They may lie in several files,
-  /// cut elsewhere. Throws CheckpointError as above, before anything is written, for tensors that are missing
-  /// or do not fit.
+  /// Loads tensors, or slices of them, by name: a rank asks for what it holds. They may be in several files,
+  /// cut at other places. Throws CheckpointError as above for tensors that are missing or do not fit, before
+  /// anything is written.
   void load(FileKind kind, std::span<const TensorDestination> destinations,
             const BeforeRead& before_read = {}) const;
 
@@ -73,8 +74,8 @@ class Checkpoint {
     std::vector<Part> parts;  ///< ascending, without gaps
   };
   void require_complete(const Tensor& tensor) const;
-  const Tensor* find(FileKind kind, const std::string& name) const;  ///< null where there is none
-  /// What is wrong with the checkpoint's tensor of this name; "" where nothing is.
+  const Tensor* find(FileKind kind, const std::string& name) const;  ///< null if there is none
+  /// What is wrong with the checkpoint's tensor of this name; "" if nothing is.
   std::string mismatch(FileKind kind, const TensorRecord& expected) const;
 
   std::string path_;
@@ -83,9 +84,8 @@ class Checkpoint {
   std::map<std::pair<FileKind, std::string>, Tensor> tensors_;
 };
 
-/// Opens the newest checkpoint that verifies, walking back over those that do not; each of them is reported
-/// with the reason. Nothing where none is left: a caller that was told of refused ones should say so before
-/// it starts anew.
+/// Opens the newest valid checkpoint. Invalid ones are skipped and reported with the reason. Nothing if none
+/// is valid; if some were reported, the caller should say so before it starts afresh.
 std::optional<Checkpoint> load_latest_valid(
     const std::string& directory,
     const std::function<void(const std::string& path, const std::string& reason)>& on_refused,

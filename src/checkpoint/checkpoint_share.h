@@ -15,10 +15,10 @@
 
 namespace lockstep::checkpoint {
 
-// A checkpoint that several ranks write: each its share of the tensors, with a report to rank 0, which
-// commits when it has the reports of all.
+// A checkpoint that several ranks write. Each rank writes its share of the tensors and reports to rank 0,
+// which commits when it has the reports of all ranks.
 
-/// One rank's tensors, and which shards of the checkpoint they are.
+/// One rank's tensors, and their shards of the checkpoint.
 struct CheckpointShare {
   struct Shard {
     int index = 0;  ///< from 1; 0: this rank has no tensors of this kind
@@ -28,7 +28,7 @@ struct CheckpointShare {
   Shard model, optimizer;
 };
 
-/// How writing a share went: what was written, and the hashes of its chunks; or why it was not.
+/// The result of writing a share: what was written, and the hashes of its chunks; or why it failed.
 struct ShareReport {
   std::vector<FileRecord> files;
   std::vector<TensorChunks> parameter_hashes, state_hashes;
@@ -40,13 +40,14 @@ using ShareReports = std::map<int, ShareReport>;  ///< by rank
 std::string to_text(const ShareReport& report);
 ShareReport share_report_from_text(std::string_view text);
 
-/// Writes and syncs the shards of one rank. Failures become part of the report, so that rank 0 hears of them.
+/// Writes and syncs the shards of one rank. Failures become part of the report, so that rank 0 learns of
+/// them.
 ShareReport write_share(CheckpointWriter& writer, const CheckpointShare& share) noexcept;
 
 /// How a save ended.
 struct SaveOutcome {
   int64_t step = 0;
-  std::string path;   ///< of the checkpoint; empty where there is none
+  std::string path;   ///< of the checkpoint; empty if there is none
   std::string error;  ///< why there is none; beside a path: what went wrong all the same, namely making it
                       ///< durable or deleting older ones
   ExitCode code = ExitCode::done;

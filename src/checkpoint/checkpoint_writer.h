@@ -12,40 +12,40 @@
 
 namespace lockstep::checkpoint {
 
-/// A checkpoint is complete and visible, but nobody knows whether it would survive a power failure.
+/// A checkpoint is complete and visible, but may not survive a power failure.
 struct NotDurableError : Error {
   NotDurableError(std::string checkpoint, const Error& cause);
   std::string path;  ///< of the checkpoint
 };
 
-/// Writes one checkpoint, `<directory>/step-%08d`, so that it is complete or invisible at every instant, also
-/// across a power failure: everything is written and synced in `step-%08d.tmp`, the manifest last, then the
-/// folder is renamed. A checkpoint of the same step is set aside as `step-%08d.previous` (which readers still
-/// find) until then.
+/// Writes one checkpoint, `<directory>/step-%08d`, so that it is complete or invisible at every moment, also
+/// across a power failure. Everything is written and synced in `step-%08d.tmp`, the manifest last, then the
+/// folder is renamed. Until then an older checkpoint of the same step is set aside as `step-%08d.previous`,
+/// which readers still find.
 ///
-/// Several ranks may write, each with a writer of its own on a shared file system: one calls begin(), then
-/// each writes its shards, then one commits with the records of all of them; the caller keeps these three
-/// apart by barriers. One run at a time may write into a directory.
+/// Several ranks may write to a shared file system, each with its own writer. One rank calls begin(), then
+/// each writes its shards, then one commits with the records of all; the caller separates these three phases
+/// by barriers. One run at a time may write into a directory.
 class CheckpointWriter {
  public:
   CheckpointWriter(std::string directory, int64_t step, FileSystem& files = posix_file_system());
 
-  /// Clears what interrupted writers left behind, and makes the temporary folder. Throws IoError where fewer
-  /// than `expected_bytes` are free. What is left of other steps and cannot be removed now, since a late rank
-  /// still writes there, say, is left to the next writer.
+  /// Removes what interrupted writers left behind, and makes the temporary folder. Throws IoError if fewer
+  /// than `expected_bytes` are free. Remains of other steps that cannot be removed now, for example because a
+  /// late rank still writes there, are left to the next writer.
   void begin(int64_t expected_bytes = 0);
-  /// Writes "<kind>-0000<index>-of-0000<count>.safetensors"; `index` counts from 1. A tensor lies whole in
+  /// Writes "<kind>-0000<index>-of-0000<count>.safetensors"; `index` counts from 1. Each tensor is whole in
   /// one shard.
   FileRecord write_shard(FileKind kind, int index, int count, std::span<const NamedTensor> tensors);
-  /// Makes the checkpoint visible. `manifest.files` holds the records of all shards; commit adds the model's
-  /// index in the form that other programs read (model.safetensors.index.json). Returns the checkpoint's
-  /// path. Where it throws, the checkpoint is complete or invisible all the same. NotDurableError: it is
-  /// complete and visible, and the one that it replaces is still there too.
+  /// Makes the checkpoint visible and returns its path. `manifest.files` holds the records of all shards;
+  /// commit() adds the index of the model that other programs read (model.safetensors.index.json). Even if it
+  /// throws, the checkpoint is complete or invisible. NotDurableError: it is complete and visible, and the
+  /// one that it replaces still exists.
   std::string commit(Manifest manifest);
-  /// Deletes all but the newest `keep` complete checkpoints (0: keeps all) up to the one just committed,
-  /// which is never deleted, nor is that of `best_step`, or, where that is not there, of the best step before
-  /// it. Those of later steps belong to a run that was resumed further back: they are left alone, as are
-  /// damaged ones, which a person should see.
+  /// Deletes all but the newest `keep` complete checkpoints (0: keeps all) up to the one just committed.
+  /// Never deletes that one, nor the one of `best_step` or, if it does not exist, of the best step before it.
+  /// Checkpoints of later steps belong to a run that was resumed further back, and stay, as do damaged ones,
+  /// which a person should see.
   void prune(int keep, int64_t best_step = -1);
   /// After a failure: removes the temporary folder as far as that is possible.
   void abandon() noexcept;

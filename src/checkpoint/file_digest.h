@@ -10,7 +10,7 @@ namespace lockstep::checkpoint {
 /// Two independent checksums of the bytes of a file.
 struct FileChecksums {
   uint32_t crc32c = 0;
-  uint64_t xxh3 = 0;  ///< XXH3, 64 bits, seed 0: what `xxhsum -H3` prints
+  uint64_t xxh3 = 0;  ///< XXH3, 64 bits, seed 0; `xxhsum -H3` prints it
   bool operator==(const FileChecksums&) const = default;
 };
 

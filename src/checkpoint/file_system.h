@@ -18,12 +18,12 @@ class WritableFile {
   virtual void close() = 0;  ///< some file systems report a failed write only here
 };
 
-/// The operations by which checkpoints come and go: a seam, so that tests can fail or crash at each of them.
-/// Everything throws IoError naming the path, the reason and, where the disk is full, what is free.
+/// The file operations of checkpoints. It is an interface so that tests can fail or crash at each of them.
+/// All methods throw IoError, which names the path, the reason and, if the disk is full, the free space.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
-  /// Makes a folder and those above it, durably; one that exists is fine.
+  /// Makes a folder and those above it, durably, unless it exists.
   virtual void make_directory(const std::string& path) = 0;
   virtual std::unique_ptr<WritableFile> create(
       const std::string& path) = 0;  ///< replaces a file of that name
@@ -38,7 +38,7 @@ class FileSystem {
 FileSystem& posix_file_system();
 
 /// Throws the IoError of an operation that failed with `error` (an errno): "cannot <action> <what>:
-/// <reason>", and where the disk is full what is free at `path` and what to do.
+/// <reason>" and, if the disk is full, the free space at `path` and what to do.
 [[noreturn]] void throw_io_error(std::string_view action, const std::string& what, const std::string& path,
                                  int error);
 

@@ -12,7 +12,7 @@
 
 namespace lockstep::checkpoint {
 
-/// What a file of a checkpoint holds: parameters and statistics, optimizer state ("<parameter>.<slot>"), or
+/// The contents of a checkpoint's file: parameters and statistics, optimizer state ("<parameter>.<slot>"), or
 /// the index by which other programs find the parameters.
 enum class FileKind { model, optimizer, index };
 std::string_view name_of(FileKind kind);
@@ -29,37 +29,36 @@ struct FileRecord {
 /// "trainer.seed" -> "7", as config/run_config.h makes them.
 using MathFields = std::vector<std::pair<std::string, std::string>>;
 
-/// Everything about a checkpoint except the tensors' values. Nothing in it depends on ranks, and nothing on
-/// the layout but its name, which tells people, and by which checkpoints of builds with a known fault are
-/// told: any layout goes on from a checkpoint of any other.
+/// Everything about a checkpoint except the tensors' values. Nothing in it depends on ranks, so any layout
+/// can resume from a checkpoint of any other. It has the layout's name only for people, and to recognise
+/// checkpoints of builds with a known fault.
 struct Manifest {
   static constexpr int kFormatVersion = 1;
-  /// Raised if a fault was mended that had changed numbers. 1: with schedule=zero_bubble gradients are those
+  /// Raised when a fault that had changed numbers is fixed. 1: with schedule=zero_bubble gradients are those
   /// of every layout.
   static constexpr int kNumericsRevision = 1;
 
   std::string run_id;
-  int64_t step = 0;           ///< optimizer steps complete
-  int64_t data_position = 0;  ///< samples consumed: where the stream of samples goes on
+  int64_t step = 0;           ///< number of complete optimizer steps
+  int64_t data_position = 0;  ///< samples consumed; the stream of samples continues here
   int64_t total_steps = 0;    ///< of the whole training
-  double total_epochs = 0;    ///< as configured; 0 where steps were
+  double total_epochs = 0;    ///< as configured; 0 if steps were
   uint64_t seed = 0;
   uint64_t math_hash = 0, config_hash = 0;
-  std::string layout;  ///< of the run that saved it, "dp=2"; "": not known, since an earlier build saved it
+  std::string layout;  ///< of the run that saved it, "dp=2"; "": not known, because an earlier build saved it
   int64_t numerics_revision =
       kNumericsRevision;  ///< of the build that saved it; 0: of those before the first
   MathFields math_fields;
   uint64_t dataset_identity = 0;
   std::string arithmetic_fingerprint;
   uint64_t params_hash = 0, state_hash = 0;
-  bool pending_evaluation = false;  ///< one was due after this step, and is not done
-  int64_t skipped_steps = 0;     ///< of `step`, those that updated nothing, their gradients not being finite
-  int64_t overflowed_steps = 0;  ///< of `skipped_steps`, those that lowered the scale of the loss
-  int64_t optimizer_updates =
-      -1;                        ///< that optimizer state has seen; -1: those of `step` that were not skipped
-  double loss_scale = 0;         ///< factor on the loss; 0 where losses are not scaled
-  int64_t loss_scale_steps = 0;  ///< of this interval, all without an overflow
-  int64_t best_step = -1;        ///< of the lowest evaluation loss so far; -1: there was no evaluation
+  bool pending_evaluation = false;  ///< an evaluation was due after this step and is not done
+  int64_t skipped_steps = 0;        ///< of `step`, steps without an update, because gradients were not finite
+  int64_t overflowed_steps = 0;     ///< of `skipped_steps`, steps that lowered the loss scale
+  int64_t optimizer_updates = -1;   ///< updates of optimizer state; -1: the steps that were not skipped
+  double loss_scale = 0;            ///< factor on the loss; 0 if losses are not scaled
+  int64_t loss_scale_steps = 0;     ///< of this interval, all without an overflow
+  int64_t best_step = -1;           ///< of the lowest evaluation loss so far; -1: there was no evaluation
   double best_eval_loss = 0;
   int64_t evaluations_since_best = 0;     ///< without a best one, all of them
   int64_t last_evaluated_step = -1;       ///< -1: none
@@ -72,15 +71,15 @@ struct Manifest {
 
 /// The text of manifest.json, with a hash over all the rest of it at the end.
 std::string to_text(const Manifest& manifest);
-/// Throws CheckpointError beginning with `name` for anything but what to_text wrote: another hash, a newer
-/// version, missing or mistyped fields, file names with folders in them.
+/// Reads what to_text() wrote. Throws CheckpointError, which begins with `name`, for anything else: another
+/// hash, a newer version, missing or mistyped fields, file names with folders in them.
 Manifest manifest_from_text(std::string_view text, const std::string& name);
 
 /// A record as text, to be sent from the rank that wrote a shard to the one that commits.
 std::string to_text(const FileRecord& record);
 FileRecord file_record_from_text(std::string_view text);
 
-/// What differs, one line each: "trainer.seed: 1 in the checkpoint, 2 now"; empty where all is equal.
+/// The differences, one line each: "trainer.seed: 1 in the checkpoint, 2 now"; empty if there are none.
 std::vector<std::string> compare_math(const MathFields& saved, const MathFields& current);
 
 }  // namespace lockstep::checkpoint

@@ -24,12 +24,12 @@ struct WrittenFile {
   FileChecksums checksums;
 };
 
-/// How a tensor stands in a file: as it is; or a slice, flattened, as "name[first:last]".
+/// The entry of a tensor in a file: the whole tensor; or a slice, flattened, as "name[first:last]".
 TensorRecord entry_of(const TensorRecord& record);
 
-/// Writes a file and syncs it. Tensors lie in it by falling size of element, then by name, so that every one
-/// is aligned and equal contents give equal files. Throws ConfigError for duplicate names, IoError where
-/// writing fails.
+/// Writes a file and syncs it. Tensors are ordered by descending size of element, then by name, so that each
+/// is aligned and equal contents give equal files. Throws ConfigError for duplicate names, IoError if writing
+/// fails.
 WrittenFile write_safetensors(FileSystem& files, const std::string& path,
                               std::span<const NamedTensor> tensors,
                               const std::map<std::string, std::string>& metadata = {});
@@ -59,7 +59,7 @@ class SafetensorsFile {
 
   const std::string& path() const { return path_; }
   const std::vector<Entry>& entries() const { return entries_; }  ///< in the order of their bytes
-  const Entry* find(std::string_view name) const;                 ///< null where there is none
+  const Entry* find(std::string_view name) const;                 ///< null if there is none
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
   /// Reads a whole tensor. REQUIRES: `entry` is one of entries().

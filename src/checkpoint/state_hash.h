@@ -11,9 +11,9 @@
 
 namespace lockstep::checkpoint {
 
-// The hash that two runs with equal bits share, whatever their layout: each chunk of 65,536 elements has a
-// hash, a tensor folds those of its chunks in order, a model folds its tensors by ascending name. So whoever
-// owns a part that begins and ends on chunk borders computes that part's hashes alone.
+// A hash that is equal for runs with equal bits, in any layout. Each chunk of 65,536 elements has a hash; a
+// tensor folds the hashes of its chunks in order; a model folds its tensors by ascending name. So the owner
+// of a part that begins and ends on chunk borders can compute the hashes of the part alone.
 
 inline constexpr int64_t kHashChunkElements = 65'536;
 
@@ -39,7 +39,7 @@ uint64_t fold_chunks(std::span<const uint64_t> chunks);
 /// The hash of all tensors from (name, hash) of each, in any order.
 uint64_t fold_tensors(std::vector<std::pair<std::string, uint64_t>> tensors);
 
-/// REQUIRES: it is whole.
+/// REQUIRES: the tensor is whole.
 uint64_t tensor_hash(const NamedTensor& tensor);
 /// fold_tensors over all of them. Shapes do not enter: tensors of equal names and bits have equal hashes.
 uint64_t parameters_hash(std::span<const NamedTensor> tensors);

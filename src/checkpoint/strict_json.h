@@ -6,8 +6,8 @@
 
 namespace lockstep::checkpoint {
 
-/// Parses JSON that somebody may have damaged or forged: refuses duplicate keys, bad UTF-8 and nesting deeper
-/// than 8 on top of everything that is no JSON. Throws CheckpointError beginning with `name`.
+/// Parses JSON that may be damaged or forged. Refuses duplicate keys, invalid UTF-8, nesting deeper than 8,
+/// and everything that is not JSON. Throws CheckpointError, which begins with `name`.
 nlohmann::json parse_strict_json(std::string_view text, const std::string& name);
 
 }  // namespace lockstep::checkpoint

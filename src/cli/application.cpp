@@ -108,7 +108,7 @@ CommandAction understand(std::vector<std::string> arguments) {
     if (!arguments.empty()) wanted = arguments.front();
     arguments.push_back("--help");
   }
-  CLI::App program("Trains neural networks on many workers, to the same bits on any number of them.",
+  CLI::App program("Trains neural networks on many workers, with the same bits on any number of them.",
                    "lockstep");
   CLI::App& root = program;
   CommandAction selected;

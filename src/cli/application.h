@@ -5,8 +5,8 @@
 
 namespace lockstep::cli {
 
-/// The program, from its arguments (without its own name) to its exit code. Every exception ends here: it is
-/// printed once, as "lockstep: error: ...", and becomes the code of include/lockstep/error.h.
+/// Runs the program with its arguments (without its own name) and returns its exit code. All exceptions are
+/// caught here, printed once as "lockstep: error: ...", and become an exit code of include/lockstep/error.h.
 int run_command_line(const std::vector<std::string>& arguments);
 
 }  // namespace lockstep::cli

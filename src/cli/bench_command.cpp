@@ -76,27 +76,26 @@ int bench(const BenchArguments& arguments) {
 
 void add_bench_command(CLI::App& program, CommandAction& selected) {
   auto& command = add_subcommand(program, "bench",
-                                 "What messages and sums take between the processes of a job, as trainings "
-                                 "on CPUs make them, and what the "
-                                 "processor computes",
+                                 "Measures messages and sums between the processes of a job, and the speed "
+                                 "of the processor",
                                  "  mpirun -n 2 lockstep bench\n"
                                  "  mpirun -n 2 --host a,b lockstep bench --json");
   const auto arguments = std::make_shared<BenchArguments>();
   command
       .add_option("--largest", arguments->largest_bytes,
-                  "Bytes of the longest messages and sums, a multiple of 4")
+                  "Size of the longest message and sum in bytes, a multiple of 4")
       ->check(CLI::Range(int64_t{64}, int64_t{1} << 30))
       ->check([](const std::string& text) {
         return std::stoll(text) % 4 == 0 ? std::string() : std::string("expected a multiple of 4");
       })
       ->capture_default_str();
-  command.add_option("--seconds", arguments->seconds, "Time for each figure, about")
+  command.add_option("--seconds", arguments->seconds, "Approximate time for each figure")
       ->check(finite_number())
       ->check(CLI::Range(0.001, 600.0))
       ->capture_default_str();
   command.add_flag("--brief", arguments->brief,
-                   "Only what predictions need: one pair within a host, one between hosts, and sums of "
-                   "two sizes");
+                   "Only what predictions need: one pair within a host, one between hosts, sums of two "
+                   "sizes, no arithmetic");
   add_json(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return bench(*arguments); }; });
 }

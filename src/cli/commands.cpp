@@ -39,24 +39,23 @@ CLI::App& add_subcommand(CLI::App& parent, const std::string& name, const std::s
 }
 
 void add_config(CLI::App& command, jobs::ConfigArguments& arguments, bool with_data) {
-  command.add_option("CONFIG", arguments.path, "The config, a text proto; docs/config.md lists its fields")
+  command.add_option("CONFIG", arguments.path, "Config file (text proto); docs/config.md lists its fields")
       ->required();
   // Each --set takes one value, so that it may stand before CONFIG.
   command
-      .add_option(
-          "--set", arguments.overrides,
-          "path=value: replaces a field of the config, such as optimizer.learning_rate=0.05; may be repeated")
+      .add_option("--set", arguments.overrides,
+                  "Replaces a field of the config, such as optimizer.learning_rate=0.05; may be repeated")
       ->allow_extra_args(false)
       ->type_name("PATH=VALUE");
   if (with_data)
-    command.add_option("--data-dir", arguments.data_directory, "Where the data's files are (data.directory)")
+    command.add_option("--data-dir", arguments.data_directory, "Folder of the data files (data.directory)")
         ->type_name("DIR");
 }
 
 void add_layout(CLI::App& command, jobs::ConfigArguments& arguments) {
   command
       .add_option("--layout", arguments.layout,
-                  "How processes share the work, such as dp=2: replaces the layout of the config as a whole; "
+                  "How processes share the work, such as dp=2; replaces the whole layout of the config; "
                   "keys below")
       ->type_name("KEY=VALUE,...");
   command.footer(layout::layout_help());
@@ -64,31 +63,29 @@ void add_layout(CLI::App& command, jobs::ConfigArguments& arguments) {
 
 void add_output(CLI::App& command, jobs::OutputArguments& arguments) {
   add_json(command, arguments);
-  command.add_flag("--quiet", arguments.quiet, "Nothing on stderr but warnings and errors")
+  command.add_flag("--quiet", arguments.quiet, "Only warnings and errors on stderr")
       ->each([](const std::string&) { set_log_level(LogLevel::warning); });
 }
 
 void add_verbose(CLI::App& command, jobs::OutputArguments& arguments) {
   command
-      .add_flag("--verbose", arguments.verbose,
-                "Memory by purpose, times of the start, all hashes, why there is no GPU")
+      .add_flag("--verbose", arguments.verbose, "Everything about memory, start-up times, hashes and GPUs")
       ->excludes("--quiet")
       ->each([](const std::string&) { set_log_level(LogLevel::debug); });
 }
 
 void add_device(CLI::App& command, jobs::DeviceArguments& arguments) {
   command
-      .add_option(
-          "--device", arguments.device,
-          "Where to compute; auto: on GPUs where there are any, one for each worker, otherwise on CPUs")
+      .add_option("--device", arguments.device,
+                  "Where to compute; auto: on GPUs if there are any, one per worker, otherwise on CPUs")
       ->type_name("auto|cpu|cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command.add_flag("--allow-shared-gpu", arguments.allow_shared_gpu,
-                   "Let several workers use one GPU: slow, for trying things out");
+                   "Let several workers use one GPU; slow, for trying things out");
 }
 
 void add_json(CLI::App& command, jobs::OutputArguments& arguments) {
-  command.add_flag("--json", arguments.json, "The result as one JSON object, the only thing on stdout");
+  command.add_flag("--json", arguments.json, "Print the result as one JSON object, the only thing on stdout");
 }
 
 CLI::Validator finite_number() {

@@ -13,10 +13,10 @@ class Validator;
 
 namespace lockstep::cli {
 
-/// What was asked for, once all arguments are understood: runs it and returns the exit code.
+/// Runs the chosen command, after all arguments are parsed, and returns the exit code.
 using CommandAction = std::function<int()>;
 
-/// A command adds itself to the program's commands, and sets `selected` where it is the one that was called.
+/// A command adds itself to the program's commands, and sets `selected` if it is called.
 using AddCommand = void (*)(CLI::App& program, CommandAction& selected);
 void add_train_command(CLI::App& program, CommandAction& selected);
 void add_eval_command(CLI::App& program, CommandAction& selected);
@@ -47,10 +47,10 @@ void add_verbose(CLI::App& command, jobs::OutputArguments& arguments);
 /// --device and --allow-shared-gpu.
 void add_device(CLI::App& command, jobs::DeviceArguments& arguments);
 
-/// Refuses what is no finite number, which other checks let pass.
+/// Refuses everything but finite numbers; other checks accept them.
 CLI::Validator finite_number();
 
-/// A command's result, on stdout. Throws IoError where it cannot be written.
+/// Writes a command's result to stdout. Throws IoError if it cannot be written.
 void write_result(std::string_view text);
 
 }  // namespace lockstep::cli

@@ -41,19 +41,17 @@ int compare(const compare::CompareArguments& asked) {
 
 void add_compare_command(CLI::App& program, CommandAction& selected) {
   auto& command = add_subcommand(
-      program, "compare",
-      "Which layout is faster, and does it change the results: proves bits equal, then measures in turns",
+      program, "compare", "Finds out which layout is faster, and whether it changes the results",
       "  lockstep compare configs/mnist_lenet.textproto --data-dir DIR --workers 1,2 \\\n"
       "    --layouts \"sync=all_reduce; sync=ps,servers=1; sync=ps,servers=1,mode=async\" --out comparison");
   const auto arguments = std::make_shared<compare::CompareArguments>();
   add_config(command, arguments->config, /*with_data=*/true);
   command
       .add_option("--layouts", arguments->layouts,
-                  "Layouts without dp, separated by ';'; the first is what others "
-                  "are shown beside")
+                  "Layouts without dp, separated by ';'; others are compared with the first")
       ->type_name("LIST")
       ->required();
-  command.add_option("--workers", arguments->workers, "Numbers of workers; servers come on top")
+  command.add_option("--workers", arguments->workers, "Numbers of workers; dedicated servers come on top")
       ->type_name("N,...")
       ->capture_default_str();
   command
@@ -66,12 +64,12 @@ void add_compare_command(CLI::App& program, CommandAction& selected) {
       ->capture_default_str();
   command
       .add_option("--proof-steps", arguments->proof_steps,
-                  "Steps whose bits are compared under REPRODUCIBLE; 0: none are")
+                  "Steps whose bits are compared under REPRODUCIBLE; 0: none")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   command
       .add_option("--precision", arguments->precision_percent,
-                  "Rounds go on until each median is known so well, at 95 %, in percent")
+                  "Measure until the 95 % interval of each median is within so many percent of it")
       ->transform([](const std::string& text) {
         return text.ends_with('%') ? text.substr(0, text.size() - 1) : text;
       })
@@ -84,47 +82,47 @@ void add_compare_command(CLI::App& program, CommandAction& selected) {
       ->capture_default_str();
   command
       .add_option("--out", arguments->directory,
-                  "Empty folder for report.html, results.json, results.csv and every run")
+                  "Empty folder for report.html, results.json, results.csv and all runs")
       ->type_name("DIR")
       ->required();
   command
       .add_option(
           "--link", arguments->links,
-          "On two hosts that are made on this machine, joined by a link of each of these rates: none, "
-          "1gbit, 200mbit, ...; needs root")
+          "Make two hosts on this machine, joined by a link of each rate in turn: none, 1gbit, 200mbit, ...; "
+          "needs root")
       ->type_name("RATE,...");
   command
       .add_option("--hostfile", arguments->hostfile,
-                  "On these hosts, filled in order; lines 'HOST slots=N'. They share --out")
+                  "Use these hosts, in the order of their lines 'HOST slots=N'; they must share --out")
       ->type_name("FILE");
   command
       .add_option("--price", arguments->price,
-                  "Of a host for an hour: rows tell what a million samples cost, hosts of servers counted")
+                  "Price of a host per hour; adds what a million samples cost, servers' hosts included")
       ->check(finite_number())
       ->check(CLI::Range(0.0, 1e9));
   command
       .add_option("--straggler", arguments->straggler,
-                  "Measure every row once more with a worker that computes FACTOR times as long, such as 0:2")
+                  "Measure each row once more with a worker that computes FACTOR times as long, such as 0:2")
       ->type_name("RANK:FACTOR");
   command
       .add_option("--kill", arguments->kill_rank,
-                  "Train every row once more, twice: undisturbed, and with this worker killed in the middle, "
+                  "Train each row twice more: undisturbed, and with this worker killed in the middle, then "
                   "restarted from the last checkpoint")
       ->type_name("RANK")
       ->check(CLI::Range(0, layout::kMostProcesses - 1));
   command
       .add_option("--target-loss", arguments->target_loss,
-                  "Tell how long each row trains until its loss is as low as that")
+                  "Say how long each row trains until its loss is as low as this")
       ->check(finite_number())
       ->check(CLI::PositiveNumber);
   command
       .add_option("--predict", arguments->predicted_workers,
-                  "Predict these numbers of workers, too, each process on a host of its own: with --link or "
-                  "--hostfile")
+                  "With --link or --hostfile: also predict these numbers of workers, each process on a host "
+                  "of its own")
       ->type_name("N,...");
   command.add_flag("!--no-prediction", arguments->predicts,
-                   "Measure nothing of layers and messages, and predict nothing");
-  command.add_flag("--resume", arguments->resume, "Go on with the comparison in --out, if there is one");
+                   "Predict nothing, and measure no layers and messages for it");
+  command.add_flag("--resume", arguments->resume, "Continue the comparison in --out, if there is one");
   add_device(command, arguments->device);
   add_output(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return compare(*arguments); }; });

@@ -217,7 +217,7 @@ std::string zsh_script(const std::vector<CommandWords>& all) {
 }  // namespace
 
 void add_completion_command(CLI::App& program, CommandAction& selected) {
-  auto& command = add_subcommand(program, "completion", "What makes a shell complete commands and options",
+  auto& command = add_subcommand(program, "completion", "Prints a script that completes commands in a shell",
                                  "  source <(lockstep completion bash)\n  source <(lockstep completion zsh)");
   const auto shell = std::make_shared<std::string>();
   command.add_option("SHELL", *shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));

@@ -69,17 +69,17 @@ void add_config_command(CLI::App& program, CommandAction& selected) {
   command.require_subcommand(1);
 
   auto& print_command =
-      add_subcommand(command, "print", "The config with every default filled in; reads back as the same",
+      add_subcommand(command, "print", "Prints the config with every default; it reads back as the same run",
                      "  lockstep config print configs/mnist_lenet.textproto --set trainer.seed=2");
   const auto print_arguments = std::make_shared<ConfigCommandArguments>();
   add_config(print_command, print_arguments->config, /*with_data=*/true);
   print_command.add_flag("--expand", print_arguments->expand,
-                         "Write presets and repeated blocks of the model out, layer by layer");
+                         "Write presets and repeated blocks of the model layer by layer");
   print_command.callback(
       [&selected, print_arguments] { selected = [print_arguments] { return print(*print_arguments); }; });
 
   auto& check_command =
-      add_subcommand(command, "check", "Checks everything that can be checked without data and workers",
+      add_subcommand(command, "check", "Checks everything that needs neither data nor workers",
                      "  lockstep config check configs/mnist_lenet.textproto");
   const auto check_arguments = std::make_shared<ConfigCommandArguments>();
   add_config(check_command, check_arguments->config, /*with_data=*/true);

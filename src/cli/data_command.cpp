@@ -137,7 +137,7 @@ void add_fetch_command(CLI::App& command, CommandAction& selected, const std::st
   fetching.add_option("--out", arguments->directory, "Folder for the files")->type_name("DIR")->required();
   fetching
       .add_option("--from", arguments->from,
-                  "Where they are: a file, a folder, or a URL; left out: where they are offered, by curl")
+                  "A file, folder or URL to take them from; default: their public URLs, by curl")
       ->type_name("PATH|URL");
   fetching.callback([&selected, arguments] { selected = [arguments] { return fetch(*arguments); }; });
 }
@@ -150,8 +150,8 @@ void add_data_command(CLI::App& program, CommandAction& selected) {
   command.require_subcommand(1);
   auto& digits = add_subcommand(
       command, "digits",
-      "Drawn digits with random distortion and noise, in MNIST's format; files that are there already "
-      "are kept where they hold the same, and refused otherwise",
+      "Draws digits with random distortion and noise, in MNIST's format; existing files with the same "
+      "contents are kept, others are refused",
       "  lockstep data digits --out digits --train 12000 --eval 2000 --seed 1");
   const auto arguments = std::make_shared<DigitsArguments>();
   digits.add_option("--out", arguments->directory, "Folder for the four files")->type_name("DIR")->required();
@@ -159,14 +159,14 @@ void add_data_command(CLI::App& program, CommandAction& selected) {
   digits.add_option("--eval", arguments->digits.eval_count, "Evaluation samples")->capture_default_str();
   digits.add_option("--seed", arguments->digits.seed, "Another seed draws other digits")
       ->capture_default_str();
-  digits.add_flag("--force", arguments->digits.overwrite, "Replace files that hold something else");
+  digits.add_flag("--force", arguments->digits.overwrite, "Replace existing files with other contents");
   add_json(digits, arguments->output);
   add_fetch_command(command, selected, "mnist",
-                    "The ten thousand test images of MNIST, which configs/mnist_*.textproto divide; checked "
-                    "by their checksums");
+                    "Gets MNIST's ten thousand test images, which configs/mnist_*.textproto divide; compares "
+                    "checksums");
   add_fetch_command(
       command, selected, "shakespeare",
-      "Tiny Shakespeare, the text of configs/shakespeare_gpt.textproto; checked by its checksum");
+      "Gets Tiny Shakespeare, the text of configs/shakespeare_gpt.textproto; compares its checksum");
   digits.callback([&selected, arguments] { selected = [arguments] { return make_digits(*arguments); }; });
 }
 

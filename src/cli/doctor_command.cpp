@@ -36,7 +36,7 @@ std::string list_of_checks() {
   std::string text = "Checks of a host:\n";
   for (const auto& check : doctor::host_checks())
     text += fmt::format("  {:<14}  {}\n", check.name, check.looks_at);
-  return text + "docs/doctor.md tells more, and what --job looks at.";
+  return text + "docs/doctor.md explains them, and the checks of --job.";
 }
 
 int look_at_host(const DoctorArguments& arguments) {
@@ -82,21 +82,19 @@ int look_at_job(const DoctorArguments& arguments) {
 
 void add_doctor_command(CLI::App& program, CommandAction& selected) {
   auto& command = add_subcommand(
-      program, "doctor", "Says what is wrong with this host, or with a job's hosts, and how to mend it",
+      program, "doctor", "Checks this host, or a job's hosts and links, and prints how to mend what is wrong",
       "  lockstep doctor configs/mnist_lenet.textproto --data-dir DIR --out runs\n"
       "  mpirun -n 4 lockstep doctor --job --out runs");
   const auto arguments = std::make_shared<DoctorArguments>();
   auto& request = arguments->request;
   command.add_flag("--job", arguments->job,
-                   "Look at a job as a whole, started by mpirun: its ranks, and the links between them");
-  command.add_option("CONFIG", request.config, "A config, whose data is opened as a training would");
-  command
-      .add_option("--set", request.overrides, "path=value: replaces a field of the config; may be repeated")
+                   "Check a whole job, started by mpirun: its ranks, and the links between them");
+  command.add_option("CONFIG", request.config, "Config file, whose data is opened as a training would");
+  command.add_option("--set", request.overrides, "Replaces a field of the config; may be repeated")
       ->allow_extra_args(false)
       ->type_name("PATH=VALUE");
-  command.add_option("--data-dir", request.data_directory, "Where the data's files are")->type_name("DIR");
-  command.add_option("--out", request.output_directory, "The folder that runs shall write to")
-      ->type_name("DIR");
+  command.add_option("--data-dir", request.data_directory, "Folder of the data files")->type_name("DIR");
+  command.add_option("--out", request.output_directory, "Folder that runs will write to")->type_name("DIR");
   add_json(command, arguments->output);
   command.footer(list_of_checks());
   command.callback([&selected, arguments] {

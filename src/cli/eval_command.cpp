@@ -131,17 +131,18 @@ int evaluate(const EvalArguments& arguments) {
 
 void add_eval_command(CLI::App& program, CommandAction& selected) {
   auto& command = add_subcommand(
-      program, "eval", "Loss and accuracy of a checkpoint over the evaluation data",
+      program, "eval", "Prints loss and accuracy of a checkpoint over the evaluation data",
       "  lockstep eval --checkpoint runs/digits\n"
       "  lockstep eval configs/digits_quickstart.textproto --checkpoint runs/digits --data-dir digits");
   const auto arguments = std::make_shared<EvalArguments>();
   add_config(command, arguments->config, /*with_data=*/true);
   command.get_option("CONFIG")->required(false)->description(
-      "The config; left out: the one that the run has kept, on as many processes as there are");
+      "Config file; default: the config that the run has kept, on as many processes as there are");
   add_layout(command, arguments->config);
   command
       .add_option("--checkpoint", arguments->checkpoint,
-                  "A checkpoint, or a run, of which the newest is taken")
+                  "A checkpoint, or a run, whose newest checkpoint is taken; RUN/best: the one with the "
+                  "lowest loss")
       ->type_name("DIR")
       ->required();
   add_device(command, arguments->device);

@@ -312,7 +312,7 @@ int inspect(const InspectArguments& arguments) {
 void add_schedule_option(CLI::App& command, InspectArguments& arguments) {
   CLI::Option* schedule =
       command.add_flag("--schedule", arguments.schedule,
-                       "Only the order in which the stages of a pipeline run forwards and backwards, drawn");
+                       "Draw only the order in which the stages of a pipeline run forwards and backwards");
   for (const char* other :
        {"--several-hosts", "--device", "--rank", "--program", "--graph", "--memory", "--picture"})
     schedule->excludes(other);
@@ -323,7 +323,7 @@ void add_schedule_option(CLI::App& command, InspectArguments& arguments) {
 void add_inspect_command(CLI::App& program, CommandAction& selected) {
   auto& command = add_subcommand(
       program, "inspect",
-      "What a config becomes, without data and without running it: model, batch, memory, and proven programs",
+      "Shows model, batch, memory and proven programs of a config in a layout, without running it",
       "  lockstep inspect configs/mnist_lenet.textproto --layout dp=4\n"
       "  lockstep inspect configs/mnist_lenet.textproto --world 4 --rank 1 --program step\n"
       "  lockstep inspect configs/mnist_lenet.textproto --layout pp=4,schedule=interleaved --schedule");
@@ -332,28 +332,29 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
   add_layout(command, arguments->config);
   command
       .add_option("--world", arguments->world_size,
-                  "Number of processes; left out: as many as the layout says")
+                  "Number of processes; default: as many as the layout says")
       ->check(CLI::Range(1, layout::kMostProcesses));
   command.add_flag("--several-hosts", arguments->several_hosts,
                    "Each process has a host of its own, which changes how gradients are summed");
-  command.add_option("--device", arguments->device, "What the workers would compute on; none has to be here")
+  command.add_option("--device", arguments->device, "Device of the workers; it need not be in this machine")
       ->type_name("cpu|cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
-  command.add_option("--rank", arguments->rank, "Whose memory and programs")
+  command.add_option("--rank", arguments->rank, "Rank whose memory and programs are shown")
       ->check(CLI::Range(0, layout::kMostProcesses - 1))
       ->capture_default_str();
   command
       .add_option("--program", arguments->program,
-                  "Prints one program of that rank, as text (docs/step-program.md)")
+                  "Print one program of the rank as text (docs/step-program.md)")
       ->type_name("step|evaluate|boundary|serve|gather")
       ->check(CLI::IsMember({"step", "evaluate", "boundary", "serve", "gather"}));
   command.add_flag("--graph", arguments->graph, "Only the model: layers, segments and buckets");
   command.add_flag("--memory", arguments->memory, "Only the memory plan");
   command
-      .add_option("--picture", arguments->picture,
-                  "Draws a step of all ranks, lane by lane, to a file that must be new; times are those of "
-                  "parallel.profile, or estimated")
+      .add_option(
+          "--picture", arguments->picture,
+          "Draw a step of all ranks, lane by lane, to a new file; times come from parallel.profile, or "
+          "are estimated")
       ->type_name("FILE.svg");
   add_schedule_option(command, *arguments);
   add_json(command, arguments->output);

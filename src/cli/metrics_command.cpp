@@ -140,14 +140,14 @@ int metrics(const MetricsArguments& arguments) {
 
 void add_metrics_command(CLI::App& program, CommandAction& selected) {
   auto& command =
-      add_subcommand(program, "metrics", "Draws a run's loss and learning rate, also while it goes on",
+      add_subcommand(program, "metrics", "Draws loss and learning rate of a run, which may still be going on",
                      "  lockstep metrics runs/digits --svg digits.svg");
   const auto arguments = std::make_shared<MetricsArguments>();
   command.add_option("RUN", arguments->run, "The folder of a run (--out), or its metrics.jsonl")
       ->type_name("DIR")
       ->required();
-  command.add_option("--svg", arguments->svg, "Draw to this file, too")->type_name("FILE.svg");
-  command.add_option("--csv", arguments->csv, "Write all metrics as a table to this file, too")
+  command.add_option("--svg", arguments->svg, "Also draw to this file")->type_name("FILE.svg");
+  command.add_option("--csv", arguments->csv, "Also write all metrics as a table to this file")
       ->type_name("FILE.csv");
   command.callback([&selected, arguments] { selected = [arguments] { return metrics(*arguments); }; });
 }

@@ -5,16 +5,16 @@
 
 namespace lockstep::cli {
 
-/// A file that was not there before: a config that lay there would be lost. It is made at once, so that what
-/// is found out for it is not in vain, and goes again where nothing is written.
+/// A file that must not exist before, so that no config is overwritten. It is made at once, so that the work
+/// for it is not in vain, and removed if nothing is written.
 class NewFile {
  public:
-  /// `option` is what asked for it, as messages name it. Throws ConfigError where it cannot be made.
+  /// `option`: the option that asked for it, for messages. Throws ConfigError if it cannot be made.
   NewFile(std::string option, std::string path);
   ~NewFile();
   NewFile(const NewFile&) = delete;
 
-  /// Once. Throws IoError where it cannot be written.
+  /// Once. Throws IoError if it cannot be written.
   void write(std::string_view text);
 
  private:

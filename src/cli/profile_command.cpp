@@ -184,8 +184,7 @@ int profile(const ProfileArguments& arguments) {
 void add_profile_command(CLI::App& program, CommandAction& selected) {
   auto& command = add_subcommand(
       program, "profile",
-      "What each layer takes, measured while a model trains for some steps: on one process, or on all of a "
-      "job's",
+      "Measures how long each layer takes, while the model trains for some steps on one or more processes",
       "  lockstep profile configs/shakespeare_gpt.textproto --data-dir data --layout dp=1 --out gpt.profile\n"
       "  lockstep inspect configs/shakespeare_gpt.textproto --layout dp=1,pp=2 --set "
       "parallel.profile=gpt.profile");
@@ -193,10 +192,11 @@ void add_profile_command(CLI::App& program, CommandAction& selected) {
   add_config(command, arguments->config, /*with_data=*/true);
   add_layout(command, arguments->config);
   command
-      .add_option("--steps", arguments->steps, fmt::format("Steps that are measured, after {}", kWarmUpSteps))
+      .add_option("--steps", arguments->steps,
+                  fmt::format("Measured steps, after {} of warm-up", kWarmUpSteps))
       ->check(CLI::Range(int64_t{1}, int64_t{100000}))
       ->capture_default_str();
-  command.add_option("--out", arguments->file, "Writes what was measured, for parallel.profile")
+  command.add_option("--out", arguments->file, "New file for the times, which parallel.profile reads")
       ->type_name("FILE");
   add_device(command, arguments->device);
   add_output(command, arguments->output);

@@ -22,10 +22,10 @@ struct RankShare {
   int64_t shared_memory = 0;    ///< added up in a step in memory that it shares
 };
 
-/// Of all ranks, from their programs.
+/// The shares of all ranks, from their programs.
 std::vector<RankShare> rank_shares(const compile::CompiledRun& run);
 
-/// A line for each rank, or the least and the most of each column where there are more than eight; then the
+/// A line for each rank or, if there are more than eight, the least and the most of each column; then the
 /// sum.
 std::string describe(const std::vector<RankShare>& shares);
 nlohmann::ordered_json json_of(const std::vector<RankShare>& shares);

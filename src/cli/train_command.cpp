@@ -83,7 +83,7 @@ int train(const TrainArguments& arguments) {
 
 void add_train_command(CLI::App& program, CommandAction& selected) {
   auto& command =
-      add_subcommand(program, "train", "Trains a model, as one process or as one of many that mpirun starts",
+      add_subcommand(program, "train", "Trains a model in one process, or in as many as mpirun starts",
                      "  mpirun -n 4 lockstep train configs/mnist_lenet.textproto --data-dir DIR --out runs/a "
                      "--set optimizer.learning_rate=0.05");
   const auto arguments = std::make_shared<TrainArguments>();
@@ -92,32 +92,32 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
   command
       .add_option(
           "--out", arguments->output_directory,
-          "Folder for metrics.jsonl, config.effective.textproto and checkpoints; left out: nothing is saved")
+          "Folder for metrics.jsonl, config.effective.textproto and checkpoints; default: nothing is saved")
       ->type_name("DIR")
       ->check(not_empty);
   command
       .add_option("--resume", arguments->resume,
-                  "auto: from the newest complete checkpoint of --out, or else from the config's "
-                  "resume_path, where there is "
-                  "one; never; or the path of a checkpoint or run. Left out: what the config says")
+                  "auto: resume from the newest complete checkpoint in --out, else from the config's "
+                  "resume_path, else start afresh; never: start afresh; PATH: resume from this checkpoint "
+                  "or run; default: as the config says")
       ->type_name("auto|never|PATH")
       ->check(not_empty);
-  command.add_flag("--allow-config-change", arguments->allow_config_change,
-                   "Resume although the config's mathematics is not the checkpoint's; names what differs");
-  command.add_option("--stop-after", arguments->stop_after, "Save and stop once so many steps are complete")
+  command.add_flag(
+      "--allow-config-change", arguments->allow_config_change,
+      "Resume although the config's mathematics differs from the checkpoint's; names what differs");
+  command.add_option("--stop-after", arguments->stop_after, "Save and stop after so many steps")
       ->type_name("STEPS")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   add_device(command, arguments->device);
   command
       .add_option("--failpoint", arguments->failpoints,
-                  "A fault that the run inflicts on itself, such as kill@1,40,backward; docs/cli.md lists "
-                  "kinds and phases; may be "
+                  "Inject a fault, such as kill@1,40,backward; docs/cli.md lists kinds and phases; may be "
                   "repeated")
       ->allow_extra_args(false)
       ->type_name("KIND@RANK,STEP[,PHASE]");
   command
       .add_option("--straggler", arguments->straggler,
-                  "A worker on a CPU that computes FACTOR times as long, by sleeping, such as 1:2")
+                  "Make a worker on a CPU compute FACTOR times as long, by sleeping, such as 1:2")
       ->type_name("RANK:FACTOR");
   command
       .add_option("--trace", arguments->trace_directory,

@@ -266,30 +266,28 @@ int verify(const VerifyArguments& arguments) {
 void add_verify_command(CLI::App& program, CommandAction& selected) {
   auto& command = add_subcommand(
       program, "verify",
-      "Trains a config in several layouts and proves that all have the same bits, or shows where they part",
+      "Trains a config in several layouts and compares all bits; shows the first difference",
       "  lockstep verify configs/mnist_lenet.textproto --data-dir DIR --layouts \"dp=1; dp=2; dp=4\" --steps "
       "50");
   const auto arguments = std::make_shared<VerifyArguments>();
   add_config(command, arguments->config, /*with_data=*/true);
   command
-      .add_option(
-          "--layouts", arguments->layouts,
-          "Layouts, separated by ';'; the first is what others are compared with. Default: a list with every "
-          "schedule and mode that fits the config and --processes")
+      .add_option("--layouts", arguments->layouts,
+                  "Layouts, separated by ';'; others are compared with the first. Default: a list with every "
+                  "schedule and mode that fits the config and --processes")
       ->type_name("LIST");
   command
       .add_option("--processes", arguments->processes,
                   "Without --layouts: the most processes of a layout (default: 4)")
       ->check(CLI::Range(1, 64))
       ->excludes("--layouts");
-  command
-      .add_option("--steps", arguments->steps, "Only the first so many steps of the run; left out: all of it")
+  command.add_option("--steps", arguments->steps, "Only so many first steps of the run; default: all steps")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command
       .add_option("--resume-at", arguments->resume_at,
                   "Also stop each layout after so many steps and resume it in the next one of the list")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  command.add_option("--out", arguments->directory, "Empty folder that keeps every run's trace and output")
+  command.add_option("--out", arguments->directory, "Empty folder for trace and output of every run")
       ->type_name("DIR");
   add_device(command, arguments->device);
   add_output(command, arguments->output);

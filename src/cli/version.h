@@ -4,7 +4,7 @@
 
 namespace lockstep::cli {
 
-/// Lines that say which lockstep this is: version and commit, compiler, what it can compute on, libraries.
+/// Lines with lockstep's version and commit, compiler, devices, and libraries.
 std::string version_text();
 
 }  // namespace lockstep::cli

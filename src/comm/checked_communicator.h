@@ -15,7 +15,7 @@ class Death {
  public:
   void mark(std::string_view reason, ExitCode code) noexcept;
   bool marked() const noexcept { return marked_.load(std::memory_order_acquire); }
-  /// Throws CommError with the reason where marked.
+  /// Throws CommError with the reason, if marked.
   void check(std::string_view who) const;
 
  private:
@@ -25,8 +25,8 @@ class Death {
   ExitCode code_ = ExitCode::peer_lost;
 };
 
-/// What all backends share: every public call becomes one checked Operation, and errors mark the communicator
-/// dead.
+/// The common base of all backends. Every public call becomes one checked Operation, and errors mark the
+/// communicator dead.
 class CheckedCommunicator : public Communicator {
  public:
   int rank() const final { return rank_; }
@@ -66,19 +66,19 @@ class CheckedCommunicator : public Communicator {
 
   /// REQUIRES: the communicator is alive, and the operation valid.
   virtual void enqueue(Operation operation, device::Stream& stream) = 0;
-  /// Makes progress without blocking; how many of the operations given to enqueue() are not complete: the
-  /// last ones. Throws CommError where the communicator is dead.
+  /// Makes progress without blocking. Returns the number of operations given to enqueue() that are not
+  /// complete; these are the last ones. Throws CommError if the communicator is dead.
   virtual int64_t outstanding() = 0;
-  /// Whether reductions take bfloat16 and float16 too.
+  /// Whether reductions also accept bfloat16 and float16.
   virtual bool reduces_halves() const { return false; }
-  /// Returns at once: where an operation has failed, others of the process are to die too before anybody
-  /// waits.
+  /// Returns at once, because after a failed operation all communicators of the process must die before any
+  /// code waits.
   virtual void die(std::string_view reason, ExitCode code) noexcept { death_->mark(reason, code); }
-  /// Of a dead one: waits, not for ever, until nothing of it is under way any more.
+  /// For a dead communicator: waits, for a limited time, until none of its operations is in flight.
   virtual void settle() noexcept {}
 
   Death& death() const { return *death_; }
-  void check_alive() const;  ///< throws CommError where dead
+  void check_alive() const;  ///< throws CommError if dead
   [[noreturn]] void fail(std::string_view what, ExitCode code = ExitCode::peer_lost);  ///< marks dead, throws
   /// "rank 1 of 4 on communicator 'world' (mpi)"
   std::string who() const;
@@ -93,7 +93,7 @@ class CheckedCommunicator : public Communicator {
   std::shared_ptr<Death> death_;  // shared by the ranks of the local backend
 };
 
-/// What a rank says that has waited past its deadline.
+/// The message of a rank that has waited past its deadline.
 std::string expired_message(const Operation& operation, double waited_ms,
                             const std::vector<std::string>& pending);
 

@@ -7,8 +7,8 @@
 
 namespace lockstep::comm {
 
-/// Passes every call on to another communicator, which it owns: what overrides only some of them derives from
-/// it.
+/// Passes every call on to another communicator, which it owns. A base for classes that override only some
+/// calls.
 class ForwardingCommunicator : public Communicator {
  public:
   int rank() const override { return inner_->rank(); }

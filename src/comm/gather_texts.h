@@ -8,11 +8,11 @@
 
 namespace lockstep::comm {
 
-/// How long ranks wait for each other where all have something to say, and none computes.
+/// How long ranks wait for each other when all exchange texts and none computes.
 inline constexpr std::chrono::minutes kPatience{5};
 
-/// COLLECTIVE: every rank's text, by rank. Each of the two exchanges that it takes may last for `timeout`;
-/// throws CommError after that.
+/// COLLECTIVE: returns every rank's text, by rank. Throws CommError if one of its two exchanges takes longer
+/// than `timeout`.
 std::vector<std::string> gather_texts(Communicator& world, const std::string& own,
                                       std::chrono::milliseconds timeout);
 

@@ -8,8 +8,8 @@
 
 namespace lockstep::comm {
 
-// Host libraries reduce neither bfloat16 nor float16: communicators of devices reduce float32 in their place,
-// and round once.
+// Host libraries cannot reduce bfloat16 and float16. Communicators of devices reduce float32 instead, and
+// round once.
 
 bool is_half(DType dtype);
 /// REQUIRES: is_half(dtype). In float32.

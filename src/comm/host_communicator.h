@@ -4,8 +4,8 @@
 
 namespace lockstep::comm {
 
-/// What the backends on host memory share: they start operations at once, on the calling thread, and never
-/// touch the stream: with an asynchronous CPU stream, the calls belong into work of that stream.
+/// The common base of backends on host memory. They start operations at once, on the calling thread, and
+/// never use the stream. With an asynchronous CPU stream, calls belong into work of that stream.
 class HostCommunicator : public CheckedCommunicator {
  protected:
   using CheckedCommunicator::CheckedCommunicator;

@@ -8,16 +8,16 @@
 
 namespace lockstep::comm {
 
-/// What messages between rank 0 and another rank take, in seconds: medians.
+/// Times of messages between rank 0 and another rank, in seconds: medians.
 struct PairTimes {
   int peer = 1;
-  double latency = 0;             ///< half of the way of a message of 8 bytes there and back
+  double latency = 0;             ///< half of the round trip of a message of 8 bytes
   double one_way_per_byte = 0;    ///< of a long message
-  double both_ways_per_byte = 0;  ///< of a byte each way, of two long messages that pass each other
+  double both_ways_per_byte = 0;  ///< per byte each way, for two long messages in opposite directions
   bool operator==(const PairTimes&) const = default;
 };
 
-/// What the slowest rank takes to sum `bytes` of float32 over all ranks: the median, in seconds.
+/// The slowest rank's time to sum `bytes` of float32 over all ranks: the median, in seconds.
 struct SumTime {
   int64_t bytes = 0;
   double seconds = 0;
@@ -29,17 +29,16 @@ struct MeasureOptions {
   double seconds = 0.2;  ///< for each figure, about; three repetitions at least
 };
 
-/// COLLECTIVE: of rank 0 with each of `peers`, one after the other. The same on every rank. REQUIRES: host
-/// memory.
+/// COLLECTIVE: measures rank 0 with each of `peers`, one after the other. The same on every rank. REQUIRES:
+/// host memory.
 std::vector<PairTimes> measure_pairs(Communicator& world, device::Stream& stream,
                                      const std::vector<int>& peers, const MeasureOptions& options = {});
-/// COLLECTIVE: by the communicator's all_reduce. The same on every rank. REQUIRES: host memory.
+/// COLLECTIVE: measures the communicator's all_reduce. The same on every rank. REQUIRES: host memory.
 std::vector<SumTime> measure_sums(Communicator& world, device::Stream& stream,
                                   const std::vector<int64_t>& sizes_bytes,
                                   const MeasureOptions& options = {});
 
-/// Seconds that this thread takes to add one array of float32 to another, per byte of either, where both come
-/// from memory.
+/// Seconds per byte that this thread takes to add one array of float32 to another, if both come from memory.
 double measure_addition();
 
 }  // namespace lockstep::comm

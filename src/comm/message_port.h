@@ -15,9 +15,9 @@ inline Transfer receive_from(int peer, void* data, int64_t size_bytes) {
   return {Transfer::Direction::receive, peer, data, size_bytes};
 }
 
-/// Messages between pairs of ranks, each of which is complete by itself: for ranks that react to whoever
-/// comes first. Transfers of one pair and direction match in the order in which they were started, and only
-/// those. A rank may send to itself. Buffers belong to a transfer until it is complete.
+/// Messages between pairs of ranks that complete independently, for ranks that react to whichever message
+/// comes first. Only transfers of the same pair and direction match, in the order in which they were started.
+/// A rank may send to itself. Buffers belong to a transfer until it is complete.
 ///
 /// Made by Communicator::open_port(). Thread-safety: one thread at a time, except abort().
 /// Errors: CommError, after which the port is dead and only abort() and destruction are allowed.
@@ -26,22 +26,22 @@ class MessagePort {
   virtual ~MessagePort() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Returns at once. A receive states as many bytes as are sent, or a CommError results where the
-  /// backend can tell.
+  /// Returns at once. A receive states as many bytes as are sent; otherwise a CommError, if the backend can
+  /// detect it.
   virtual Ticket start(const Transfer& transfer) = 0;
-  /// Makes progress without blocking; true when the transfer is complete, whose ticket is then none. None is
-  /// complete.
+  /// Makes progress without blocking. True when the transfer is complete; the ticket is then none, which
+  /// counts as complete.
   virtual bool poll(Ticket& transfer) = 0;
-  /// Without blocking: what this rank has sent goes on its way, also where it is complete here.
+  /// Makes progress without blocking with this rank's sends, also with those that are complete here.
   virtual void progress() {}
-  /// By all transfers that were started so far.
+  /// Bytes of all transfers that were started so far.
   virtual TransferredBytes transferred() const = 0;
-  /// Marks the port dead, where threads are ranks on all of them: pending and later calls throw CommError
-  /// with `reason`.
+  /// Marks the port dead; if ranks are threads, on all of them. Pending and later calls throw CommError with
+  /// `reason`.
   virtual void abort(std::string_view reason) noexcept = 0;
 };
 
-/// Tickets of transfers that end in any order: places that are used again. Numbers begin with 1.
+/// Tickets of transfers that end in any order: slots that are reused. Numbers begin with 1.
 template <class Entry>
 class Tickets {
  public:

@@ -13,11 +13,11 @@ enum class OperationKind { all_reduce, reduce_scatter, all_gather, broadcast, ex
 std::string_view name_of(OperationKind kind);
 std::string_view name_of(ReduceOp op);
 
-/// One call of a communicator as a value: what backends queue, compare between ranks, and quote in errors.
+/// One call of a communicator as a value, which backends queue, compare between ranks, and quote in errors.
 struct Operation {
   OperationKind kind;
   void* data = nullptr;
-  int64_t count = 0;  ///< elements (reductions) or bytes; of one block where there are blocks
+  int64_t count = 0;  ///< elements (reductions) or bytes; of one block if there are blocks
   DType dtype = DType::uint8;
   ReduceOp reduce_op = ReduceOp::sum;
   int root = -1;                    ///< broadcast only
@@ -29,8 +29,8 @@ struct Operation {
 /// "all_reduce of 1024 float32 (sum)", "exchange (16 bytes to rank 1, 8 bytes from rank 2)".
 std::string describe(const Operation& operation);
 
-/// Throws CommError where a rank, size or element type cannot be meant; `rank` and `size` are the caller's.
-/// `halves`: reductions of bfloat16 and float16 can be.
+/// Throws CommError if a rank, size or element type is invalid. `rank` and `size` are the caller's. `halves`:
+/// whether reductions of bfloat16 and float16 are valid.
 void validate(const Operation& operation, int rank, int size, bool halves);
 
 /// "receive from rank 3", as errors name a transfer.

@@ -10,8 +10,8 @@
 
 namespace lockstep::comm {
 
-/// What the backends on device memory share: an operation is work of its stream, and an event after it tells
-/// when it is complete. `device` outlives the communicator.
+/// The common base of backends on device memory. An operation is work of its stream, and an event after it
+/// tells when it is complete. `device` outlives the communicator.
 class StreamCommunicator : public CheckedCommunicator {
  public:
   bool follows_stream() const final { return true; }
@@ -23,13 +23,13 @@ class StreamCommunicator : public CheckedCommunicator {
                      device::Device& device)
       : CheckedCommunicator(std::move(name), rank, size, std::move(death)), device_(device) {}
 
-  /// Gives `operation` to the stream. Throws by fail() where it cannot.
+  /// Enqueues `operation` on the stream. Throws by fail() if it cannot.
   virtual void issue(const Operation& operation, device::Stream& stream) = 0;
-  /// For devices that work only when they are asked to: a moment's work, without waiting.
+  /// For devices that work only when they are polled: does a moment's work, without waiting.
   virtual void advance() {}
-  /// Whether everything given to streams has passed; false, too, where the device cannot tell any more.
+  /// Whether all enqueued work has passed; also false if the device cannot tell any more.
   bool idle() noexcept;
-  /// Whether it cannot.
+  /// Whether the device cannot tell any more.
   bool has_failed() const noexcept;
 
   bool reduces_halves() const final { return true; }

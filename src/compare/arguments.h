@@ -9,7 +9,7 @@
 
 namespace lockstep::compare {
 
-/// What `lockstep compare` was asked for.
+/// The arguments of `lockstep compare`.
 struct CompareArguments {
   jobs::ConfigArguments config;
   jobs::OutputArguments output;
@@ -23,12 +23,12 @@ struct CompareArguments {
 
   bool is_weak() const { return scaling == "weak"; }
   /// Every layout with every number of workers over every link. `global_batch`: the config's. What cannot be
-  /// is not among them, and `refused` says why, a line each. Throws ConfigError where options make no sense
+  /// is not among them, and `refused` says why, a line each. Throws ConfigError if options make no sense
   /// together.
   std::vector<CompareRow> rows(int64_t global_batch, std::vector<std::string>& refused) const;
   /// Likewise of --predict, which are not measured.
   std::vector<CompareRow> predicted_rows(int64_t global_batch, std::vector<std::string>& refused) const;
-  /// What does the same again, elsewhere.
+  /// The command that repeats the comparison.
   std::string command_line() const;
 };
 

@@ -22,22 +22,22 @@ struct ForecastPlace {
   jobs::JobPlace place;
   bool stands_in = false;  ///< hosts are made on this machine; ranks alternate between two
   std::function<void(const std::string& link)> use_link;
-  std::function<void(pid_t)> watch;  ///< throws where nothing more is wanted
+  std::function<void(pid_t)> watch;  ///< throws if nothing more is wanted
   /// A training of a row, and its config with further assignments.
   std::function<jobs::TrainingCommand(const CompareRow& row)> command;
   std::function<config::RunConfig(const CompareRow& row, const std::vector<std::string>& assignments)> config;
 };
 
-/// Predicts steps by what layers take, measured in short trainings of all-reduce, and by what messages take,
-/// measured by `lockstep bench`: each once. Methods throw Error where those jobs fail, or where workers do
-/// not compute on CPUs.
+/// Predicts steps by times of layers, measured in short trainings with all-reduce, and by times of messages,
+/// measured by `lockstep bench`, each once. Methods throw Error if these jobs fail, or if workers do not
+/// compute on CPUs.
 class Forecast {
  public:
   explicit Forecast(ForecastPlace place) : place_(std::move(place)) {}
 
-  /// Milliseconds of a step of a row as it is measured.
+  /// Predicted milliseconds of a step of a row, under the conditions of its measurement.
   double step_ms(const CompareRow& row);
-  /// The same where each process has a host of its own.
+  /// The same if each process has its own host.
   double step_ms_apart(const CompareRow& row);
   /// At which rates of a link `row`, of servers, is no slower than `beside`, and with how many dedicated
   /// servers, of twice the workers at most: each process on a host of its own. REQUIRES: both are of equal
@@ -45,7 +45,7 @@ class Forecast {
   CompareTie tying_rate(const CompareRow& row, const CompareRow& beside);
   CompareTie tying_servers(const CompareRow& row, const CompareRow& beside);
 
-  /// What was measured so far, for each link once: between hosts, where that is known.
+  /// What was measured so far, for each link once: between hosts, if that is known.
   std::vector<CompareLink> links() const;
 
  private:

@@ -6,8 +6,8 @@
 
 namespace lockstep::compare {
 
-/// The comparison as one HTML page that needs nothing else: no network, no scripts; on light and dark ground,
-/// on narrow screens and on paper. Each drawing has its numbers in a table below.
+/// The comparison as one self-contained HTML page without scripts, for light and dark backgrounds, narrow
+/// screens and paper. Each drawing has its numbers in a table below.
 std::string compare_page(const CompareResults& results);
 
 }  // namespace lockstep::compare

@@ -13,23 +13,23 @@
 
 namespace lockstep::compare {
 
-/// Runs by which anything is known.
+/// The fewest runs for a statement.
 inline constexpr size_t kFewestRuns = 3;
 
-/// What a host's network interfaces moved in a step, or what programs say that they do.
+/// Bytes that a host's network interfaces moved in a step, or that programs say they move.
 struct HostTraffic {
   std::string host;
   double sent = 0, received = 0;
   bool operator==(const HostTraffic&) const = default;
 };
 
-/// What one training of a row told. Milliseconds are means of its steps after the first ones.
+/// The measurements of one training of a row. Milliseconds are means of its steps after the first ones.
 struct CompareSample {
   int round = 0;  ///< counted from 1
   double step_ms = 0;
   double exposed_comm_ms = 0;  ///< of the worker that waited longest, as data_wait_ms and compute_ms are
   double data_wait_ms = 0;
-  double compute_ms = 0;  ///< 0 where it is not known
+  double compute_ms = 0;  ///< 0 if it is not known
   double bubble_ms = 0;   ///< of that wait, what follows from a pipeline's schedule
   double server_ms = 0;   ///< of the rest of it, in which a server was busy, at most
   double samples_per_second = 0;
@@ -40,14 +40,14 @@ struct CompareSample {
   double staleness_mean = 0;
   double train_loss = 0;
   double straggler_step_ms = 0;      ///< of a run with a straggler; 0: nobody asked
-  std::vector<HostTraffic> traffic;  ///< as interfaces counted; none where the run was too short
+  std::vector<HostTraffic> traffic;  ///< as interfaces counted; none if the run was too short
   std::optional<int> staleness_bound;
   int64_t staleness_max = 0;
   std::vector<int64_t> staleness_histogram;  ///< pushes of parts of the parameters, by staleness
   bool operator==(const CompareSample&) const = default;
 };
 
-/// The mean loss of some steps, and how many samples were seen when they were over.
+/// The mean loss of some steps, and the number of samples seen after them.
 struct CompareLoss {
   int64_t samples = 0;
   double loss = 0;
@@ -59,7 +59,7 @@ struct CompareKill {
   double seconds = 0, undisturbed_seconds = 0;  ///< of whole jobs, with their starts and checkpoints
   int starts = 0;
   std::string failure;  ///< "": it was completed
-  /// Of throughput, what is left. REQUIRES: it was completed.
+  /// The share of throughput that is left. REQUIRES: it was completed.
   double goodput() const { return undisturbed_seconds / seconds; }
   bool operator==(const CompareKill&) const = default;
 };
@@ -79,7 +79,7 @@ struct CompareRow {
   double link_bytes_theory = 0;
   std::vector<HostTraffic> links_theory;  ///< by host; none on one
   CompareProof proof = CompareProof::not_tried;
-  std::string proof_detail;  ///< where it is different or failed
+  std::string proof_detail;  ///< if it is different or failed
   std::string math_hash;     ///< of the proof: what decides the numbers, whatever the layout
   std::vector<CompareSample> samples;
   std::vector<CompareLoss> losses;  ///< of the first run
@@ -90,15 +90,16 @@ struct CompareRow {
   std::vector<double> step_times() const;
   double step_ms() const { return median(step_times()); }
   Interval step_interval() const { return bootstrap_median(step_times()); }
-  /// "2 workers, sync=ps", with the link where there is one.
+  /// "2 workers, sync=ps", with the link if there is one.
   std::string name() const;
   double predicted_rate() const { return 1e3 * static_cast<double>(global_batch) / predicted_ms; }
-  /// Of throughput, what is left with a straggler. REQUIRES: it was measured.
+  /// The share of throughput that is left with a straggler. REQUIRES: it was measured.
   double straggler_goodput() const;
-  /// Seconds of training until losses are first as low as that, at the median pace; nothing where they are
+  /// Seconds of training until losses are first as low as that, at the median pace; nothing if they are
   /// not.
   std::optional<double> seconds_to(double loss) const;
-  /// Of the prediction beside the median: 0.1 says that it is a tenth too long. REQUIRES: both are there.
+  /// The relative error of the prediction to the median: 0.1 means a tenth too long. REQUIRES: there are
+  /// both.
   double prediction_error() const { return predicted_ms / step_ms() - 1; }
   double mean(double CompareSample::*field) const;  ///< of all samples; 0 without any
   double samples_per_second() const { return 1e3 * static_cast<double>(global_batch) / step_ms(); }
@@ -117,7 +118,7 @@ struct CompareTie {
   bool operator==(const CompareTie&) const = default;
 };
 
-/// What was measured of a link before anything was predicted.
+/// Measurements of a link, made before predictions.
 struct CompareLink {
   std::string link;  ///< as it was asked for; "": of the hosts, or within the only one
   double latency_seconds = 0, one_way_bits_per_second = 0, both_ways_bits_per_second = 0;  ///< 0: unknown
@@ -125,7 +126,7 @@ struct CompareLink {
   bool operator==(const CompareLink&) const = default;
 };
 
-/// All that `lockstep compare` has found out so far.
+/// All results of `lockstep compare` so far.
 struct CompareResults {
   std::string command;                                    ///< that does it again
   std::string config, config_hash, version, host, began;  ///< config_hash: of the config as it is stated
@@ -147,33 +148,33 @@ struct CompareResults {
   std::vector<CompareTie> ties;
   std::vector<CompareLink> measured_links;
 
-  /// By which they are of another comparison, as a user knows it: anything but what was found, and when. "":
-  /// they are of the same one.
+  /// The first setting, in a user's words, by which `other` is a different comparison; results and dates do
+  /// not count. "" if it is the same one.
   std::string first_difference(const CompareResults& other) const;
-  /// Throughput of each worker, beside the fewest workers of the same layout. REQUIRES: the row has samples.
+  /// Throughput per worker, relative to the fewest workers of the same layout. REQUIRES: the row has samples.
   double efficiency(const CompareRow& row) const;
   /// Likewise by predictions. REQUIRES: the row is predicted.
   double predicted_efficiency(const CompareRow& row) const;
-  /// Of a million samples, at `price`. REQUIRES: the row has samples.
+  /// The cost of a million samples, at `price`. REQUIRES: the row has samples.
   double cost(const CompareRow& row) const;
   /// Likewise by a prediction, each process on a host of its own. REQUIRES: the row is predicted.
   double predicted_cost(const CompareRow& row) const;
   /// Bits per second of the link that nothing limits, one way; 0: unknown.
   double free_rate() const;
-  /// In the order of rows; "" alone where no link was asked for.
+  /// In the order of rows; only "" if no link was asked for.
   std::vector<std::string> links() const;
   /// Whether each thread that computes has a core of its own: on this machine, which makes all hosts unless a
   /// hostfile names others; of these, as if each had as many cores as this one.
   bool has_cores(const CompareRow& row) const;
-  /// Of predictions beside what was measured, without sign: the median of rows whose processes have a core
-  /// each; nothing where there is none.
+  /// The median absolute error of predictions, over measured rows whose processes have a core each; nothing
+  /// if there is no such row.
   std::optional<double> prediction_error() const;
   /// Sentences: for each link the fastest layout, which others the runs do not tell apart from it, ties and
   /// bits; at least one.
   std::vector<std::string> answers() const;
   std::string headline() const;  ///< all of them
   std::string table() const;
-  std::string predictions() const;  ///< lines below the table; none where nothing is predicted
+  std::string predictions() const;  ///< lines below the table; none if nothing is predicted
   std::string csv() const;
 };
 
@@ -181,7 +182,7 @@ struct CompareResults {
 std::string sentence_of(const CompareTie& tie);
 
 nlohmann::ordered_json to_json(const CompareResults& results);
-/// Throws DataError where `text` is not what to_json() makes.
+/// Throws DataError if `text` is not what to_json() makes.
 CompareResults compare_results_from_text(const std::string& text, const std::string& name);
 
 }  // namespace lockstep::compare

@@ -9,8 +9,8 @@
 
 namespace lockstep::compare {
 
-/// What a training's report (`train --json`) says of its steps. Throws nlohmann::json::exception where it is
-/// no such report.
+/// The measurements in a training's report (`train --json`). Throws nlohmann::json::exception if it is no
+/// such report.
 CompareSample sample_of(const nlohmann::ordered_json& report, int round);
 
 /// The name of each rank's host.

@@ -24,12 +24,11 @@ inline void leave_if_asked() {
   if (train::stop_requested()) throw Interrupted();
 }
 
-/// The sweep of `lockstep compare`: proves, predicts and measures rows, and writes what it has found after
-/// each.
+/// The sweep of `lockstep compare`: proves, predicts and measures rows, and writes results after each.
 class CompareSweep {
  public:
   explicit CompareSweep(const CompareArguments& arguments);
-  /// Everything there is time for. Returns whether nobody asked to stop.
+  /// Does everything for which there is time. False if a stop was requested.
   bool run();
   const CompareResults& results() const { return results_; }
   std::string folder() const { return directory_; }

@@ -21,7 +21,7 @@
 
 namespace lockstep::compile {
 
-/// What a run's programs say: the parts of a config on which they depend, and nothing else of it.
+/// The parts of a config that determine a run's programs.
 struct CompileOptions {
   ModelSpec model;
   DType storage = DType::float32;  ///< of activations, their gradients and copies of weights
@@ -37,17 +37,17 @@ struct CompileOptions {
   bool skips_nonfinite = true;  ///< updates write nothing if the loss or gradients are not finite
 };
 
-/// What they depend on beside the config: the processes of the job, and what these share and compute on.
+/// What determines programs besides the config: the job's processes, what they share, and their devices.
 struct CompileFacts {
   int world_size = 1;
-  bool shared_memory = false;   ///< all workers share a host's memory: the programs may count on it
+  bool shared_memory = false;   ///< all workers share one host's memory, and programs may use it
   std::vector<int> hosts = {};  ///< of each rank, as numbers; none: all ranks are on one host
   device::DeviceKind device = device::DeviceKind::cpu;  ///< cpu or cuda
 };
 
-/// The programs of a run and what they are compiled from: pure functions of options and facts, without data,
-/// devices, communication or a trainer. What `lockstep inspect` shows and what every rank executes its part
-/// of. A rank compiles its own programs; one of them proves those of all.
+/// The programs of a run and what they are compiled from. They are pure functions of options and facts,
+/// without data, devices, communication or a trainer. `lockstep inspect` shows them. Each rank compiles and
+/// executes its own programs; one rank proves the programs of all.
 class CompiledRun {
  public:
   /// Throws ConfigError if they do not fit together.
@@ -60,15 +60,16 @@ class CompiledRun {
     program::Program serve, gather;  ///< of layouts with sessions
     program::MemoryPlan step_plan, evaluate_plan, boundary_plan, serve_plan, gather_plan;
 
-    /// Those that the layout has.
+    /// The programs that the layout has.
     std::vector<const program::Program*> all() const;
     std::vector<program::MemoryPlan> plans() const {
       return {step_plan, evaluate_plan, boundary_plan, serve_plan, gather_plan};
     }
-    /// Of a step of all workers: what the rank sends and receives with step and serve.
+    /// Bytes that the rank sends and receives by step and serve, per step of all workers.
     program::ProgramTraffic traffic() const;
   };
-  /// Their kernel calls are proven; throws InternalError with what is wrong.
+  /// Compiles a rank's programs and proves their kernel calls. Throws InternalError, which says what is
+  /// wrong.
   RankPrograms compile(int rank) const;
   /// Proves all ranks' programs; throws InternalError with what is wrong. `gets_on` (may be empty) is called
   /// again and again meanwhile, from one small piece of the work to the next: many ranks take minutes.
@@ -83,11 +84,11 @@ class CompiledRun {
   const layout::BatchDivision& division() const { return plan_->division; }
   device::DeviceKind device() const { return plan_->device; }  ///< of workers
   device::DeviceKind device_of(int rank) const { return plan_->device_of(rank); }
-  /// By node, of a micro-batch: by the profile, in seconds, or estimated where there is none.
+  /// Times of a micro-batch by node: in seconds by the profile, or estimated if there is none.
   std::vector<model::NodeTime> node_times() const;
   const std::optional<model::Profile>& profile() const { return plan_->parallel.profile; }
-  /// Makes what kernels need of a device, on ranks whose device is device(). Once, before they run; nothing
-  /// else needs it.
+  /// Makes what kernels need on a device, on ranks whose device is device(). Call it once, before kernels
+  /// run.
   void prepare(device::Device& device);
   const program::ModelCode& training_code() const { return *training_; }
   const program::ModelCode& evaluation_code() const { return *evaluation_; }
@@ -95,11 +96,11 @@ class CompiledRun {
   const layout::Placement& placement() const { return *placement_; }
   /// "worker", "server", or "worker, server".
   std::string_view role_of(int rank) const;
-  /// REQUIRES: layout().has_sessions(). Steps are left to whoever begins a session.
+  /// The terms without steps, which the beginning of a session adds. REQUIRES: layout().has_sessions().
   program::SessionTerms session_terms() const;
-  /// Whether workers' steps tell what parameters they have read (the instruction `digest`).
+  /// Whether workers' steps have digests of the parameters that they read (the instruction `digest`).
   bool digests_parameters() const { return plan_->digests_parameters; }
-  /// By rank, what it saves of a checkpoint.
+  /// The parts of a checkpoint that each rank saves.
   const std::vector<std::vector<layout::SavedPart>>& checkpoint_shares() const { return plan_->shares; }
 
  private:

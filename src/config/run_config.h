@@ -18,9 +18,9 @@
 
 namespace lockstep::config {
 
-/// What happens at a step whose loss or gradients are not finite. locate: stop, and name the first such
-/// tensor by replay. stop: stop at once. ignore: no check; buckets may be updated as they land. skip: go on
-/// without an update.
+/// What happens at a step whose loss or gradients are not finite. locate: stop, and find the first such
+/// tensor by replay. stop: stop at once. ignore: no check, and buckets may be updated as they land. skip:
+/// continue without an update.
 enum class NonFinitePolicy { locate, stop, ignore, skip };
 
 struct TrainerOptions {
@@ -28,7 +28,7 @@ struct TrainerOptions {
   int64_t micro_batch = 0;   ///< upper bound of samples per forward pass; 0: the whole leaf
   int virtual_replicas =
       0;              ///< leaves of the gradient tree; 0: see resolved_virtual_replicas. Never 0 once read
-  int64_t steps = 0;  ///< 0 where epochs are given
+  int64_t steps = 0;  ///< 0 if epochs are given
   double epochs = 0;
   uint64_t seed = 1;
   double clip_norm = 0;          ///< 0: no clipping
@@ -38,7 +38,7 @@ struct TrainerOptions {
   int64_t nonfinite_limit = 10;     ///< skip: steps
   int64_t check_every_steps = 100;  ///< replicas are compared; 0: never
   double spike_threshold = 8;       ///< standard deviations; 0: no warnings
-  int64_t early_stopping = 0;  ///< evaluations without a lower loss, after which the training ends; 0: never
+  int64_t early_stopping = 0;  ///< evaluations without a new lowest loss after which training ends; 0: never
   bool operator==(const TrainerOptions&) const = default;
 };
 
@@ -54,18 +54,18 @@ struct PrecisionOptions {
   optim::LossScalingOptions loss_scaling;  ///< float16
   bool fused_gelu = false;  ///< linear layers on GPUs compute neighbouring GELUs (model/fusion.h)
 
-  /// How activations, their gradients and copies of weights are stored.
+  /// The element type of activations, their gradients and copies of weights.
   DType storage() const;
   bool scales_loss() const { return compute == ComputeType::float16; }
   bool operator==(const PrecisionOptions&) const = default;
 };
 
-/// A whole run, in the plain options of each module: what a config becomes. No protobuf here.
+/// A whole run, as the plain options of each module, without protobuf. Configs are converted to it.
 struct RunConfig {
   ModelSpec model;
   data::DataOptions data;
   TrainerOptions trainer;
-  bool states_virtual_replicas = false;  ///< somebody has: it is no default
+  bool states_virtual_replicas = false;  ///< virtual_replicas is stated, not a default
   optim::OptimizerOptions optimizer;
   optim::ScheduleOptions schedule;
   PrecisionOptions precision;
@@ -80,10 +80,10 @@ struct RunConfig {
   std::string relative_to;   ///< absolute; "": paths begin from the current folder
   uint64_t config_hash = 0;  ///< of everything
   uint64_t math_hash = 0;    ///< of math_fields
-  /// What decides the numbers, by name ("trainer.seed" -> "7"): the layers of the model however they were
-  /// written, data selection, trainer, optimizer, precision, reduction and, under REPRODUCIBLE, virtual
-  /// replicas, micro-batch size and threads per op. Not layout, devices, folders, metrics, or how often the
-  /// run is evaluated and saved.
+  /// Everything that decides the numbers, by name ("trainer.seed" -> "7"): the layers of the model, however
+  /// they were written, data selection, trainer, optimizer, precision, reduction and, under REPRODUCIBLE,
+  /// virtual replicas, micro-batch size and threads per op. Not: layout, devices, folders, metrics, and how
+  /// often the run is evaluated and saved.
   std::vector<std::pair<std::string, std::string>> math_fields;
 };
 
@@ -94,24 +94,24 @@ std::string kept_text(const RunConfig& config);
 /// virtual_replicas as stated, or the largest power of two up to 8 that divides global_batch.
 int resolved_virtual_replicas(const TrainerOptions& options);
 
-/// What a C++ program has made itself.
+/// The parts of a run that a C++ program provides.
 struct OwnParts {
   std::optional<ModelSpec> model;
   data::DatasetPair samples;  ///< train null: none
 };
 
 /// Reads a config file, applies `--set path=value` overrides in order, fills in defaults, checks everything
-/// that can be checked without data and world size, and converts. Throws ConfigError "file:line:column:
-/// field: ...". `layout`, as of the option --layout, replaces the layout of the config as a whole
-/// (layout/layout.h). `own`: what a program hands over in place of what the config would say.
+/// that needs neither data nor world size, and converts. Throws ConfigError "file:line:column: field: ...".
+/// `layout`, the value of --layout, replaces the whole layout of the config (layout/layout.h). `own`: a
+/// program's parts, in place of the config's.
 RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides,
                           const std::optional<std::string>& layout = {});
 RunConfig parse_run_config(const std::string& text, const std::string& name,
                            const std::vector<std::string>& overrides,
                            const std::optional<std::string>& layout = {}, const OwnParts& own = {});
 
-/// The model as text proto of plain layers (presets and repeated blocks expanded; a `Model` of
-/// lockstep.proto), and back. Checks what a config's reader checks, not shapes: make_graph does.
+/// The model as text proto of plain layers (a `Model` of lockstep.proto, with presets and repeated blocks
+/// expanded), and back. Checks what the reader of configs checks, but not shapes: make_graph does.
 std::string model_to_text(const ModelSpec& model);
 ModelSpec model_from_text(const std::string& text, const std::string& name);
 

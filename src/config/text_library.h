@@ -4,7 +4,7 @@
 
 namespace lockstep::config {
 
-/// What reads configs: "Protocol Buffers 3.21.12".
+/// The library that reads configs: "Protocol Buffers 3.21.12".
 std::string text_library();
 
 }  // namespace lockstep::config

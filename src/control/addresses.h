@@ -12,14 +12,14 @@ namespace lockstep::control {
 /// An address of an interface of this machine.
 struct HostAddress {
   bool v6 = false;
-  std::array<uint8_t, 16> bytes{};  ///< the first four where it is not v6
+  std::array<uint8_t, 16> bytes{};  ///< the first four if it is not v6
   int prefix_bits = 0;              ///< of its subnet
   std::string interface;
   bool loopback = false;
   bool operator==(const HostAddress&) const = default;
 };
 
-/// Where one rank runs. `machine` tells apart what a host name alone may not.
+/// Where one rank runs. `machine` distinguishes hosts that have the same name.
 struct RankPlace {
   std::string host, machine;
   int64_t pid = 0;
@@ -27,20 +27,20 @@ struct RankPlace {
   bool operator==(const RankPlace&) const = default;
 };
 
-/// Every address but link-local ones, which mean something on one interface only.
+/// All addresses except link-local ones, which are valid only on one interface.
 std::vector<HostAddress> own_addresses();
-/// Equal on two processes exactly where they are on one host: in one boot of one machine, in one network
-/// namespace, under one name. Then they meet on the loopback interface. Containers have names of their own.
+/// Equal on two processes exactly if they are on one host: in one boot of one machine, in one network
+/// namespace, under one name. Then they connect by the loopback interface. Each container has its own name.
 std::string own_machine(const std::string& host);
 
 std::string address_text(const HostAddress& address);
 bool same_subnet(const HostAddress& address, const HostAddress& other);
 
-/// Where rank 0 listens, given all ranks' places: loopback where all are on one machine; otherwise those of
-/// its addresses whose subnets hold an address of another machine, or all but loopback where that does not
-/// cover every machine (routed networks). An address that another machine has as well (a container bridge) is
-/// none. Where `interface` (a name or an address) is given, only what it names: nothing where rank 0 has no
-/// such. Pure.
+/// The addresses at which rank 0 listens, given all ranks' places. If all are on one machine: loopback.
+/// Otherwise: its addresses whose subnets contain an address of another machine or, if these do not cover
+/// every machine (routed networks), all but loopback. Addresses that another machine has, too (a container
+/// bridge), do not count. With `interface` (a name or an address): only that one; nothing if rank 0 does not
+/// have it. Pure.
 std::vector<HostAddress> choose_addresses(const std::vector<RankPlace>& places, std::string_view interface);
 
 std::string encode_place(const RankPlace& place);

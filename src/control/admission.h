@@ -15,9 +15,9 @@ struct pollfd;
 
 namespace lockstep::control {
 
-/// The open door of rank 0 until all ranks are there. Whoever comes has to show a whole hello with the job's
-/// token in time; everybody else is dropped without a word. What strangers can take up is bounded: 64
-/// connections of 56 bytes, the oldest of which goes when another comes, and a bounded share of each round.
+/// Admits ranks to rank 0 until all are connected. Each connection must send a whole hello with the job's
+/// token in time; others are dropped without an answer. The resources of strangers are bounded: 64
+/// connections of 56 bytes, of which the oldest is dropped for a new one, and a bounded share of each round.
 /// Thread-safety: one thread.
 class Admission {
  public:
@@ -32,12 +32,12 @@ class Admission {
   /// REQUIRES: listeners do not block.
   Admission(std::vector<Listener> listeners, const JobToken& token, int size, const ControlTimings& timings);
 
-  /// What to wait for. Listeners are left out for a moment after the system had no descriptor for another
-  /// connection: they would stay readable, and the loop would spin.
+  /// Adds what to wait for. If the system had no descriptor for a connection, listeners are omitted for a
+  /// moment: they would stay readable, and the loop would spin.
   void add_to(std::vector<pollfd>& polled, Clock::time_point now) const;
-  /// Accepts and reads what is there, and welcomes ranks that were missing.
+  /// Accepts connections, reads available bytes, and welcomes missing ranks.
   std::vector<Arrival> serve(Clock::time_point now);
-  /// The connection of a rank that had arrived has ended: it may come again.
+  /// The connection of an admitted rank has ended: it may come again.
   void expect_again(int rank) { nth(arrived_, rank) = false; }
 
   std::vector<int> missing() const;

@@ -33,8 +33,7 @@ class ByteWriter {
   std::string bytes_;
 };
 
-/// Reads what ByteWriter wrote. After the first thing that is not there, everything reads as zero and ok() is
-/// false.
+/// Reads what ByteWriter wrote. After the first missing item, everything reads as zero and ok() is false.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}

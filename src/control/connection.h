@@ -9,8 +9,8 @@
 
 namespace lockstep::control {
 
-/// One authenticated connection: frames in, frames out, never blocking. What is received is bounded by one
-/// frame and one read; a peer that sends what is no frame is disconnected. Thread-safety: one thread.
+/// One authenticated connection that sends and receives frames and never blocks. It buffers at most one frame
+/// and one read. A peer that sends something other than frames is disconnected. Thread-safety: one thread.
 class Connection {
  public:
   Connection() = default;  ///< closed
@@ -21,13 +21,13 @@ class Connection {
   /// Why it is closed: "its connection closed".
   const std::string& reason() const { return reason_; }
 
-  /// Reads what is there, within bounds; true where anything was.
+  /// Reads available bytes, within bounds; true if there were any.
   bool receive();
-  /// The next whole frame of what was received. After the last one, a connection that has ended is closed.
+  /// The next whole received frame. After the last frame, a connection that has ended is closed.
   std::optional<Frame> next();
 
   void send(FrameType type, std::string_view payload);
-  void flush();  ///< writes what the system takes
+  void flush();  ///< writes as much as the system accepts
   size_t unsent_bytes() const { return out_.size() - sent_; }
   void shut_down();  ///< nothing more will be sent
   void close(std::string_view reason);

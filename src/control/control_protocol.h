@@ -12,19 +12,20 @@
 
 namespace lockstep::control {
 
-// What travels on a control connection. First a hello of fixed size, answered by a welcome frame; then frames
-// both ways: a header of eight bytes (payload bytes as 4 bytes, type, three zeros), then the payload. Numbers
-// are little-endian. Decoders accept any bytes and give nothing where they are not what the encoder writes.
+// The protocol of a control connection. First comes a hello of fixed size, answered by a welcome frame. Then
+// frames travel in both directions: a header of eight bytes (payload bytes as 4 bytes, type, three zeros) and
+// the payload. Numbers are little-endian. Decoders accept any bytes and return nothing if they are not what
+// the encoder writes.
 
 using Secret = std::array<uint8_t, 32>;
 
-/// What a job's ranks know and nobody else: `hello` proves a rank to rank 0, `answer` rank 0 to a rank.
+/// Secrets that only a job's ranks know: `hello` authenticates a rank to rank 0, `answer` rank 0 to a rank.
 struct JobToken {
   Secret hello{}, answer{};
 };
 
-JobToken draw_token();  ///< from the system's generator; throws CommError where it has none
-/// Takes equally long wherever the two differ.
+JobToken draw_token();  ///< from the system's generator; throws CommError if it has none
+/// Compares in constant time.
 bool same_secret(const Secret& a, const Secret& b);
 
 struct Hello {
@@ -34,9 +35,9 @@ struct Hello {
 };
 inline constexpr size_t kHelloBytes = 56;
 std::array<char, kHelloBytes> encode_hello(const Hello& hello);
-/// Nothing where magic or version differ. The token is not checked.
+/// Nothing if magic or version differ. The token is not checked.
 std::optional<Hello> decode_hello(std::span<const char, kHelloBytes> bytes);
-/// Whether a hello may begin with these: so that most of what is none is known by its first bytes.
+/// Whether a hello may begin with these bytes, so that most other input is recognised early.
 bool may_begin_hello(std::string_view bytes);
 
 // enter and leave: to rank 0, of a section (Muster); loss and members: from it.

@@ -17,9 +17,9 @@
 
 namespace lockstep::control {
 
-/// What a rank's watchdog makes of what it sees: a state machine without threads, sockets or clocks.
-/// Everything is told to it with the time at which it happened; it answers with notes to other ranks and, at
-/// last, with a decision. Thread-safety: one thread.
+/// The logic of a rank's watchdog: a state machine without threads, sockets or clocks. It is told every event
+/// with its time, and answers with notes to other ranks and finally with a verdict. Thread-safety: one
+/// thread.
 class Duty {
  public:
   struct Note {
@@ -33,9 +33,9 @@ class Duty {
 
   void alive(int from, Clock::time_point now) { roll_.alive(from, now); }
   void observe(const Heartbeat& own, Clock::time_point now) { roll_.told(rank_, own, now); }
-  /// This process was held up for `lost`, and could hear nobody.
+  /// This process was held up for `lost`, and could hear no rank.
   void forgive(Clock::duration lost) { roll_.forgive(lost); }
-  /// A frame that is neither welcome nor mail; false where it makes no sense.
+  /// A frame that is neither welcome nor mail; false if it makes no sense.
   virtual bool heard(int from, const Frame& frame, Clock::time_point now) = 0;
   virtual void closed(int from, std::string_view reason, Clock::time_point now) = 0;
   /// This rank has failed.
@@ -49,7 +49,7 @@ class Duty {
   // Sections in which ranks may be lost (Muster): what this rank does.
   virtual void enter_section(const std::vector<bool>& expendable) = 0;
   virtual void leave_section() = 0;
-  /// What has become known of them since this was last asked.
+  /// News of lost ranks since the last call.
   struct Loss {
     int rank;
     std::string report;       ///< to be printed; "" elsewhere than on rank 0
@@ -67,19 +67,20 @@ class Duty {
   virtual std::optional<JobDecision> decide(const WatchdogOptions& options, Clock::time_point now) = 0;
 
   std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
-  /// Whether the others want to know at once what this rank does.
+  /// Whether other ranks want to know at once what this rank does.
   bool take_heartbeat_request() { return std::exchange(heartbeat_requested_, false); }
-  /// Whether rank 0 has beaten, which is when the others answer: heartbeats that arrive together wake rank 0
-  /// once.
+  /// Whether rank 0 has sent a heartbeat. Other ranks answer then, so that their heartbeats arrive together
+  /// and wake rank 0 once.
   bool take_beat() { return std::exchange(root_beat_, false); }
-  /// Whether decide() waits for fractions of a second only.
+  /// Whether decide() waits only for fractions of a second.
   virtual bool urgent() const { return terminated_at_.has_value(); }
 
  protected:
   Duty(int rank, std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now)
       : rank_(rank), size_(static_cast<int>(ranks.size())), timings_(timings), roll_(std::move(ranks), now) {}
 
-  /// Loss::to_end. All that were spared before, too: who was to end them may have been lost itself.
+  /// Loss::to_end, including all ranks that were spared before: the rank that had to end them may have been
+  /// lost itself.
   std::vector<int> to_end_with(int lost) const;
 
   int rank_, size_;
@@ -94,7 +95,7 @@ class Duty {
   std::optional<Clock::time_point> terminated_at_;
 };
 
-/// Rank 0 judges all ranks, prints, and tells everybody the decision.
+/// Rank 0 judges all ranks, prints, and sends the verdict to all ranks.
 class RootDuty : public Duty {
  public:
   RootDuty(std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now);
@@ -132,11 +133,11 @@ class RootDuty : public Duty {
   std::vector<bool> answered_;                 // by rank. A heartbeat may have been on its way for long
 };
 
-/// Whether `rank` prints a report on rank 0: the lowest other rank that is left on rank 0's host and the
-/// lowest one elsewhere do, since either host may be the one that is cut off.
+/// Whether `rank` prints a report about rank 0. The lowest remaining rank on rank 0's host and the lowest one
+/// on other hosts do so, because either host may be cut off.
 bool prints_instead_of_root(int rank, const std::vector<RankState>& states);
 
-/// Every other rank carries out rank 0's decision, and judges rank 0 alone.
+/// Every other rank executes rank 0's verdict, and judges only rank 0.
 class PeerDuty : public Duty {
  public:
   PeerDuty(int rank, std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now);

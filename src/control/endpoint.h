@@ -10,7 +10,7 @@
 
 namespace lockstep::control {
 
-/// Where rank 0 can be reached.
+/// An address at which rank 0 can be reached.
 struct Endpoint {
   HostAddress address;
   uint16_t port = 0;
@@ -23,12 +23,12 @@ struct Listener {
   Descriptor socket;
   Endpoint endpoint;
 };
-/// Listens at `port` (0: any free one) of `address`; nothing, with the reason in `error`, where that is
+/// Listens at `port` (0: any free one) of `address`. Nothing, with the reason in `error`, if that is
 /// impossible.
 std::optional<Listener> listen_at(const HostAddress& address, int port, std::string& error);
 
-/// A connection that is being made: `socket` becomes writable when it is, or has failed. Invalid where it
-/// failed at once.
+/// Begins to connect: the socket becomes writable when it is connected, or has failed. Invalid if it failed
+/// at once.
 Descriptor begin_connecting(const Endpoint& endpoint, std::string& error);
 
 }  // namespace lockstep::control

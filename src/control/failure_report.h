@@ -11,20 +11,20 @@
 
 namespace lockstep::control {
 
-// What a failing job says, as pure functions of what is known.
+// The messages of a failing job, as pure functions of what is known.
 
 ExitCode exit_code_of(Fault fault);  ///< REQUIRES: not failed, whose code is the failing rank's own
 
 /// "lockstep: the job ends with exit code 200 (lost: rank 2 on b)\n": read by launchers.
 std::string last_line(int code, Fault fault, int rank, const std::string& host);
 
-/// Who is to blame and what all ranks did: "lockstep: error: ..." and lines below it, fewer than forty for
-/// any number of ranks, since ranks in identical situations share a line where there are many. The last line
-/// is last_line().
+/// The rank at fault and what all ranks did: "lockstep: error: ..." and lines below it. There are fewer than
+/// forty lines for any number of ranks: if there are many, ranks in identical situations share a line. The
+/// last line is last_line().
 std::string failure_report(const Finding& finding, std::span<const RankState> states,
                            const WatchdogOptions& options);
 
-/// Of a rank without which the job goes on: "lockstep: warning: ..." and where it was.
+/// The report of a rank without which the job continues: "lockstep: warning: ..." and where it was.
 std::string loss_report(const Finding& finding, std::span<const RankState> states,
                         const WatchdogOptions& options);
 

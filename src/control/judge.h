@@ -8,8 +8,8 @@
 
 namespace lockstep::control {
 
-/// Who is to blame, and for what; `slot` is an index into the rank's last heartbeat where one thread is
-/// meant.
+/// The rank at fault, and the fault. `slot`: an index into the rank's last heartbeat, if one thread is at
+/// fault.
 struct Finding {
   Fault fault;
   int rank;
@@ -17,23 +17,23 @@ struct Finding {
   bool operator==(const Finding&) const = default;
 };
 
-/// Whether nothing was heard of the rank for half of what counts as silence: it may have got on since, or be
-/// the one for whom the others wait.
+/// Whether the rank was not heard for half of the limit of silence: it may have made progress since, or be
+/// the one for which others wait.
 bool is_late(const RankState& state, const WatchdogOptions& options);
 
-/// The rank that was lost first, otherwise the one that is silent for longest. Pure.
+/// The rank that was lost first, otherwise the rank that has been silent for longest. Pure.
 std::optional<Finding> find_absent(std::span<const RankState> states, const WatchdogOptions& options);
 
-/// The culprit among all ranks of a job (element r is rank r), or nobody: a lost rank before a silent one,
-/// that before a stuck one. A rank that waits is named only where all ranks do and none has got on for the
-/// deadline: then it is the one furthest behind. Idle threads and ranks that have left are never blamed.
-/// Pure.
+/// The rank at fault among all ranks of a job (element r is rank r), or none: lost ranks first, then silent
+/// ones, then stuck ones. A waiting rank is at fault only if all ranks wait and none has made progress within
+/// the deadline; then it is the one furthest behind. Idle threads and ranks that have left are never at
+/// fault. Pure.
 std::optional<Finding> judge(std::span<const RankState> states, const WatchdogOptions& options);
 
-/// The deadline for one thing of this kind; none (zero) for idle.
+/// The deadline for one activity of this kind; none (zero) for idle.
 std::chrono::milliseconds deadline_of(Activity activity, const WatchdogOptions& options);
 
-/// Since the rank last got on in any of its threads.
+/// Seconds since any of the rank's threads made progress.
 double waited_seconds(const Heartbeat& heartbeat);
 
 }  // namespace lockstep::control

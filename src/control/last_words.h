@@ -6,17 +6,16 @@
 
 namespace lockstep::control {
 
-/// Runs `work` on a thread of its own and waits for it at most for `limit`: a terminal or a file system that
-/// takes nothing must not keep a failed rank alive. `work` owns what it needs; afterwards it may still be
-/// running.
+/// Runs `work` on a separate thread and waits at most for `limit`: a blocked terminal or file system must not
+/// keep a failed rank alive. `work` owns what it needs, because it may still run afterwards.
 void run_at_most(std::chrono::milliseconds limit, std::function<void()> work);
 
-/// In one write where the system takes all at once, so that what several ranks print does not mix; on a
+/// Prints in one write, if the system accepts it, so that output of several ranks does not mix; on a
 /// terminal, over a progress line.
 void print_to_stderr(std::string_view text);
 
-/// All of `text`, however little the system takes at a time, also where `descriptor` does not block; false
-/// where it takes no more.
+/// Writes all of `text`, in any number of pieces, also if `descriptor` does not block. False if it accepts no
+/// more.
 bool write_all(int descriptor, std::string_view text);
 
 }  // namespace lockstep::control

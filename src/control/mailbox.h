@@ -10,9 +10,9 @@
 
 namespace lockstep::control {
 
-/// Small messages between rank 0 and the others, apart from everything that programs communicate: so that
-/// threads in the background can talk. Messages of one sender and topic arrive in the order in which they
-/// were sent. Rank 0 may send to itself. Thread-safe.
+/// Small messages between rank 0 and the other ranks, independent of programs' communication, for background
+/// threads. Messages of one sender and topic arrive in the order in which they were sent. Rank 0 may send to
+/// itself. Thread-safe.
 class Mailbox {
  public:
   struct Message {
@@ -23,15 +23,15 @@ class Mailbox {
   virtual ~Mailbox() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// REQUIRES: `to` or this rank is 0; at most 1 MiB. Never blocks for long; to a rank that is gone: nothing
-  /// happens, since the job is ending, or goes on without it.
+  /// Never blocks for long. Messages to a lost rank are dropped, because the job is ending, or continues
+  /// without it. REQUIRES: `to` or this rank is 0; at most 1 MiB.
   virtual void send(int to, std::string_view topic, std::string_view text) = 0;
-  /// The oldest message of `topic` that is not received yet; waits for one until `deadline`.
+  /// The oldest unreceived message of `topic`; waits for one until `deadline`.
   virtual std::optional<Message> receive(std::string_view topic, Deadline deadline) = 0;
 };
 
-/// The mailbox of those of a job's ranks that are left, numbered anew: rank i is `members[i]` of `mailbox`,
-/// which outlives it. REQUIRES: members[0] is 0.
+/// The mailbox of a job's remaining ranks, numbered anew: rank i is `members[i]` of `mailbox`, which outlives
+/// it. REQUIRES: members[0] is 0.
 std::unique_ptr<Mailbox> make_mailbox_among(Mailbox& mailbox, std::vector<int> members);
 
 /// Mailboxes of `size` ranks in one process: for one process alone, and for threads as ranks.

@@ -8,14 +8,14 @@
 
 namespace lockstep::control {
 
-/// What a thread of a rank is doing, as far as deadlines are concerned. `waiting`: for other ranks, so that
-/// nobody blames this one. `idle`: nothing that could be late.
+/// What a thread of a rank is doing, for deadlines. `waiting`: for other ranks, so this rank is not at fault.
+/// `idle`: nothing that could be late.
 enum class Activity : uint8_t { idle, compute, input, storage, waiting };
 
-/// Where a rank's threads are, for its watchdog to read. Every slot has one writer, which pays one store for
-/// each instruction; no clock is read. Whoever reads tells how long an entry has stood by seeing it
-/// unchanged. Who sees one slot's entry and then reads another slot sees there what its writer knew of.
-/// Thread-safety: as said; readers may be any threads.
+/// The positions of a rank's threads, which its watchdog reads. Every slot has one writer, which makes one
+/// store per instruction and reads no clock. Readers measure how long an entry stays unchanged. A reader that
+/// sees an entry of one slot and then reads another slot sees there at least what the first entry's writer
+/// knew. Thread-safety: one writer per slot; any thread may read.
 class Progress {
  public:
   static constexpr int kSlots = 18;
@@ -38,8 +38,8 @@ class Progress {
     word.store(encode(word.load(std::memory_order_relaxed), activity, program, instruction),
                std::memory_order_release);
   }
-  /// The word of a slot, for devices that write it by themselves: the values that enter() would store, one
-  /// after `before`.
+  /// The word of a slot, for devices that write it themselves: the values that enter() would store, one after
+  /// `before`.
   std::atomic<uint64_t>& word(int slot) noexcept { return nth(slots_, slot); }
   static uint64_t encode(uint64_t before, Activity activity, int program, int instruction) noexcept {
     return ((before >> 32) + 1) << 32 | static_cast<uint64_t>(activity) << 28 |
@@ -50,7 +50,7 @@ class Progress {
     return {static_cast<Activity>((word >> 28) & 0xf), static_cast<int>((word >> 24) & 0xf),
             static_cast<int>(word & 0xffffff), static_cast<uint32_t>(word >> 32)};
   }
-  /// Optimizer steps complete: what "furthest behind" means.
+  /// Number of complete optimizer steps, by which messages find the rank that is furthest behind.
   void set_step(int64_t step) noexcept { step_.store(step, std::memory_order_relaxed); }
   int64_t step() const noexcept { return step_.load(std::memory_order_relaxed); }
 

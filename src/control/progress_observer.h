@@ -10,14 +10,13 @@
 
 namespace lockstep::control {
 
-/// How long each slot of a Progress has stood still, found out by looking again and again. Thread-safety: one
-/// thread.
+/// Measures how long each slot of a Progress is unchanged, by polling. Thread-safety: one thread.
 class ProgressObserver {
  public:
   ProgressObserver(const Progress& progress, Clock::time_point now);
 
   void look(Clock::time_point now);
-  /// This process was held up for `lost`: so long its slots had no chance to get on.
+  /// This process was held up for `lost`; during this time its slots could not change.
   void forgive(Clock::duration lost);
   Heartbeat heartbeat(const std::function<std::string(const Progress::Entry&)>& describe,
                       Clock::time_point now) const;

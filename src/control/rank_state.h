@@ -14,7 +14,7 @@ struct RankIdentity {
   bool operator==(const RankIdentity&) const = default;
 };
 
-/// One thread of a rank, as the rank's own watchdog sees it.
+/// One thread of a rank, as seen by the rank's watchdog.
 struct SlotState {
   int slot = 0;
   Activity activity = Activity::idle;
@@ -23,7 +23,7 @@ struct SlotState {
   bool operator==(const SlotState&) const = default;
 };
 
-/// What a rank says of itself.
+/// A rank's report about itself.
 struct Heartbeat {
   int64_t step = 0;              ///< optimizer steps complete
   std::vector<SlotState> slots;  ///< those that are not idle, ascending
@@ -36,15 +36,16 @@ struct RankState {
   bool told = false;         ///< whether it ever sent a heartbeat to this rank
   Heartbeat last;            ///< what it said then
   double heard_seconds = 0;  ///< since it was last heard
-  bool left = false;         ///< it said farewell: nothing of it can be late any more
+  bool left = false;         ///< it said farewell, so it cannot be late any more
   bool lost = false;         ///< its connection ended without a farewell
-  bool spared = false;       ///< the job went on without it: it counts as one that has left
+  bool spared = false;       ///< the job continued without it: it counts as one that has left
   double lost_seconds = 0;   ///< since then
   std::string lost_reason;   ///< "its connection closed"
 };
 
-/// lost: gone without a farewell. silent: connected, but not heard. stuck: heard, but one of its threads does
-/// not get on. deadlock: all wait. failed: said so itself. terminated: the launcher ends the job.
+/// lost: gone without a farewell. silent: connected, but not heard. stuck: heard, but one of its threads
+/// makes no progress. deadlock: all wait. failed: it reported a failure. terminated: the launcher ends the
+/// job.
 enum class Fault : uint8_t { lost, silent, stuck, deadlock, failed, terminated };
 
 /// Why the job ends, as one rank carries it out.
@@ -53,7 +54,7 @@ struct JobDecision {
   int rank = 0;         ///< who is named
   int code = 0;         ///< with which all leave
   std::string report;   ///< for crash files
-  std::string printed;  ///< what this rank puts on stderr; "" where another rank does
+  std::string printed;  ///< what this rank puts on stderr; "" if another rank does
 };
 
 }  // namespace lockstep::control

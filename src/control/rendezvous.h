@@ -11,14 +11,14 @@
 
 namespace lockstep::control {
 
-/// Rank 0: lets the others in until all are there or `deadline` has passed, then closes the door. By rank;
-/// closed connections belong to ranks that did not come.
+/// Rank 0: admits other ranks until all are connected or `deadline` has passed, then stops listening. Returns
+/// connections by rank; those of ranks that did not come are closed.
 std::vector<Connection> await_ranks(std::vector<Listener> listeners, const JobToken& token, int size,
                                     const ControlTimings& timings, Deadline deadline);
 
-/// Any other rank: calls rank 0 at all its addresses at once, so that no number of silent ones delays the
-/// good one, and again where one fails, until one of them answers as rank 0 does. A closed connection, and
-/// what each address said in `failure`, where none has by `deadline`.
+/// Any other rank: connects to all addresses of rank 0 at the same time, so that silent addresses do not
+/// delay the good one. Retries failed ones until one answers as rank 0 does. If none has by `deadline`: a
+/// closed connection, and the result of each address in `failure`.
 Connection call_root(const std::vector<Endpoint>& endpoints, const JobToken& token, int rank, int64_t pid,
                      const ControlTimings& timings, Deadline deadline, std::string& failure);
 

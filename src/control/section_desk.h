@@ -9,8 +9,8 @@
 
 namespace lockstep::control {
 
-/// The muster between a rank's training thread and its watchdog's, which alone talks with the others.
-/// Thread-safe.
+/// The muster between a rank's training thread and its watchdog's thread, which alone communicates with other
+/// ranks. Thread-safe.
 class SectionDesk : public Muster {
  public:
   /// `wake`: called after something was asked for.

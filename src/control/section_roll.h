@@ -5,7 +5,7 @@
 
 namespace lockstep::control {
 
-/// What rank 0 knows of a section (Muster): who has entered and left it, and who is gone for good.
+/// What rank 0 knows of a section (Muster): which ranks have entered it, left it, or are lost.
 class SectionRoll {
  public:
   explicit SectionRoll(int size);
@@ -13,11 +13,12 @@ class SectionRoll {
   void expect(std::vector<bool> expendable) { expendable_ = std::move(expendable); }
   void enter(int rank);
   void leave(int rank);
-  /// Whether the job goes on without `rank`: everybody who is left is in the section, and it is expendable.
+  /// Whether the job can continue without `rank`: all remaining ranks are in the section, and it is
+  /// expendable.
   bool can_spare(int rank) const;
   /// REQUIRES: can_spare(rank).
   void lose(int rank);
-  /// Who is left, once all of them have left the section, which is over with that.
+  /// The remaining ranks, once all of them have left the section; this ends the section.
   std::optional<std::vector<int>> conclude();
   const std::vector<int>& lost() const { return lost_; }
 

@@ -11,7 +11,7 @@
 
 namespace lockstep::control {
 
-/// What arrived for one rank and is not received yet. Thread-safe.
+/// Messages that arrived for one rank and are not received yet. Thread-safe.
 class Inbox {
  public:
   void put(std::string_view topic, Mailbox::Message message);
@@ -23,8 +23,8 @@ class Inbox {
   std::map<std::string, std::deque<Mailbox::Message>, std::less<>> topics_;
 };
 
-/// The mailbox over control connections: keeps what is to be sent until the watchdog's thread, which alone
-/// touches sockets, takes it. Thread-safe.
+/// The mailbox over control connections. Keeps outgoing messages until the watchdog's thread, which alone
+/// uses sockets, takes them. Thread-safe.
 class StarMailbox : public Mailbox {
  public:
   /// `wake`: called after something was put out.

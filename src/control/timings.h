@@ -4,9 +4,9 @@
 
 namespace lockstep::control {
 
-/// How long the control plane itself waits, apart from what WatchdogOptions says of a job. A launcher that
-/// sees a rank die sends SIGTERM to the others within 0.1 s and SIGKILL a second later: a decision has to be
-/// out by then.
+/// Waiting times of the control plane itself, besides the WatchdogOptions of a job. A launcher that sees a
+/// rank die sends SIGTERM to the others within 0.1 s and SIGKILL a second later. A verdict must be out by
+/// then.
 struct ControlTimings {
   std::chrono::milliseconds connect{30000};     ///< for all ranks to connect
   std::chrono::milliseconds answer{10000};      ///< for a welcome

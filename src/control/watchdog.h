@@ -18,13 +18,13 @@ struct pollfd;
 
 namespace lockstep::control {
 
-/// How long a loop that asked to sleep for `asked` and came round after `took` was kept from running:
-/// stopped, starved, or on a suspended machine. Zero for what a scheduler does, which is far below what
-/// counts as silence.
+/// How long a loop that wanted to sleep for `asked`, and woke after `took`, could not run: because it was
+/// stopped or starved, or its machine suspended. Zero for normal delays of a scheduler, which are far below
+/// the limit of silence.
 Clock::duration held_up(Clock::duration asked, Clock::duration took, const WatchdogOptions& options);
 
-/// The control plane of one rank once all are connected: a thread that alone touches the sockets, serves the
-/// duty with what happens, and carries out its decision. MPI is never called.
+/// The control plane of one rank once all are connected: a thread that alone uses the sockets, passes events
+/// to the duty, and executes its verdict. It never calls MPI.
 class Watchdog : public ControlPlane {
  public:
   /// `links` by rank: all others on rank 0, rank 0 elsewhere; the rest closed.

@@ -4,8 +4,8 @@
 
 namespace lockstep::control {
 
-/// When a rank counts as lost or stuck. Every limit is far above what a healthy job needs: a false alarm
-/// costs more than a few seconds of waiting.
+/// When a rank counts as lost or stuck. Every limit is far above the needs of a healthy job, because a false
+/// alarm costs more than a few seconds of waiting.
 struct WatchdogOptions {
   bool enabled = true;
   std::chrono::milliseconds heartbeat_interval{500};

@@ -18,24 +18,24 @@ struct SampleSpan {
   bool operator==(const SampleSpan&) const = default;
 };
 
-/// Fills batched tensors from a data set, sample by sample, on the calling thread. Positions that the order
-/// pads get zeros, and -1 in the field "label". Const and thread-safe; borrows the data set.
+/// Fills batched tensors from a data set, sample by sample, on the calling thread. Padding positions get
+/// zeros, and -1 in the field "label". Const and thread-safe; borrows the data set.
 class BatchReader {
  public:
-  /// `fields`: which ones to read, in this order; empty: all, in the data set's. Those of float32 are
-  /// delivered as `float_type`: float32, bfloat16 or float16. Throws ConfigError for an unknown one.
+  /// `fields`: the fields to read, in this order; empty: all, in the data set's order. float32 fields are
+  /// delivered as `float_type`: float32, bfloat16 or float16. Throws ConfigError for an unknown field.
   BatchReader(const Dataset& dataset, SampleOrder order, const std::vector<std::string>& fields,
               DType float_type = DType::float32);
 
   size_t field_count() const { return selected_.size(); }
   int64_t sample_bytes(size_t field) const { return selected_[field].sample_bytes; }
-  /// Room for a sample that read() converts; whoever reads on several threads has one for each.
+  /// Bytes of scratch for a sample that read() converts. Each reading thread needs its own.
   int64_t scratch_bytes() const { return scratch_bytes_; }
   /// Throws ConfigError unless `tensors` are one per field, of shape [span.count, ...] and of the field's
   /// type.
   void check(SampleSpan span, std::span<const Tensor> tensors) const;
-  /// `batches[i]` takes field i of all samples, aligned for its type. `cancelled` is asked before each
-  /// sample; where it says true, the rest stays unread and the result is false. REQUIRES: `scratch` has
+  /// `batches[i]` receives field i of all samples, aligned for its type. `cancelled` is called before each
+  /// sample; if it returns true, the rest is not read and the result is false. REQUIRES: `scratch` has
   /// scratch_bytes(), aligned for float.
   template <class Cancelled>
   bool read(SampleSpan span, std::span<std::byte* const> batches, std::span<std::byte> scratch,

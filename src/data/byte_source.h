@@ -10,11 +10,11 @@
 
 namespace lockstep::data {
 
-/// The bytes of a file from front to end, inflated where the content is gzip (told by its first two bytes,
-/// never by the name). Not thread-safe.
+/// Reads the bytes of a file from front to end. Inflates gzip, which it recognises by the first two bytes,
+/// never by the name. Not thread-safe.
 class ByteSource {
  public:
-  /// Throws IoError where the file cannot be opened.
+  /// Throws IoError if the file cannot be opened.
   explicit ByteSource(const std::string& path);
   ~ByteSource();
   ByteSource(const ByteSource&) = delete;
@@ -23,7 +23,7 @@ class ByteSource {
   /// Reads up to `size_bytes`; fewer only at the end. Throws DataError for damaged gzip data, IoError
   /// otherwise.
   int64_t read(void* destination, int64_t size_bytes);
-  /// No more bytes than this can come out, so that a header's claim is judged before memory is taken for it.
+  /// The most bytes that can come out, so that a header's claim is checked before memory is allocated for it.
   int64_t most_bytes() const { return most_bytes_; }
   bool is_gzip() const { return inflater_ != nullptr; }
 
@@ -38,10 +38,10 @@ class ByteSource {
   std::unique_ptr<Inflater> inflater_;
 };
 
-/// All bytes of a file, inflated where it is gzip.
+/// All bytes of a file, inflated if it is gzip.
 std::vector<uint8_t> read_all_bytes(const std::string& path);
 
-/// `name` below `directory`, or `name` itself where it is absolute or `directory` is empty.
+/// `name` below `directory`, or `name` itself if it is absolute or `directory` is empty.
 std::string path_in(const std::string& directory, const std::string& name);
 
 /// Likewise below the folders of `options`. Throws IoError with all that was tried where no folder has it.

@@ -24,10 +24,10 @@ struct DataOptions {
   /// Where files are that are not in `directory`: it was moved with the run. Nothing: nowhere else.
   std::optional<std::string> other_directory;
   bool shuffle = true;
-  bool trains = true;  ///< otherwise what there is to train on is not opened, and need not be there
+  bool trains = true;  ///< if false, training data is not opened, and need not exist
 
   // idx: images and labels in IDX files, gzip or not; pixels become (value / 255 - mean) / deviation. Without
-  // files to evaluate on there is no evaluation.
+  // evaluation files there is no evaluation.
   std::string train_images, train_labels, eval_images, eval_labels;
   SampleRange train_range, eval_range;
   double mean = 0, deviation = 1;
@@ -43,7 +43,7 @@ struct DataOptions {
   std::string shape;  ///< "28,28,1"
   uint64_t seed = 1;
 
-  // own: of the program that trains; a config knows but their number.
+  // own: samples of the program that trains; a config knows only their number.
   std::shared_ptr<const Dataset> own_train, own_eval;
 
   int prefetch_threads = 1;

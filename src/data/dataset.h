@@ -13,7 +13,7 @@
 
 namespace lockstep::data {
 
-/// One component of every sample: what a model input of the same name is fed with.
+/// One field of every sample. It feeds the model input of the same name.
 struct Field {
   std::string name;  ///< "image", "tokens", "label"
   TensorSpec spec;   ///< of one sample, without the batch
@@ -23,13 +23,13 @@ struct Field {
 /// The field whose negative values a loss ignores, and which is padded with -1.
 inline constexpr std::string_view kLabelField = "label";
 
-/// Of a data set, so that reading a sample needs no allocation.
+/// The most fields of a data set, so that reading a sample needs no allocation.
 inline constexpr size_t kMostFields = 16;
 
 /// The largest value of a field that counts.
 struct LargestValue {
   int64_t value = -1;  ///< -1: there is none
-  std::string place;   ///< "label 9 of sample 3 in FILE"; "" where it stands in no file
+  std::string place;   ///< "label 9 of sample 3 in FILE"; "" if it is in no file
 };
 
 /// Samples in a fixed order. Immutable: every method may be called from several threads at once.
@@ -41,9 +41,9 @@ class Dataset {
   virtual int64_t classes() const = 0;  ///< labels lie in [0, classes), or are negative (ignored)
   /// Whole numbers of a field, such as tokens, lie in [0, vocabulary).
   virtual int64_t vocabulary(std::string_view /*field*/) const { return classes(); }
-  /// Of texts, which character a token stands for: token k for the k-th byte; "" for other data.
+  /// For texts, the characters of tokens: token k is the k-th byte; "" for other data.
   virtual std::string characters() const { return ""; }
-  /// Of a field of whole numbers; `ignored` does not count.
+  /// The largest value of a field of whole numbers; `ignored` does not count.
   virtual LargestValue largest(std::string_view field, int64_t ignored) const {
     const int64_t last = vocabulary(field) - 1;
     return {.value = last == ignored ? last - 1 : last, .place = ""};
@@ -60,7 +60,7 @@ struct DatasetPair {
   std::shared_ptr<const Dataset> train, eval;  ///< null: nothing to evaluate on, or to train on
 };
 
-/// Opens what the options name and checks all of it. Throws ConfigError for options that make no sense,
+/// Opens the data of the options and checks all of it. Throws ConfigError for options that make no sense,
 /// DataError for malformed files, IoError for files that cannot be read.
 DatasetPair open_datasets(const DataOptions& options);
 

@@ -15,15 +15,14 @@ struct DigitsOptions {
 
 inline constexpr int kDigitSize = 28;  ///< pixels, in both directions
 
-/// Writes a data set of drawn digits into `directory` (made where it is missing), in the format of the MNIST
-/// files: train-images-idx3-ubyte, train-labels-idx1-ubyte, eval-images-idx3-ubyte and
-/// eval-labels-idx1-ubyte. The same seed gives the same bytes on every machine. Files that hold those bytes
-/// already are left alone; others are refused with DataError before anything is written, unless `overwrite`
-/// is set. Each file appears whole or not at all.
+/// Writes a data set of drawn digits into `directory`, which is made if it is missing, in the format of the
+/// MNIST files: train-images-idx3-ubyte, train-labels-idx1-ubyte, eval-images-idx3-ubyte and
+/// eval-labels-idx1-ubyte. The same seed gives the same bytes on every machine. Existing files with these
+/// bytes are kept; others are refused with DataError before anything is written, unless `overwrite` is set.
+/// Each file appears whole or not at all.
 void generate_digits(const std::string& directory, const DigitsOptions& options);
 
-/// Draws sample `index` of one part (0: train, 1: eval) into 28 x 28 pixels, and returns which digit it
-/// shows.
+/// Draws sample `index` of one part (0: train, 1: eval) into 28 x 28 pixels. Returns the digit.
 int draw_digit(uint64_t seed, uint32_t part, uint32_t index, std::span<uint8_t> pixels);
 
 }  // namespace lockstep::data

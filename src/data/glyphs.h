@@ -4,10 +4,9 @@
 
 namespace lockstep::data {
 
-/// A piece of a pen stroke, in a box from (0, 0), top left, to (1, 1): a line to (x, y) from where the pen
-/// is, or an arc of the ellipse around (x, y) between two angles in turns (0: right, 0.25: down). The pen
-/// goes straight from where it is to the arc's beginning. `lift` starts a new stroke: the pen is set down
-/// where the piece begins.
+/// A piece of a pen stroke, in a box from (0, 0), top left, to (1, 1): a line from the pen's position to (x,
+/// y), or an arc of the ellipse around (x, y) between two angles in turns (0: right, 0.25: down). The pen
+/// draws a straight line to the arc's beginning. `lift` starts a new stroke at the beginning of the piece.
 struct PenMove {
   enum class Kind { lift, line, arc } kind;
   double x, y;

@@ -4,12 +4,12 @@
 
 namespace lockstep::data {
 
-/// Which sample stands at a position of the stream that a run reads. Positions count samples from the start
-/// of the run and never end. A pure function: any rank computes any position in constant time and memory.
+/// Maps positions of the stream that a run reads to samples. Positions count samples from the start of the
+/// run and never end. It is a pure function: any rank computes any position in constant time and memory.
 class SampleOrder {
  public:
-  /// Epoch after epoch, position / dataset_size being the epoch: file order, or a permutation of its own for
-  /// each (seed, epoch). REQUIRES: dataset_size > 0.
+  /// Epoch after epoch; the epoch is position / dataset_size. File order, or a different permutation for each
+  /// (seed, epoch). REQUIRES: dataset_size > 0.
   SampleOrder(uint64_t seed, int64_t dataset_size, bool shuffle);
   /// Each sample once, in file order, then padding without end.
   static SampleOrder once(int64_t dataset_size);

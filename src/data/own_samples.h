@@ -5,16 +5,16 @@
 
 namespace lockstep {
 
-/// What lockstep itself sees of a program's samples.
+/// Lockstep's own access to a program's samples.
 struct SamplesAccess {
-  /// Null where there are none.
+  /// Null if there are none.
   static std::shared_ptr<const data::Dataset> dataset_of(const Samples& samples);
 };
 
 namespace data {
 
-/// Those of options.own_train and own_eval. Throws ConfigError where there are none: a config was read
-/// without the program whose samples it speaks of.
+/// The data of options.own_train and own_eval. Throws ConfigError if there is none: the config was read
+/// without the program that provides the samples.
 DatasetPair open_own_datasets(const DataOptions& options);
 
 }  // namespace data

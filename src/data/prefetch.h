@@ -17,16 +17,16 @@ struct PrefetchOptions {
   int threads = 1;  ///< 0: everything is read by take() itself
   int depth = 4;    ///< micro-batches held ready, at least 1
   std::vector<std::string>
-      fields;  ///< which fields take() fills, in this order; empty: all, in the data set's
+      fields;  ///< fields that take() fills, in this order; empty: all, in the data set's order
   DType float_type = DType::float32;  ///< in which fields of float32 are delivered
 };
 
-/// Reads micro-batches ahead of the trainer, on threads of its own. Which comes after which is told by
-/// `next`; where the trainer asks for another than was predicted (after a resume, or to replay a step), what
-/// was read ahead is discarded, take() reads by itself, and prediction goes on from there. Nothing is
-/// allocated per batch once every slot has held the largest one.
+/// Reads micro-batches ahead of the trainer, on its own threads. `next` predicts the order. If the trainer
+/// asks for another micro-batch (after a resume, or to replay a step), what was read ahead is discarded,
+/// take() reads by itself, and prediction continues from there. Nothing is allocated per batch once every
+/// slot has held the largest one.
 ///
-/// Thread-safety: one thread calls start() and take(). `next` is called by any thread, one call at a time.
+/// Thread-safety: one thread calls start() and take(). Any thread may call `next`, one call at a time.
 /// Ownership: borrows the data set, which must outlive this.
 class Prefetcher {
  public:
@@ -38,17 +38,16 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// Says that take() will ask for `first`, so that reading begins before it does. Discards what was read
-  /// ahead.
+  /// Begins reading `first`, for which take() will ask next. Discards what was read ahead.
   void start(SampleSpan first);
-  /// Fills `fields`, each of shape [span.count, ...]. Rethrows what reading this very span threw; the next
-  /// call works again. Throws ConfigError for tensors that do not fit.
+  /// Fills `fields`, each of shape [span.count, ...]. Rethrows errors of reading this span; the next call
+  /// works again. Throws ConfigError for tensors that do not fit.
   void take(SampleSpan span, std::span<const Tensor> fields);
 
-  /// Time that take() spent waiting or reading by itself, since construction. Called by the thread that
-  /// takes.
+  /// Time that take() spent waiting, or reading by itself, since construction. For the thread that calls
+  /// take().
   double data_wait_ms() const { return wait_ms_; }
-  /// What it has allocated for batches so far. Safe from any thread.
+  /// Bytes allocated for batches so far. Any thread may call it.
   int64_t held_bytes() const { return held_bytes_; }
 
  private:

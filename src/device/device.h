@@ -20,16 +20,15 @@ std::string_view name_of(DeviceKind kind);
 class Event {
  public:
   virtual ~Event() = default;
-  virtual bool ready()
-      const = 0;  ///< everything before the last record has finished; true where never recorded
+  virtual bool ready() const = 0;  ///< everything before the last record has finished; true if never recorded
   virtual void
   synchronize() = 0;  ///< blocks the calling thread until ready; rethrows what the stream's work threw
   /// Time between two records. REQUIRES: both events are timed, of one device, recorded and ready.
   virtual double milliseconds_since(const Event& earlier) const = 0;
 };
 
-/// An ordered queue of work on a device: what a lane of a step program runs on. Work of one stream runs in
-/// order; streams are ordered against each other by events only.
+/// An ordered queue of work on a device; a lane of a step program runs on one. Work of one stream runs in
+/// order; only events order streams against each other.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -39,21 +38,21 @@ class Stream {
   virtual void launch(std::function<void()> work) = 0;
   virtual void record(Event& event) = 0;
   virtual void wait(const Event& event) = 0;
-  /// Copies in this stream's order, between memory of the device and of the host in any direction. Host
-  /// memory that was not made by allocate_host() may make the caller wait.
+  /// Copies in this stream's order, between memory of the device and of the host in any direction. The caller
+  /// may wait if host memory was not made by allocate_host().
   virtual void copy(void* to, const void* from, int64_t size_bytes);
-  /// Stores a number in host memory once everything before it has finished; what other threads read of a
-  /// stream's progress. REQUIRES: `word` lies in memory that Device::share_host_memory() has shared, or, once
-  /// it has, in memory of Device::allocate_host().
+  /// Stores a number in host memory once everything before it has finished, so that other threads can read
+  /// the stream's progress. REQUIRES: `word` is in memory that Device::share_host_memory() has shared or,
+  /// after such a call, in memory of Device::allocate_host().
   virtual void write_word(std::atomic<uint64_t>& word, uint64_t value);
-  /// What comes after it begins when the host has written `value`, or a later number, to the word: one whose
-  /// difference from it, as a signed number, is not negative. For what the host does in a stream's order, on
-  /// devices that do not share its memory; InternalError elsewhere. REQUIRES: `word` lies in memory of
-  /// Device::allocate_host(). Nobody waits for the stream without seeing to it that the word is written.
+  /// Makes later work wait until the host has written `value`, or a later number, to the word. (Later: the
+  /// signed difference is not negative.) For work of the host in a stream's order, on devices that do not
+  /// share its memory; InternalError elsewhere. REQUIRES: `word` is in memory of Device::allocate_host();
+  /// whoever waits for the stream makes sure that the word is written.
   virtual void wait_word(const std::atomic<uint64_t>& word, uint64_t value);
   virtual void synchronize() = 0;  ///< blocks until the stream is empty; rethrows the first error of its work
-  /// Whether the stream is empty, as synchronize() leaves it. GPUs answer at once; where work runs in this
-  /// process, the caller may be made to wait for it.
+  /// Whether the stream is empty, as after synchronize(). GPUs answer at once; if work runs in this process,
+  /// the caller may have to wait for it.
   virtual bool idle() {
     synchronize();
     return true;
@@ -63,7 +62,7 @@ class Stream {
 
 class Device;
 
-/// Whose processor a buffer's memory is near to.
+/// Whether a buffer is memory of the device or of the host.
 enum class MemoryKind { device, host };
 
 /// Owns memory of a device, or of the host for it, aligned to 64 bytes (CPU) or 256 (CUDA), zero-filled.
@@ -97,11 +96,11 @@ class Buffer {
   MemoryKind kind_ = MemoryKind::device;
 };
 
-/// Of memory of one kind.
+/// The use of memory of one kind.
 struct MemoryUse {
   int64_t current_bytes = 0;
   int64_t peak_bytes = 0;
-  int64_t allocations = 0;  ///< how often it was asked for since the device was made
+  int64_t allocations = 0;  ///< number of allocations since the device was made
 };
 
 /// One device. Everything it made must be destroyed before it. Thread-safety: allocate and the counters are
@@ -110,30 +109,31 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
-  virtual std::string description() const = 0;  ///< model and, where it has one, its number
+  virtual std::string description() const = 0;  ///< model and, if it has one, its number
   /// Whether the host may read and write the device's memory itself.
   virtual bool shares_host_memory() const { return true; }
   virtual std::unique_ptr<Stream> create_stream(const std::string& name) = 0;
-  /// One whose kernels get what becomes free of a busy GPU before other streams' waiting ones do. Elsewhere a
-  /// stream like any.
+  /// A stream of high priority: on a busy GPU its kernels get free resources before waiting kernels of other
+  /// streams. On other devices an ordinary stream.
   virtual std::unique_ptr<Stream> create_urgent_stream(const std::string& name) {
     return create_stream(name);
   }
-  /// `timed`: milliseconds_since() may be asked. Costs a little more on GPUs.
+  /// `timed`: milliseconds_since() may be called. Costs a little more on GPUs.
   virtual std::unique_ptr<Event> create_event(bool timed = false) = 0;
-  /// Throws DeviceError naming the size and what is free where memory does not suffice. 0 bytes give an empty
-  /// buffer.
+  /// If memory does not suffice, throws DeviceError, which names the size and the free memory. 0 bytes give
+  /// an empty buffer.
   Buffer allocate(int64_t size_bytes);
-  /// Host memory that streams copy from and to by themselves: pinned where that exists. Errors as above.
+  /// Host memory that streams can copy from and to without the caller: pinned, if that exists. Errors as
+  /// above.
   Buffer allocate_host(int64_t size_bytes);
-  /// Lets streams write words of this memory, until the device is destroyed. Returns why it cannot; empty if
-  /// it can. REQUIRES: the memory lives that long, is aligned to 8 bytes and has as many, and nobody else
-  /// writes the first eight during this call, which may try it with them.
+  /// Lets streams write words of this memory, until the device is destroyed. Returns the reason if it cannot;
+  /// empty if it can. REQUIRES: the memory lives that long, is aligned to 8 bytes and has at least 8, and
+  /// nobody else writes the first eight during this call, which may use them for a trial.
   virtual std::string share_host_memory(void*, int64_t) { return {}; }
-  /// Copies at once, between memory of the device and of the host in any direction. Waits for no stream:
-  /// REQUIRES that nothing under way writes there. For what happens between steps.
+  /// Copies at once, between memory of the device and of the host in any direction. Waits for no stream. For
+  /// use between steps. REQUIRES: no work in flight writes there.
   virtual void copy_now(void* to, const void* from, int64_t size_bytes);
-  /// What allocate() gave, or allocate_host().
+  /// The use of memory from allocate(), or from allocate_host().
   MemoryUse memory_use(MemoryKind kind = MemoryKind::device) const;
 
  protected:
@@ -150,16 +150,16 @@ class Device {
   MemoryUse memory_use_[2];   // by MemoryKind
 };
 
-/// The device on which streams run at once, on the calling thread.
+/// The device whose streams run work immediately, on the calling thread.
 std::unique_ptr<Device> make_cpu_device();
 
 struct AsyncCpuOptions {
   uint64_t jitter_seed =
-      0;  ///< where not 0: delays between pieces of work, up to max_jitter_us, to shake out races
+      0;  ///< if not 0: delays between pieces of work, up to max_jitter_us, to provoke races
   int max_jitter_us = 0;
   int intra_op_threads = 1;  ///< each stream's thread sets its own OpenMP thread count to this
 };
-/// CPU memory, but every stream has a thread of its own and shares nothing with others except events.
+/// CPU memory, but every stream has its own thread and shares only events with others.
 std::unique_ptr<Device> make_async_cpu_device(const AsyncCpuOptions& options);
 
 /// One GPU as this process sees it.
@@ -172,21 +172,21 @@ struct GpuFacts {
 };
 struct GpuProbe {
   std::vector<GpuFacts> devices;
-  std::string problem;  ///< where there are none: why, and what to do
+  std::string problem;  ///< if there are none: why, and what to do
 };
-/// What the driver reads once: call it before anything else of this process touches a GPU. What the user has
-/// set stays. Each stream gets a queue of its own, up to 32 (by default 8; work of streams that share one may
-/// wait for each other's). With `waits_for_others`, for a process whose streams wait for other ranks, or for
-/// messages to the host: code is loaded with its libraries rather than when a kernel is first launched, for
-/// which a driver may wait for all streams, also for one whose end this host has not issued yet. A start
-/// takes longer then.
+/// Sets environment variables that the driver reads once. Call it before anything else in this process uses a
+/// GPU. The user's settings stay. Each stream gets its own queue, up to 32 (the driver's default is 8;
+/// streams that share a queue may wait for each other). `waits_for_others`: for a process whose streams wait
+/// for other ranks, or for messages to the host. Then code is loaded with its libraries instead of at a
+/// kernel's first launch, because loading may wait for all streams, also for a stream whose end this host has
+/// not issued yet. The start then takes longer.
 void set_gpu_environment(bool waits_for_others);
-/// Never throws: a missing driver, library or GPU is a problem to report.
+/// Never throws: a missing driver, library or GPU is reported as `problem`.
 GpuProbe probe_gpus();
-/// What computes on GPUs beside this program's own kernels, with versions: "cuda=13.0 cublaslt=..."; empty
-/// without a backend.
+/// The libraries that compute on GPUs besides this program's own kernels, with versions: "cuda=13.0
+/// cublaslt=..."; empty without a backend.
 std::string gpu_libraries();
-/// Throws DeviceError with the problem where there is no such GPU, or this build has no CUDA backend.
+/// Throws DeviceError with the problem if there is no such GPU, or if this build has no CUDA backend.
 std::unique_ptr<Device> make_cuda_device(int ordinal);
 
 }  // namespace lockstep::device

@@ -7,24 +7,25 @@
 
 namespace lockstep::device {
 
-/// Shows the host one piece of a device's memory at a time: that memory itself where the host shares it,
-/// otherwise a copy in host memory, taken once, so that a model of any size passes through a window of its
-/// largest tensor. REQUIRES of both calls: nothing under way on the device writes the piece. Not thread-safe.
+/// Shows the host one piece of a device's memory at a time: the memory itself if the host shares it,
+/// otherwise a copy in host memory, which is allocated once. So a model of any size passes through a window
+/// of its largest tensor. Not thread-safe. REQUIRES for both calls: no work in flight on the device writes
+/// the piece.
 class HostWindow {
  public:
   /// Pieces have at most `most_bytes`. The device outlives this.
   HostWindow(Device& device, int64_t most_bytes);
 
-  /// What lies at `data`; good until the next call.
+  /// The contents at `data`, valid until the next call.
   const void* read(const void* data, int64_t size_bytes);
-  /// `fill` writes all of what shall lie at `data`, to where it is told.
+  /// `fill` writes the new contents of `data` to the address that it gets.
   void write(void* data, int64_t size_bytes, const std::function<void(void* host)>& fill);
 
  private:
   void* copy_of(int64_t size_bytes) const;
 
   Device& device_;
-  Buffer copy_;  // empty where the host shares the device's memory
+  Buffer copy_;  // empty if the host shares the device's memory
 };
 
 }  // namespace lockstep::device

@@ -10,29 +10,29 @@
 
 namespace lockstep::doctor {
 
-/// What a user wants looked at beside the host itself; empty: not given.
+/// What a user wants checked besides the host itself; empty: not given.
 struct Request {
   std::string config;
   std::vector<std::string> overrides;  ///< of the config, as --set takes them
   std::string data_directory, output_directory;
 };
 
-/// A row of the table of what is looked at on one host.
+/// A row of the table of checks of one host.
 struct Check {
   std::string_view name;
   std::string_view looks_at;
-  std::string_view by_hand;  ///< a command that looks at the same: what to do if the check itself ends badly
+  std::string_view by_hand;  ///< a command for the same check by hand, if the check itself fails
   int limit_seconds;
   std::vector<Verdict> (*look)(const Request&);
-  bool in_job = true;  ///< whether a job looks at it on each host, or knows better from having started
+  bool in_job = true;  ///< whether a job runs it on each host; otherwise the job's start has shown it
 };
 
-/// The table, which the command, its documentation and the tests go through.
+/// The table of checks, for the command, its documentation and the tests.
 std::span<const Check> host_checks();
 
-/// Runs each check in a process of its own, all at the same time. One that crashes or takes longer than its
-/// limit has failed, and is ended. `tell` gets the verdicts in the table's order, each as soon as those
-/// before it are known. REQUIRES: this process has a single thread.
+/// Runs each check in a separate process, all at the same time. A check that crashes or exceeds its limit has
+/// failed, and is ended. `tell` gets the verdicts in the table's order, each as soon as those before it are
+/// known. REQUIRES: this process has a single thread.
 std::vector<Verdict> run_checks(std::span<const Check> checks, const Request& request,
                                 const std::function<void(const Verdict&)>& tell);
 

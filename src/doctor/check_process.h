@@ -11,20 +11,20 @@
 
 namespace lockstep::doctor {
 
-/// A check under way in a process of its own, which leads a process group, so that what it starts ends with
-/// it. Ended with this object.
+/// A check that runs in a separate process. The process leads a process group, so that everything that it
+/// starts ends with it. It ends with this object.
 class CheckProcess {
  public:
-  /// Throws IoError where no process can be started.
+  /// Throws IoError if no process can be started.
   CheckProcess(const Check& check, const Request& request);
   ~CheckProcess();
   CheckProcess(const CheckProcess&) = delete;
 
-  /// To be waited for with poll(2): readable when receive() has something to do.
+  /// For poll(2): readable when receive() has something to do.
   int descriptor() const { return pipe_.get(); }
   Deadline deadline() const { return deadline_; }
   bool finished() const { return finished_; }
-  /// Takes what the process has written, and notices its end.
+  /// Reads what the process has written, and notices its end.
   void receive();
   /// The limit has passed.
   void give_up();

@@ -6,8 +6,8 @@
 
 namespace lockstep::doctor {
 
-/// With a config: opens its data as a training would, every file of it. Without one: reads every file of
-/// --data-dir, not of folders within, to its end or for a few seconds.
+/// With a config: opens all of its data as a training would. Without one: reads every file of --data-dir,
+/// without subfolders, to its end or for a few seconds.
 std::vector<Verdict> look_at_data(const Request& request);
 
 }  // namespace lockstep::doctor

@@ -11,11 +11,11 @@
 
 namespace lockstep::doctor {
 
-/// By XID number, how often the kernel's log holds it: the driver's word for an error of a GPU. `log` is text
-/// of the kernel, a line each.
+/// How often the kernel's log contains each XID, the driver's number for a GPU error. `log`: lines of the
+/// kernel's log.
 std::map<int, int> xid_counts(std::string_view log);
 
-/// `xids`: nothing where the kernel's log may not be read.
+/// `xids`: nothing if the kernel's log may not be read.
 std::vector<Verdict> judge_gpus(const NvmlFacts& facts, const std::optional<std::map<int, int>>& xids);
 
 struct CudaFacts {

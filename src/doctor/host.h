@@ -8,8 +8,8 @@
 
 namespace lockstep::doctor {
 
-// Processor, clock and limits of processes. Each check gathers facts; the judge_* functions, which are pure,
-// say what they mean.
+// Processor, clock and limits of processes. Each check gathers facts; judge_* functions, which are pure,
+// interpret them.
 
 struct ProcessorFacts {
   std::string model;

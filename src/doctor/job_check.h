@@ -10,14 +10,14 @@
 namespace lockstep::doctor {
 
 struct JobRequest {
-  std::string output_directory;        ///< which all ranks must share; empty: not looked at
+  std::string output_directory;        ///< all ranks must share it; empty: not checked
   std::vector<Verdict> host_verdicts;  ///< of this host, on one rank of each host; empty on the others
 };
 
-/// COLLECTIVE: looks at the job as a whole: its ranks, what they must have in common, and the links between
-/// them. `tell` gets each verdict on rank 0, as soon as it is known. Returns all of them there, and none
-/// elsewhere. Throws CollectiveError where ranks were not asked for the same, DeviceError where two ranks do
-/// not reach each other.
+/// COLLECTIVE: checks the whole job: its ranks, what they must have in common, and the links between them.
+/// `tell` gets each verdict on rank 0, as soon as it is known. Returns all verdicts on rank 0, none on
+/// others. Throws CollectiveError if ranks have different requests, DeviceError if two ranks cannot reach
+/// each other.
 std::vector<Verdict> look_at_job(train::World& world, const JobRequest& request,
                                  const std::function<void(const Verdict&)>& tell);
 

@@ -9,9 +9,9 @@
 
 namespace lockstep::doctor {
 
-// What is known of a job once all ranks have said what they found, and what it means: pure functions.
+// What all ranks have found about a job, and how to interpret it: pure functions.
 
-/// What a rank says of itself.
+/// A rank's report about itself.
 struct RankFacts {
   std::string host;     ///< as messages call it
   int host_number = 0;  ///< ranks of one host have the same
@@ -30,7 +30,7 @@ RankFacts decode_rank_facts(const std::string& text);
 using Ranks = std::vector<RankFacts>;
 
 Verdict judge_ranks(const Ranks& ranks);
-/// Each host's own checks: what is wrong, with the host's name, or one line.
+/// Each host's own checks: the problems, with the host's name, or one line if there are none.
 std::vector<Verdict> judge_hosts(const Ranks& ranks);
 Verdict judge_placement(const Ranks& ranks);
 Verdict judge_programs(const Ranks& ranks);
@@ -40,7 +40,7 @@ Verdict judge_gpus_of_ranks(const Ranks& ranks);
 Verdict judge_clocks(const Ranks& ranks);
 Verdict judge_speed(const Ranks& ranks);
 
-/// Half of a message's way there and back, between two ranks.
+/// Half of a message's round trip between two ranks.
 struct Latency {
   int first = 0, second = 0;
   double seconds = 0;
@@ -54,7 +54,7 @@ struct LinkFacts {
   std::string interface;  ///< that the bytes took; empty: none, they stayed in memory
   int speed_mbit = 0;     ///< as that interface says; 0: it does not
 };
-/// One line for each, of many only for the slowest, which is named.
+/// One line for each link; if there are many, one line that names the slowest.
 std::vector<Verdict> judge_links(const Ranks& ranks, const std::vector<LinkFacts>& links);
 
 struct AllReduceFacts {

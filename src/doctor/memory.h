@@ -17,8 +17,8 @@ struct MemoryFacts {
 };
 Verdict judge_memory(const MemoryFacts& facts);
 
-/// The narrowest limit of this process's control groups (version 2, or else 1), and what that group uses.
-/// `membership` and `root` as of core_quota(). Zeros where nothing limits.
+/// The lowest limit of this process's control groups (version 2, or else 1), and the memory that this group
+/// uses. `membership` and `root`: as in core_quota(). Zeros if there is no limit.
 struct GroupMemory {
   int64_t limit = 0, used = 0;
 };

@@ -18,9 +18,9 @@ struct InterfaceFacts {
   std::vector<std::string> addresses;  ///< "10.0.0.1/24"
   int speed_mbit = 0;                  ///< as the interface says; 0: it does not
 };
-/// By name; up, with an address, and not the loopback.
+/// Interfaces by name that are up and have an address, without the loopback.
 std::vector<InterfaceFacts> network_interfaces();
-/// What an interface says of its speed, in Mbit/s; 0 where it says nothing.
+/// The speed that an interface states, in Mbit/s; 0 if it states none.
 int interface_speed_mbit(const std::string& name);
 /// `chosen`: LOCKSTEP_CONTROL_INTERFACE, a name or an address; empty: not set.
 Verdict judge_interfaces(const std::vector<InterfaceFacts>& interfaces, const std::string& chosen);

@@ -7,7 +7,7 @@
 
 namespace lockstep::doctor {
 
-/// One GPU as the driver's management library says; what it does not say is empty.
+/// One GPU according to the driver's management library; values that it does not state are empty.
 struct GpuState {
   int index = 0;
   std::string name;
@@ -27,14 +27,14 @@ struct GpuLink {
 };
 
 struct NvmlFacts {
-  std::string problem;   ///< why nothing is known; empty where the library answered
+  std::string problem;   ///< why nothing is known; empty if the library answered
   bool present = false;  ///< whether there is such a library at all
   std::string driver;    ///< "580.65.06"
   int cuda_version = 0;  ///< that the driver supports: 13000 is 13.0
   std::vector<GpuState> gpus;
   std::vector<GpuLink> links;
 };
-/// Loads libnvidia-ml.so.1 and asks it. Never throws.
+/// Loads libnvidia-ml.so.1 and queries it. Never throws.
 NvmlFacts nvml_facts();
 
 }  // namespace lockstep::doctor

@@ -6,8 +6,8 @@
 
 namespace lockstep::doctor {
 
-/// A library that is loaded while this lives, where it is there. Its functions are looked up by name, so that
-/// the program needs neither it nor its headers.
+/// Loads a library, if it exists, for the lifetime of this object. Functions are looked up by name, so that
+/// the program needs neither the library nor its headers.
 class SharedLibrary {
  public:
   explicit SharedLibrary(const char* name) : handle_(::dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
@@ -21,8 +21,8 @@ class SharedLibrary {
   bool loaded() const { return handle_ != nullptr; }
   const std::string& problem() const { return problem_; }
 
-  /// Calls a function that takes these arguments and returns a status, as NVML's and CUDA's do. kMissing
-  /// where there is no such function. REQUIRES: loaded(), and the arguments are of the function's types.
+  /// Calls a function with these arguments that returns a status, as NVML's and CUDA's do. Returns kMissing
+  /// if there is no such function. REQUIRES: loaded(), and the arguments are of the function's types.
   template <class... Arguments>
   int call(const char* name, Arguments... arguments) const {
     const auto function = reinterpret_cast<int (*)(Arguments...)>(::dlsym(handle_, name));

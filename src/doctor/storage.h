@@ -9,10 +9,10 @@
 
 namespace lockstep::doctor {
 
-/// Of the folder of --out, or, if it is not there yet, of the nearest one above it.
+/// Facts about the folder of --out or, if it does not exist yet, about the nearest existing folder above it.
 struct StorageFacts {
   std::string folder;
-  std::string file_system;  ///< "ext4", "nfs", ...; a number where the name is not known
+  std::string file_system;  ///< "ext4", "nfs", ...; a number if the name is not known
   int64_t free_bytes = 0;
   std::optional<int64_t> file_limit;  ///< bytes that a file may have (ulimit -f)
   int64_t written_bytes = 0;          ///< in the trial, made durable by fsync

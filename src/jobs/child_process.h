@@ -11,20 +11,20 @@ namespace lockstep::jobs {
 
 struct ChildProcess {
   std::vector<std::string> command;                ///< found on PATH
-  std::map<std::string, std::string> environment;  ///< set where the variable is not set already
+  std::map<std::string, std::string> environment;  ///< set unless the variable is already set
   std::string stdout_path, stderr_path;            ///< files that take what it writes
 };
 
-/// A program under way, which is ended with this process and with this object.
+/// A running program. It is ended with this process and with this object.
 class RunningChild {
  public:
-  /// Throws IoError where it cannot be started.
+  /// Throws IoError if it cannot be started.
   explicit RunningChild(const ChildProcess& child);
   ~RunningChild();
   RunningChild(const RunningChild&) = delete;
 
   pid_t pid() const { return pid_; }
-  /// Its exit code once it has ended, 128 + n where signal n ended it; nothing while it runs.
+  /// Its exit code once it has ended, 128 + n if signal n ended it; nothing while it runs.
   std::optional<int> poll();
 
  private:
@@ -33,9 +33,9 @@ class RunningChild {
   std::optional<int> code_;
 };
 
-/// What mpirun needs for several ranks on one machine: to run as root at all, more ranks than cores, ranks
-/// that may use every core (by default each is pinned to one, with all its threads) and give theirs up while
-/// they wait.
+/// Variables that mpirun needs for several ranks on one machine: to run as root, to have more ranks than
+/// cores, to let ranks use every core (by default each is pinned to one, with all its threads), and to let
+/// them yield cores while they wait.
 std::map<std::string, std::string> mpirun_environment();
 
 /// The running program's own file.

@@ -15,15 +15,15 @@
 
 namespace lockstep::jobs {
 
-/// Where the processes of a job run, if not on this host alone.
+/// Where the processes of a job run, if not only on this host.
 struct JobPlace {
   std::vector<std::string> starter;  ///< words before mpirun, or before a single process
   std::vector<std::string>
       mpirun_options;  ///< that name hosts; mpirun alone knows them, unless the starter does
 };
 
-/// A program that is started on this host, as one process or as several ranks under mpirun, and watched to
-/// its end: how commands run trainings of their own.
+/// A program that is started from this host, as one process or as several ranks under mpirun, and watched to
+/// its end. Commands run trainings by it.
 struct ProcessJob {
   int processes = 1;                   ///< 1: without mpirun
   std::string program;                 ///< "": this one
@@ -35,7 +35,7 @@ struct ProcessJob {
   /// Called every few milliseconds while it runs, with the process that was started; may be empty.
   std::function<void(pid_t)> watch;
 
-  /// What is executed: mpirun, where it is needed, the program, and its arguments.
+  /// The executed command line: mpirun, if needed, the program, and its arguments.
   std::vector<std::string> command() const;
 };
 
@@ -51,27 +51,28 @@ struct TrainingCommand {
   std::vector<std::string> arguments() const;
 };
 
-/// How a job went. Times are wall-clock microseconds.
+/// The result of a job. Times are wall-clock microseconds.
 struct JobOutcome {
-  std::optional<int> code;  ///< 128 + n where signal n ended it; nothing where it had to be ended
+  std::optional<int> code;  ///< 128 + n if signal n ended it; nothing if it had to be ended
   int64_t began_us = 0, ended_us = 0;
-  int leftover_processes = 0;  ///< that outlived the one that was started; they are ended
+  int leftover_processes = 0;  ///< processes that outlived the started one; they are ended
   std::string output;          ///< stdout
   std::string error;           ///< stderr
 };
 
-/// Runs `job` to its end. Afterwards no process of it is left, also where this throws. Throws IoError where
-/// it cannot be started or its output cannot be written.
+/// Runs `job` to its end. Afterwards none of its processes is left, even if this throws. Throws IoError if
+/// the job cannot be started or its output cannot be written.
 JobOutcome run_to_end(const ProcessJob& job);
 
-/// That a job failed, with the end of what it said. `what` begins the message: "layout 'dp=2': training".
+/// The error of a failed job, with the end of its output. `what` begins the message: "layout 'dp=2':
+/// training".
 Error job_failure(const std::string& what, const JobOutcome& outcome, const std::string& folder);
 
-/// Refuses what no command that starts jobs can do: to run under mpirun itself (ConfigError), or to start
-/// several processes without mpirun (DeviceError).
+/// For commands that start jobs: throws ConfigError under mpirun, and DeviceError if several processes are to
+/// start without an mpirun on PATH.
 void check_can_start_jobs(const std::string& command, int processes);
 
-/// Words as a POSIX shell takes them: in quotes where they must be.
+/// A word for a POSIX shell, quoted if necessary.
 std::string shell_word(std::string_view word);
 std::string shell_line(const std::vector<std::string>& words);
 

@@ -10,11 +10,11 @@
 namespace lockstep::jobs {
 
 /// Two hosts made of network namespaces of this machine, joined by one link (scripts/two_hosts.sh). They are
-/// gone with this object, or, where its program was killed, when the next one is made. Ranks of a job
+/// removed with this object or, if its program was killed, when the next one is made. Ranks of a job
 /// alternate between them.
 class StandInHosts {
  public:
-  /// Throws DeviceError where they cannot be made: the script, programs or rights are missing.
+  /// Throws DeviceError if they cannot be made: the script, programs or rights are missing.
   StandInHosts();
   ~StandInHosts();
   StandInHosts(const StandInHosts&) = delete;
@@ -31,21 +31,21 @@ class StandInHosts {
   std::string script_, id_;
 };
 
-/// What is wrong with a rate; "" where nothing is.
+/// What is wrong with a rate; "" if nothing is.
 std::string link_rate_fault(const std::string& rate);
 /// REQUIRES: `rate` has no fault, and is not "none".
 double link_bits_per_second(const std::string& rate);
-/// That pass at once over the link of StandInHosts after it was idle.
+/// Bytes that pass at once over the link of StandInHosts after it was idle.
 double link_burst_bytes(const std::string& rate);
 
-/// The nodes of the allocation of Slurm that this program runs in, as Slurm says them; "" where there is
-/// none, or it is of one node alone.
+/// The nodes of the Slurm allocation in which this program runs, in Slurm's notation; "" if there is none, or
+/// if it has only one node.
 std::string slurm_hosts();
-/// Whether programs on other hosts are told of an environment variable: those that decide what this program
-/// does or which libraries it finds. mpirun passes its own on.
+/// Whether an environment variable is passed to programs on other hosts: those that decide what this program
+/// does or which libraries it finds. mpirun passes its own variables on.
 bool passes_on(std::string_view variable);
-/// The hosts of a hostfile, filled in its order. Throws ConfigError where it cannot be read or names none,
-/// and DeviceError where it names another host, and nothing reaches it.
+/// The hosts of a hostfile, filled in its order. Throws ConfigError if it cannot be read or names none, and
+/// DeviceError if it names another host and there is no ssh, or stand-in for it.
 JobPlace hostfile_place(const std::string& path);
 
 }  // namespace lockstep::jobs

@@ -14,18 +14,18 @@ namespace lockstep::jobs {
 struct TracedTraining {
   train::Trace trace;
   nlohmann::ordered_json report;  ///< of the last part
-  /// Where ranks of one part hold different bits, or whoever compares it finds others.
+  /// The difference between ranks of one part, or to another training that it was compared with.
   std::optional<train::TraceDifference> difference;
   std::string first_side, second_side;  ///< whose values the difference shows
 };
 
-/// Runs a part of `training` to its end, with what it writes in `directory`, and appends its trace. Ranks are
-/// compared: replicas hold the same bits at every step, or the next loss is no longer what one process would
-/// compute. `watch`: see ProcessJob. Throws Error where it fails.
+/// Runs a part of `training` to its end, with its output in `directory`, and appends its trace. Compares
+/// ranks: if replicas do not have the same bits at every step, the next loss is no longer that of one
+/// process. `watch`: see ProcessJob. Throws Error if it fails.
 void run_traced(const TrainingCommand& command, const std::vector<std::string>& options,
                 const std::string& directory, TracedTraining& training,
                 const std::function<void(pid_t)>& watch = {});
-/// Compares `training`, unless it differs within itself already.
+/// Compares `training` with the first one, unless its own ranks already differ.
 void compare_traces(const std::string& first_name, const TracedTraining& first, const std::string& name,
                     TracedTraining& training);
 

@@ -4,12 +4,12 @@
 
 namespace lockstep::jobs {
 
-/// Where the children of a command write: the folder that was asked for, or a temporary one, which is removed
-/// with this object unless there is something in it to see.
+/// The folder in which a command's child processes write: the requested one, or a temporary one, which is
+/// removed with this object unless keep() is called.
 class Workplace {
  public:
-  /// `directory`: as asked for, empty or not there yet; "" for a temporary one, named after `command`. Throws
-  /// ConfigError where it is not empty, IoError where it cannot be made.
+  /// `directory`: the requested folder, empty or not existing yet; "" for a temporary one, named after
+  /// `command`. Throws ConfigError if it is not empty, IoError if it cannot be made.
   Workplace(const std::string& command, const std::string& directory);
   ~Workplace();
   Workplace(const Workplace&) = delete;
@@ -23,7 +23,7 @@ class Workplace {
   bool temporary_, kept_ = false;
 };
 
-/// The end of what a child said, its lines indented after the first.
+/// The end of a child's output; lines after the first are indented.
 std::string last_lines(const std::string& text, size_t most);
 
 }  // namespace lockstep::jobs

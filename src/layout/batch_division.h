@@ -18,23 +18,24 @@ struct BatchDivision {
   int micro_batches_per_leaf = 1;
   int workers = 1;
   bool folds_by_halving =
-      false;  ///< the workers' leaves; see canonical_tree.h. Told once, since it takes a look at all
+      false;  ///< of the workers' leaves; see canonical_tree.h. Computed once, since it looks at all leaves
   bool follows_tree = false;  ///< likewise
 
   /// Leaves of a worker: consecutive, larger shares first.
   TreeNode leaves_of(int worker) const;
   int micro_batches_of(int worker) const { return leaves_of(worker).size() * micro_batches_per_leaf; }
-  /// Place in the global batch of the first sample of a worker's micro-batch (numbered over all its leaves).
+  /// Place in the global batch of the first sample of a worker's micro-batch, which is numbered over all its
+  /// leaves.
   int64_t first_sample(int worker, int micro_batch) const;
 };
 
-/// `pushes`: of a step, where each is of a part of the batch that is any worker's; 0: there are none. Throws
-/// ConfigError with the nearest values that work where the batch cannot be divided.
+/// `pushes`: the number of pushes in a step, if any worker may take any part of the batch; 0: no such pushes.
+/// Throws ConfigError with the nearest values that work if the batch cannot be divided.
 BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int virtual_replicas,
                            Reduction reduction, int workers, int pushes = 0);
 
-/// "global batch 128 = 2 workers x 2 leaves x 2 micro-batches x 16 samples": printed at start. `worker`: what
-/// has leaves.
+/// "global batch 128 = 2 workers x 2 leaves x 2 micro-batches x 16 samples", printed at start. `worker`: the
+/// word for what has leaves.
 std::string describe(const BatchDivision& division, std::string_view worker = "worker");
 
 }  // namespace lockstep::layout

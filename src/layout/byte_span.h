@@ -13,7 +13,7 @@ struct ByteSpan {
   bool operator==(const ByteSpan&) const = default;
 };
 
-/// Empty where they have no byte in common.
+/// Empty if they have no byte in common.
 inline ByteSpan intersection(const ByteSpan& a, const ByteSpan& b) {
   const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.end, b.end);
   return begin < end ? ByteSpan{begin, end} : ByteSpan{};

@@ -23,8 +23,8 @@ struct TreeNode {
   auto operator<=>(const TreeNode&) const = default;
 };
 
-/// The largest nodes of the tree over [0, leaves) that lie within [begin, end), ascending: what a worker with
-/// those leaves can compute alone.
+/// The largest nodes of the tree over [0, leaves) that lie within [begin, end), ascending. A worker with
+/// these leaves can compute them alone.
 std::vector<TreeNode> nodes_within(int leaves, int begin, int end);
 
 /// One step of folding leaves [begin, end), taken in ascending order, with a stack of buffers.
@@ -45,18 +45,18 @@ FoldPlan plan_fold(int leaves, int begin, int end);
 /// [0, leaves).
 bool folds_by_halving(int leaves, const std::vector<TreeNode>& ranges);
 
-/// Whether the tree over workers, each with one of the consecutive `ranges`, adds up to the tree over the
-/// leaves: every range is one node, and the two trees split at the same places. Then a sum along the workers'
-/// tree is all that is left.
+/// Whether the tree over workers, each with one of the consecutive `ranges`, is the upper part of the tree
+/// over the leaves: every range is one node, and the two trees split at the same places. Then only a sum
+/// along the workers' tree remains.
 bool follows_tree(int leaves, const std::vector<TreeNode>& ranges);
 
-/// Evaluates the tree over [0, leaves) given its nodes `parts` (a cover of [0, leaves) by tree nodes,
-/// ascending). Calls combine(a, b) with indices of parts to add: the sum must be left where the returned
-/// index says, one of the two. Returns the index that holds the whole sum.
+/// Evaluates the tree over [0, leaves) from its nodes `parts`, which cover [0, leaves) and ascend. Calls
+/// combine(a, b) with the indices of two parts to add; it stores the sum at one of them and returns that
+/// index. Returns the index of the whole sum.
 int fold_parts(int leaves, const std::vector<TreeNode>& parts, const std::function<int(int, int)>& combine);
 
-/// Likewise of parts that need not cover it, as far as they do: returns the indices that hold what is left,
-/// the largest nodes that the parts make up, ascending.
+/// The same for parts that need not cover the tree. Returns the indices of the largest nodes that the parts
+/// make up, ascending.
 std::vector<int> fold_within(int leaves, const std::vector<TreeNode>& parts,
                              const std::function<int(int, int)>& combine);
 

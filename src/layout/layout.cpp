@@ -64,34 +64,38 @@ constexpr std::string_view kModes[] = {"sync", "stale", "async"};
 
 /// In the order in which they are printed, and in which the first mistake is looked for.
 constexpr std::array kKeys = {
-    number<&Layout::dp>("dp", 1, "replicas of the model", {}, "what the world size leaves"),
+    number<&Layout::dp>("dp", 1, "replicas of the model", {}, "(processes - dedicated servers) / pp"),
     number<&Layout::pp>("pp", 1, "pipeline stages of each replica"),
     choice<&Layout::schedule>("schedule", kSchedules, "order of forward and backward passes", with("pp", 2)),
     number<&Layout::chunks>("chunks", 2, "pieces of the model on each rank",
                             with("schedule", PipelineSchedule::interleaved)),
-    choice<&Layout::recompute>("recompute", kRecomputes, "activations that backward computes again"),
-    choice<&Layout::shard>("shard", kShards, "what each replica holds and updates only its own part of",
-                           with("sync", SyncMethod::all_reduce)),
-    choice<&Layout::sync>("sync", kSyncs, "how gradients meet; ps: at parameter servers"),
-    number<&Layout::servers>("servers", 1, "processes that serve, beside the workers", kWithServers),
-    choice<&Layout::placement>(
-        "placement", kPlacements,
-        "who serves; colocated: the first workers do too, as many of each stage, and the "
-        "world is not larger",
-        kWithServers),
+    choice<&Layout::recompute>("recompute", kRecomputes, "activations that backward recomputes"),
+    choice<&Layout::shard>(
+        "shard", kShards,
+        "what is split across the replicas of a stage; optimizer: optimizer state and updates",
+        with("sync", SyncMethod::all_reduce)),
+    choice<&Layout::sync>("sync", kSyncs, "how gradients are summed; ps: by parameter servers"),
+    number<&Layout::servers>("servers", 1, "number of servers", kWithServers),
+    choice<&Layout::placement>("placement", kPlacements,
+                               "where servers run; dedicated: in processes of their own; colocated: on the "
+                               "first workers of each stage",
+                               kWithServers),
     choice<&Layout::assign>("assign", kAssignments,
-                            "parts of parameters by bytes, or whole parameters, each on one server",
+                            "how servers divide parameters; sharded: by bytes; whole: each is on one server",
                             kWithServers),
-    choice<&Layout::aggregate>(
-        "aggregate", kAggregations,
-        "what is summed on the way; host: the workers of a host, one of which talks to the servers",
+    choice<&Layout::aggregate>("aggregate", kAggregations,
+                               "host: workers on one host sum first; one of them talks to the servers",
+                               kWithServers),
+    choice<&Layout::mode>(
+        "mode", kModes,
+        "sync: workers wait for each other; stale: they run up to bound steps ahead; async: they never wait",
         kWithServers),
-    choice<&Layout::mode>("mode", kModes, "what workers wait for: each other, some of the way, or nobody",
-                          kWithServers),
-    number<&Layout::bound>("bound", 0, "steps by which a worker may be ahead of what it reads",
+    number<&Layout::bound>("bound", 0,
+                           "preceding updates that may be missing from the parameters that a worker reads",
                            with("mode", ServerMode::stale)),
-    number<&Layout::pushes>("pushes", 1, "parts of a batch, each of which is one update; at least dp",
-                            with("mode", ServerMode::asynchronous), "one of each worker"),
+    number<&Layout::pushes>("pushes", 1,
+                            "parts that a batch is divided into, each of which is one update; at least dp",
+                            with("mode", ServerMode::asynchronous), "one per worker"),
 };
 
 /// What no program can be written for yet: the nearest layout has the key's default instead. Adding it takes
@@ -386,7 +390,7 @@ std::string to_string(const Layout& layout) {
 }
 
 std::string layout_help() {
-  std::string text = "Keys of a layout, with what each takes and [what it is where it is left out]:\n";
+  std::string text = "The keys of a layout, with accepted values and [default]:\n";
   for (const auto& key : kKeys)
     text += fmt::format("  {:<10} {} [{}]\n{:13}{}{}\n", key.name, takes_text(key), otherwise_text(key), "",
                         key.needs.empty() ? "" : fmt::format("with {}: ", needs_text(key)), key.meaning);

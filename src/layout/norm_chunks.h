@@ -7,12 +7,11 @@
 
 namespace lockstep::layout {
 
-/// Elements of a parameter's gradient whose squares are summed in one go; sums are then folded in order.
+/// Elements of a parameter's gradient whose squares are summed at once. These sums are then folded in order.
 inline constexpr int64_t kNormChunk = 65536;
 
-/// How the sums of squares of a whole model lie: one for each chunk of kNormChunk elements of each parameter,
-/// weights first, then statistics, both in graph order. The order in which they are folded, whatever the
-/// layout.
+/// The order of a model's sums of squares: one for each chunk of kNormChunk elements of each parameter,
+/// weights first, then statistics, both in graph order. They are folded in this order in every layout.
 struct NormChunks {
   std::vector<int64_t> first;  ///< by parameter: its first chunk
   int64_t weights = 0;         ///< chunks of weights

@@ -6,15 +6,15 @@
 
 namespace lockstep::layout {
 
-/// The schedule as text, in the order of time: a column is the time of a forward of a piece, which a
-/// recompute and each half of a backward take as well, while transfers take none. Each stage has a line of
-/// micro-batches over one of what is done with them and, where there are chunks, one of chunks; a legend
-/// stands below. Of a long step the middle is left out.
+/// The schedule as text, drawn over time. A column is the time of a piece's forward; a recompute and each
+/// half of a backward take as long, transfers take no time. Each stage has a line of micro-batches, below it
+/// a line of what is done with them and, if there are chunks, a line of chunks. A legend follows. The middle
+/// of a long step is omitted.
 std::string draw_schedule(const PipelineShape& shape);
 
-/// Step, bubble and most activations of all schedules for the stages and micro-batches of `shape`, a line
-/// each, if both halves of a backward take as long as a forward; its own is marked. Schedules that cannot
-/// take the shape are left out.
+/// A line per schedule with its step, bubble and most activations, for the stages and micro-batches of
+/// `shape`, if both halves of a backward take as long as a forward. The schedule of `shape` is marked.
+/// Schedules that cannot take the shape are omitted.
 std::string compare_schedules(const PipelineShape& shape);
 
 }  // namespace lockstep::layout

@@ -6,26 +6,26 @@
 
 namespace lockstep::layout {
 
-/// What happens on a rank of a pipeline, in order: its units, and the messages by which pieces of the model
-/// hand on what they have made of a micro-batch.
+/// An event on a rank of a pipeline: a unit, or a message by which a piece of the model passes on its results
+/// of a micro-batch.
 struct PipelineEvent {
   enum class Kind { unit, send, receive };
   Kind kind;
-  PipelineUnit unit;  ///< of a message, the one that makes what it carries
-  int piece = 0;      ///< that does so
-  int receiver = 0;   ///< of a message: the piece that gets it, the one after or before
+  PipelineUnit unit;  ///< of a message: the unit that computes its contents
+  int piece = 0;      ///< the piece of the unit
+  int receiver = 0;   ///< of a message: the piece that receives it, the next or the preceding one
   bool operator==(const PipelineEvent&) const = default;
 };
 
-/// The events of one stage. Messages stand, on both of their ends, where a replay of all stages with units of
-/// equal cost and very short transfers would have them: after the unit that makes them, and before whatever
-/// is complete later than that. So a message is under way while another unit runs; and since all ranks have
-/// the same moments in the same order, they never wait for each other, even if each does one thing at a time
-/// and nothing is buffered. Throws as pipeline_schedule does.
+/// The events of one stage. On both ends, messages are placed by a replay of all stages with units of equal
+/// cost and very short transfers: after the unit that computes them, and before everything that is complete
+/// later. So a message is in flight while another unit runs. All ranks have messages in the same order of
+/// time, so they never deadlock, even if each does one thing at a time and nothing is buffered. Throws as
+/// pipeline_schedule does.
 std::vector<PipelineEvent> pipeline_events(const PipelineShape& shape, int stage);
-/// Likewise of an evaluation: forward passes alone, of any number of micro-batches. With several pieces of a
-/// rank as many micro-batches as stages go through one before the next begins, so that no stage waits for
-/// them to come around.
+/// The same for an evaluation: only forward passes, of any number of micro-batches. If a rank has several
+/// pieces, as many micro-batches as there are stages pass through one piece before the next piece begins, so
+/// that no stage waits for them to come around.
 std::vector<PipelineEvent> evaluation_events(const PipelineShape& shape, int stage);
 
 }  // namespace lockstep::layout

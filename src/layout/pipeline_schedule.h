@@ -6,9 +6,9 @@
 
 namespace lockstep::layout {
 
-/// What a rank of a pipeline does with one micro-batch of one chunk (piece) of the model that it holds.
-/// `backward` is the whole of it; `backward_input` and `backward_weight` are its two halves, where a schedule
-/// runs them apart. `recompute` makes again the activations that a forward has not kept.
+/// What a rank of a pipeline does at once with one micro-batch and one of its chunks (pieces) of the model.
+/// `backward` is a whole backward; `backward_input` and `backward_weight` are its halves, if a schedule runs
+/// them separately. `recompute` computes again the activations that a forward has not kept.
 struct PipelineUnit {
   enum class Kind { forward, recompute, backward, backward_input, backward_weight };
   Kind kind;
@@ -23,24 +23,24 @@ struct PipelineShape {
   /// Pieces of the model on each rank: 1 unless interleaved. Piece (chunk, stage) is number
   /// chunk * stages + stage of the model.
   int chunks = 1;
-  /// With Recompute::full; what is computed again with `selective` is a small part of a backward, and counts
-  /// as that. A `recompute` stands before each backward (or backward_input) that does not directly follow its
-  /// own forward.
+  /// With Recompute::full there is a `recompute` before each backward (or backward_input) that does not
+  /// directly follow its own forward. What `selective` recomputes is a small part of a backward, and counts
+  /// as such.
   bool recomputes = false;
 };
 
 /// The pipeline of each replica of `layout`.
 PipelineShape pipeline_shape(const Layout& layout, int micro_batches);
 
-/// Whether the schedule can take so many micro-batches.
+/// Whether the schedule can take this number of micro-batches.
 bool takes(const PipelineShape& shape);
 
-/// Units of one stage in the order in which it runs them. In every schedule the forwards of a chunk are in
-/// ascending order of micro-batches, and so is whatever adds to its gradients (backward, backward_weight):
-/// sums have the same bits in all of them.
+/// The units of one stage, in the order in which it runs them. In every schedule a chunk's forwards are in
+/// ascending order of micro-batches, and so are the units that add to its gradients (backward,
+/// backward_weight). Therefore sums have the same bits in all schedules.
 ///
 /// Throws ConfigError for shapes that the schedule cannot take: interleaved needs a multiple of `stages`
-/// micro-batches, the others take any number. (ZB-H1 needs `stages` of them to be as short as it can be.)
+/// micro-batches, the others take any number. (ZB-H1 is shortest from `stages` micro-batches on.)
 /// REQUIRES: numbers of at least 1; chunks is 1 unless interleaved; 0 <= stage < stages.
 std::vector<PipelineUnit> pipeline_schedule(const PipelineShape& shape, int stage);
 

@@ -10,11 +10,11 @@
 
 namespace lockstep::layout {
 
-/// The worker's number with its bits in reverse. Sums by halving, neighbours first, and shards must agree on
-/// it: those who have the same low bits then lie next to each other. REQUIRES: `workers` is a power of two.
+/// The worker's number with its bits reversed, so that numbers with the same low bits are next to each other.
+/// Sums by halving (neighbours first) and shards must agree on it. REQUIRES: `workers` is a power of two.
 int reversed_bits(int worker, int workers);
 
-/// What a checkpoint holds of one rank: bytes of a parameter, or of a slot of its optimizer state.
+/// A part of a checkpoint that one rank saves: bytes of a parameter, or of a slot of its optimizer state.
 struct SavedPart {
   int parameter = 0;
   int slot = -1;   ///< -1: the parameter itself
@@ -23,7 +23,7 @@ struct SavedPart {
 };
 int64_t size_bytes_of(const std::vector<SavedPart>& share);
 
-/// Ranks that follow each other.
+/// Consecutive ranks.
 struct RankRange {
   int first = 0, count = 0;
   int end() const { return first + count; }
@@ -32,43 +32,43 @@ struct RankRange {
 };
 
 struct PlacementOptions {
-  int workers = 1;  ///< ranks from 0, which compute
-  /// Of each replica of the model, of which each worker computes one, stage by stage: the replicas of one
-  /// stage are neighbours. REQUIRES: divides `workers`. What a stage computes are the pieces of the partition
-  /// whose number, modulo stages, is its own.
+  int workers = 1;  ///< ranks that compute, from 0
+  /// Stages of each replica of the model. Each worker computes one stage. Workers are ordered stage by stage,
+  /// so the replicas of one stage are neighbours. A stage computes the pieces of the partition whose number
+  /// modulo `stages` is its own. REQUIRES: divides `workers`.
   int stages = 1;
   int state_slots = 0;
-  /// Ranks that update: each byte is one owner's. None: all workers update everything that their stage
-  /// computes. Owners that are no workers are servers, for all stages. Otherwise, with several stages, those
-  /// of the first one, and as many of the first replicas of each other stage own what that computes.
+  /// Ranks that update; each byte has one owner. None: every worker updates everything that its stage
+  /// computes. Owners that are no workers are servers, for all stages. Otherwise, with several stages, these
+  /// are the owners of the first stage, and as many of the first replicas of each other stage own what that
+  /// stage computes.
   RankRange owners = {};
-  bool reversed = false;  ///< shards lie in the order of the owners' bits reversed; see Placement
+  bool reversed = false;  ///< shards are in the order of the owners' reversed bits; see Placement
   bool whole = false;     ///< an owner has all of a parameter, or nothing
-  int savers = 0;         ///< workers that save parameters, from the first on; 0: all
-  /// Workers add later uses of a parameter to its first before anything meets, if all that their segment has
-  /// of them belong to its own stage. What meets is then as large as the parameters, and sums associate in
-  /// another way.
+  int savers = 0;         ///< number of workers that save parameters, from the first on; 0: all
+  /// Workers add the gradients of a parameter's later uses to that of its first before sums over workers, if
+  /// both are in the same stage. Then only as many bytes as parameters are summed over workers, and sums
+  /// associate differently.
   bool ties_first = false;
 };
 
-/// Who updates, holds and saves which bytes of a model: a pure function of graph, partition and layout, and
-/// the one thing that everybody asks. Every worker holds all parameters of its stage, a server those that it
-/// owns. Optimizer state lies where it is used, with whoever updates the parameter.
+/// Says which rank updates, holds and saves which bytes of a model. It is a pure function of graph, partition
+/// and layout, and the only source of this information. A worker holds all parameters of its stage, a server
+/// those that it owns. Optimizer state is on the rank that updates the parameter.
 ///
-/// A parameter belongs to the stage of its first use. Stages that use it again (tied weights) hold copies, of
-/// the bytes of the owning segment's parameters from the first to the last that they use, and update nothing
-/// of them.
+/// A parameter belongs to the stage of its first use. Stages that use it again (tied weights) hold copies of
+/// the owning segment's parameters, from the first to the last byte that they use, and never update them.
 ///
-/// With owners (a sharded optimizer: all workers; parameter servers: they) each bucket is cut into one shard
-/// for each owner, on borders of 65,536-element chunks of its parameters, so that sums of squares, hashes and
-/// shards agree on what they cut, or on borders of parameters. Each cut is made at the border that is nearest
-/// to where shares of equal bytes would end, and who has got less in the buckets before gets more in the
-/// next. An owner's shards lie at its position: its number among the owners or, for sums that fold workers by
-/// halving (neighbours first), its number's bits reversed, since then those who still have parts to exchange
-/// own neighbouring bytes.
+/// With owners (all workers of a sharded optimizer, or parameter servers) each bucket is cut into one shard
+/// for each owner. Cuts are on borders of 65,536-element chunks of parameters, so that sums of squares,
+/// hashes and shards have the same borders, or on borders of parameters. Each cut is at the border nearest to
+/// the end of an equal share of bytes; an owner that got less in earlier buckets gets more in the next. An
+/// owner's shards are at its position: its number among the owners or, for sums that fold workers by halving
+/// (neighbours first), this number with its bits reversed. Then workers that still exchange parts own
+/// neighbouring bytes.
 class Placement {
  public:
-  /// `graph` and `partition` must outlive it. REQUIRES: `reversed` only where all workers own, and their
+  /// `graph` and `partition` must outlive it. REQUIRES: `reversed` only if all workers are owners, and their
   /// number in a stage is a power of two.
   Placement(const model::Graph& graph, const model::Partition& partition, const PlacementOptions& options);
 
@@ -85,7 +85,7 @@ class Placement {
   bool computes(int segment, int rank) const {
     return is_worker(rank) && stage_of_segment(segment) == stage_of(rank);
   }
-  /// Whether a parameter lies on several stages.
+  /// Whether a parameter is on several stages.
   bool ties_stages() const;
   /// Whether the gradients of later uses that lie in this segment are added to those of the first before they
   /// meet those of other replicas; PlacementOptions::ties_first.
@@ -95,35 +95,35 @@ class Placement {
   /// Whether a rank has all of the model's parameters.
   bool holds_all(int rank) const { return is_worker(rank) && stages() == 1; }
   bool has_owners() const { return owners().count > 0; }
-  /// Where workers of several stages own, those of the first.
+  /// If workers of several stages are owners: those of the first stage.
   const RankRange& owners() const { return options_.owners; }
   RankRange owners_of(int segment) const;
   bool owns(int rank) const;
   bool has_servers() const { return owners().end() > workers(); }
-  /// Every worker owns a part, and nobody else does.
+  /// Whether every worker, and no other rank, owns a part.
   bool all_workers_own() const { return owners() == RankRange{0, replicas()}; }
   int ranks() const { return std::max(workers(), owners().end()); }  ///< workers and servers
   int position_of(int owner) const;
-  /// Bytes of a segment's parameters that its owners at positions [first, last) update. Without owners: all.
+  /// Bytes of a segment's parameters that its owners at positions [first, last) update. All, without owners.
   ByteSpan updated(int segment, int first, int last) const;
   ByteSpan updated_by(int segment, int rank) const;
-  /// Bytes of a segment's parameters that lie in a rank's memory.
+  /// Bytes of a segment's parameters in a rank's memory.
   ByteSpan held(int segment, int rank) const;
-  /// Bytes of a segment's bucket with the gradients of what owners at these positions update, ascending: of
-  /// its own parameters, and of later uses of parameters that other segments, maybe of other stages, own,
-  /// unless workers have added them to the first.
+  /// Bytes of a segment's bucket with the gradients for what owners at these positions update, ascending.
+  /// These are gradients of its own parameters, and of later uses of other segments' parameters (maybe of
+  /// other stages), unless workers have added those to the first use.
   std::vector<ByteSpan> gradients(int segment, int first, int last) const;
-  /// Likewise those that lie in a rank's memory: of a worker all of segments that it computes, of a server
+  /// The same for those in a rank's memory: for a worker, all of the segments that it computes; for a server,
   /// those of what it updates.
   std::vector<ByteSpan> held_gradients(int segment, int rank) const;
-  /// Bytes of a parameter that a rank updates and whose optimizer state it holds.
+  /// Bytes of a parameter that a rank updates; it also holds their optimizer state.
   ByteSpan owned(int parameter, int rank) const;
   /// Bytes of all parameters that a rank updates.
   int64_t owned_bytes(int rank) const;
-  /// By rank, what it saves: parameters by ascending number, each whole and each once, then optimizer state
-  /// by parameter and slot. A rank's list may be empty. Parameters, with their state where that is whole too,
-  /// go to the worker of their stage that has the fewest bytes so far among those that save, the largest
-  /// first; parts of state to whoever holds them.
+  /// What each rank saves: parameters by ascending number, each whole and once, then optimizer state by
+  /// parameter and slot. A rank's list may be empty. Parameters are distributed from the largest to the
+  /// smallest, with their state if it is whole too: each goes to the saving worker of its stage that has the
+  /// fewest bytes so far. Parts of state are saved by the ranks that hold them.
   std::vector<std::vector<SavedPart>> shares() const;
 
  private:

@@ -10,13 +10,13 @@
 
 namespace lockstep::model {
 
-/// One tensor of the graph. After forks are put in, every value has at most one reader.
+/// One tensor of the graph. After forks are inserted, every value has at most one reader.
 struct Value {
   std::string name;
   TensorSpec spec;    ///< per sample, in the type in which it is stored
   int producer = -1;  ///< node, or -1 for a model input
   int producer_output = 0;
-  int consumer = -1;  ///< node, or -1 where nobody reads it
+  int consumer = -1;  ///< node, or -1 if nobody reads it
   int consumer_input = 0;
   int storage = -1;             ///< the value whose memory this one is (itself, unless its op is an alias)
   int gradient_storage = -1;    ///< likewise for the gradient: views share it, and a sum with its terms; the
@@ -24,7 +24,7 @@ struct Value {
   bool needs_gradient = false;  ///< a parameter lies upstream
 };
 
-/// A parameter and the nodes that use it, in graph order. The first use owns the place in the flat buffers.
+/// A parameter and the nodes that use it, in graph order. The first use owns its place in the flat buffers.
 struct Parameter {
   std::string name;  ///< "layer.parameter"
   ops::ParameterSpec spec;
@@ -44,8 +44,8 @@ struct Node {
   int group = -1;                    ///< fused group: nodes of one group are consecutive and never separated
 };
 
-/// The model with shapes, forks and fused groups: what everything after it works on. The same graph results
-/// from a preset, a text config and ModelBuilder. Nodes stand in an order in which producers come first.
+/// The model with shapes, forks and fused groups; everything after it uses this form. Presets, text configs
+/// and ModelBuilder lead to the same graph. Nodes are in an order in which producers come first.
 struct Graph {
   std::vector<Value> values;
   std::vector<Node> nodes;
@@ -62,7 +62,7 @@ struct Graph {
   Node& node(int id) { return nth(nodes, id); }
   Parameter& parameter(int id) { return nth(parameters, id); }
 
-  /// A value as shape rules and kernels' makers see it: float32 where it is stored in `compute`.
+  /// A value as shape rules and make_kernel() see it: float32 if it is stored in `compute`.
   TensorSpec logical_spec(int value) const;
 
   int64_t parameter_count() const;  ///< elements of weights, tied ones once
@@ -70,8 +70,8 @@ struct Graph {
       const;  ///< terms of the loss in one sample (1 for a classifier, T for a language model)
 };
 
-/// Infers shapes, puts in forks, marks gradients and forms fused groups. Throws ConfigError naming the layer.
-/// `compute` is float32, bfloat16 or float16.
+/// Infers shapes, inserts forks, marks gradients and forms fused groups. Throws ConfigError, which names the
+/// layer. `compute` is float32, bfloat16 or float16.
 Graph make_graph(const ModelSpec& spec, DType compute = DType::float32);
 
 /// Hash of everything in the graph that decides numbers (names, ops, options, shapes, ties).

@@ -9,7 +9,7 @@
 
 namespace lockstep::model {
 
-/// A run of fused groups that one forward or backward instruction executes. Where it has parameters, their
+/// A run of fused groups that one forward or backward instruction executes. If it has parameters, their
 /// gradients form one bucket: the unit of reduction and update.
 struct Segment {
   int first_node = 0, last_node = 0;  ///< inclusive
@@ -18,8 +18,8 @@ struct Segment {
   bool needs_input_gradient = false;
 };
 
-/// Where a use of a parameter lies in its segment's bucket. Offsets are multiples of kBucketAlignment bytes;
-/// the gaps are zero and take part in sums harmlessly. Elements are float32.
+/// The place of a use of a parameter in its segment's bucket. Offsets are multiples of kBucketAlignment
+/// bytes; the gaps are zero, so sums may include them. Elements are float32.
 struct BucketEntry {
   int parameter;
   int use;  ///< 0 owns the parameter; later uses are gradients of tied weights
@@ -28,21 +28,21 @@ struct BucketEntry {
 };
 inline constexpr int64_t kBucketAlignment = 64;
 
-/// Gradients of one segment in one flat buffer. Entries of owners come first and lie exactly as the
-/// parameters do in the segment's parameter buffer, so that one update runs over both; tied uses follow. Of
-/// the former those come last, of the latter first, that are computed apart from the gradients of inputs.
+/// Gradients of one segment in one flat buffer. Entries of owners come first, exactly as the parameters in
+/// the segment's parameter buffer, so that one update runs over both. Tied uses follow. Gradients that are
+/// computed apart from those of inputs come last among owners and first among tied uses.
 struct Bucket {
   std::vector<BucketEntry> entries;
   int64_t owned_bytes = 0;  ///< size of the parameter buffer
-  /// Gradients that are computed apart from those of inputs (BackwardForm::split) lie side by side.
+  /// Gradients that are computed apart from those of inputs (BackwardForm::split) are adjacent.
   int64_t split_begin = 0, split_end = 0;
   int64_t size_bytes = 0;  ///< size of the gradient buffer, >= owned_bytes
 };
 
 struct Partition {
   std::vector<Segment> segments;
-  std::vector<Bucket> buckets;  ///< one per segment; empty (size 0) where it has no parameters
-  std::vector<int> pieces;      ///< by segment: the piece of the model (divide_into_pieces) that it lies in
+  std::vector<Bucket> buckets;  ///< one per segment; empty (size 0) if it has no parameters
+  std::vector<int> pieces;      ///< by segment: its piece of the model (divide_into_pieces)
 
   int piece_of(int segment) const { return nth(pieces, segment); }
   int piece_count() const { return pieces.empty() ? 1 : pieces.back() + 1; }
@@ -53,13 +53,12 @@ struct Partition {
   Bucket& bucket(int segment) { return nth(buckets, segment); }
 };
 
-/// Cuts the graph after the groups at which a bucket reaches `bucket_bytes`, preferring places that a single
-/// value crosses; the first segment's bucket is kept small, since its reduction is the one that nothing
-/// hides. Every piece of a pipeline is cut by itself; `piece_ends`: the last node of each, none for a model
-/// in one piece.
+/// Cuts the graph after groups at which a bucket reaches `bucket_bytes`, preferably where only one value
+/// crosses. The first segment's bucket is kept small, because nothing hides its reduction. Every piece of a
+/// pipeline is cut separately. `piece_ends`: the last node of each piece; none for a model in one piece.
 Partition make_partition(const Graph& graph, int64_t bucket_bytes, std::span<const int> piece_ends = {});
-/// Cuts the graph after these nodes, ascending, the last of which is the graph's. Pieces end where segments
-/// do.
+/// Cuts the graph after these nodes, ascending; the last one is the graph's last node. Pieces end where
+/// segments end.
 Partition partition_after(const Graph& graph, std::span<const int> last_nodes,
                           std::span<const int> piece_ends = {});
 

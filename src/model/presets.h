@@ -25,9 +25,9 @@ struct LenetOptions {
 };
 ModelSpec make_lenet(const LenetOptions& options);
 
-/// GPT-2's architecture: pre-norm blocks of attention and a 4x MLP with GELU; layers named as Hugging Face
-/// names them (wte, wpe, h.{i}.ln_1, h.{i}.attn.c_attn, ...). Initialisation as GPT-2: N(0, 0.02), residual
-/// projections N(0, 0.02 / sqrt(2 layers)), biases 0.
+/// GPT-2's architecture: pre-norm blocks of attention and a 4x MLP with GELU. Layers have the names of
+/// Hugging Face (wte, wpe, h.{i}.ln_1, h.{i}.attn.c_attn, ...). Initialisation as in GPT-2: N(0, 0.02),
+/// residual projections N(0, 0.02 / sqrt(2 layers)), biases 0.
 struct GptOptions {
   int64_t vocabulary = 0;
   int64_t context = 0;  ///< tokens in a sample

@@ -27,36 +27,36 @@ struct NamedMetric {
   bool is_whole = false;  ///< an integer, written without a point
 };
 
-/// metrics.jsonl: one JSON object per line, "step" first. Each line is one write to the file, so a reader
-/// sees it at once and a crash of the process loses nothing; numbers have the shortest digits that read back
-/// as the same bits. Every failure throws IoError naming the path. Not thread-safe.
+/// Writes metrics.jsonl: one JSON object per line, "step" first. Each line is one write to the file, so
+/// readers see it at once, and a crash of the process loses nothing. Numbers have the shortest digits that
+/// read back as the same bits. Every failure throws IoError, which names the path. Not thread-safe.
 class MetricsWriter {
  public:
-  /// What resuming dropped.
+  /// The lines that resuming dropped.
   struct Dropped {
     int64_t later = 0;    ///< lines of steps after the one resumed from: they will be written again
     int64_t damaged = 0;  ///< lines that cannot be read, such as a torn last one
   };
 
   /// Without `resume_step` the file begins anew. With it, lines of later steps and damaged lines are dropped
-  /// first: the new content replaces the old file as a whole, so a crash leaves one of the two.
+  /// first. The new file replaces the old one as a whole, so a crash leaves one of the two.
   explicit MetricsWriter(const std::string& path, std::optional<int64_t> resume_step = std::nullopt);
   ~MetricsWriter();
   MetricsWriter(const MetricsWriter&) = delete;
   MetricsWriter& operator=(const MetricsWriter&) = delete;
 
-  /// REQUIRES: no name twice, none of them "step". After an IoError the file ends with a whole line; those
-  /// that are missing come first when write(), sync() or finish() tries again.
+  /// REQUIRES: names are unique, and none is "step". After an IoError the file ends with a whole line; the
+  /// next write(), sync() or finish() writes the missing lines first.
   void write(int64_t step, const std::vector<NamedMetric>& metrics);
-  /// Waits until all lines are on the disk, so that a checkpoint never outlives the metrics that led to it.
+  /// Waits until all lines are on disk, so that no checkpoint is newer than its metrics.
   void sync();
-  /// sync(), then close. Without it the destructor closes, and what then fails is not reported.
+  /// sync(), then close. Without it the destructor closes, and does not report failures.
   void finish();
 
   const Dropped& dropped() const { return dropped_; }
 
  private:
-  /// Lines that cannot be written are kept up to here: the file may never take any again.
+  /// The most bytes of lines that are kept while they cannot be written; the file may never accept any again.
   static constexpr size_t kMostWaitingBytes = 64 << 20;
   void write_waiting();
 
@@ -66,7 +66,7 @@ class MetricsWriter {
   Dropped dropped_;
   std::deque<std::string> waiting_;  // lines that are not in the file
   size_t waiting_bytes_ = 0;
-  int64_t lost_lines_ = 0;  // more than may wait; finish() tells of them
+  int64_t lost_lines_ = 0;  // lines beyond the limit; finish() reports them
 };
 
 }  // namespace lockstep::observe

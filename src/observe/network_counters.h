@@ -14,13 +14,13 @@ struct InterfaceBytes {
 /// By the interface's name.
 using NetworkBytes = std::map<std::string, InterfaceBytes>;
 
-/// What this host's network interfaces have moved so far, headers and other programs' traffic included, as
-/// the kernel counts it; without the loopback. Empty where it does not say.
+/// Bytes that this host's network interfaces have moved so far, by the kernel's count, including headers and
+/// traffic of other programs; without the loopback interface. Empty if the kernel does not say.
 NetworkBytes network_bytes();
 /// The same from the text of /proc/net/dev.
 NetworkBytes network_bytes_from(std::string_view text);
 
-/// By interface, what came on top of `before`, divided by `steps`; without interfaces that moved nothing.
+/// Bytes by interface since `before`, divided by `steps`; without interfaces that moved nothing.
 NetworkBytes per_step(const NetworkBytes& before, const NetworkBytes& after, double steps);
 
 }  // namespace lockstep::observe

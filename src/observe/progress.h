@@ -11,7 +11,7 @@
 
 namespace lockstep::observe {
 
-/// Where a progress line goes and what time it is there. Tests give their own.
+/// The output of a progress line, and its clock. Tests pass their own.
 struct ProgressOutput {
   bool is_terminal = false;  ///< one that understands "\r" and "erase to the end"
   bool relayed = false;      ///< behind lockstep-run, which draws (launcher/lockstep_run/terminal.py)
@@ -25,7 +25,7 @@ struct ProgressOutput {
 /// lockstep-run describes its own.
 ProgressOutput standard_error_output();
 
-/// What the environment says of an output. `variable` gives a variable's text, "" where it is not set.
+/// What the environment says about an output. `variable` returns a variable's text, "" if it is not set.
 struct TerminalTraits {
   bool is_terminal = false, color = false, unicode = false;
 };
@@ -41,27 +41,27 @@ struct ProgressOptions {
   std::string description = "train";
   std::string unit = "step";
   int64_t total = 1;    ///< at least 1
-  int64_t first = 0;    ///< done before this process began: where a checkpoint was resumed
+  int64_t first = 0;    ///< done before this process began, if it resumed from a checkpoint
   bool enabled = true;  ///< false under --quiet, metrics.progress: false, and on all ranks but one
 };
 
-/// A line that is redrawn in place, at most ten times a second; where the output is no terminal, plain lines
-/// at most every five seconds, and the last. Whoever writes to the same output calls clear() first. Not
-/// thread-safe.
+/// A line that is redrawn in place, at most ten times a second. If the output is no terminal, it prints plain
+/// lines at most every five seconds, and the last one. Other writers to the same output call clear() first.
+/// Not thread-safe.
 class ProgressLine {
  public:
   ProgressLine(ProgressOptions options, ProgressOutput output = standard_error_output());
-  /// Where finish() was not reached, leaves the line as it stands and begins a new one.
+  /// Without finish(), leaves the line as it is and begins a new one.
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  /// True where an update would be drawn now: for callers whose suffix costs something.
+  /// True if an update would be drawn now. For callers whose suffix is costly.
   bool due() const;
   void update(int64_t done, std::string_view suffix = {});
   /// Erases the line; a later update draws it again.
   void clear();
-  /// Draws what was last said, with the mean rate, and ends the line. Later calls do nothing.
+  /// Draws the last state with the mean rate, and ends the line. Later calls do nothing.
   void finish();
 
  private:

@@ -7,7 +7,7 @@
 
 namespace lockstep::observe {
 
-/// What a progress line says. A pure description: no clock, no terminal.
+/// The contents of a progress line, without clock or terminal.
 struct ProgressState {
   std::string_view description;
   std::string_view unit;  ///< "step"
@@ -24,8 +24,8 @@ struct ProgressStyle {
   bool color = false;
 };
 
-/// "train:  76%|███ | 76/100 [00:10<00:03, 7.60 step/s] loss 1.234". The bar takes what room the rest leaves,
-/// up to 40 cells, and goes first where there is little; then the end of the line is cut.
+/// "train:  76%|███ | 76/100 [00:10<00:03, 7.60 step/s] loss 1.234". The bar takes the room that is left, up
+/// to 40 cells. If there is little room, the bar is omitted first; then the end of the line is cut.
 std::string progress_text(const ProgressState& state, const ProgressStyle& style);
 
 std::string clock_text(double seconds);  ///< "01:05", "2:00:07"

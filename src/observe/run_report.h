@@ -11,45 +11,45 @@
 
 namespace lockstep::observe {
 
-/// What one process of a run did in its steps; times and bytes are means per step.
+/// The measurements of one process of a run; times and bytes are means per step.
 struct RankReport {
   int rank = 0;
   std::string role;  ///< "worker", "server", "worker, server"
   std::string host;
-  std::optional<int> stage, replica;                         ///< of workers, where there are several stages
-  double waited_ms = 0;                                      ///< with nothing to do, for others
+  std::optional<int> stage, replica;                         ///< of workers, if there are several stages
+  double waited_ms = 0;                                      ///< idle, waiting for other processes
   double data_wait_ms = 0;                                   ///< likewise for data
   std::optional<double> busy_share;                          ///< of its steps, in which it computed
   double sent_bytes = 0, received_bytes = 0;                 ///< by exchanges, counted
   int64_t sent_bytes_theory = 0, received_bytes_theory = 0;  ///< likewise, as its program says
   int64_t peak_memory_bytes = 0;                             ///< high-water of what its device gave
-  /// Of its host's network interfaces, with what other programs moved; for the first rank of each host.
+  /// Traffic of its host's network interfaces, including other programs; for the first rank of each host.
   NetworkBytes interfaces;
 
   bool is_worker() const { return role != "server"; }
 };
 
-/// How many updates by others parameters had seen when a push was applied to them, since its worker read
-/// them.
+/// Staleness of pushes: updates by other workers between the worker's read of parameters and the application
+/// of its push.
 struct StalenessReport {
-  std::optional<int> bound;  ///< where there is one
+  std::optional<int> bound;  ///< if there is one
   int64_t max = 0;
   double mean = 0;
   std::vector<int64_t> histogram;  ///< pushes of parts of the parameters, by staleness; the last one: or more
 };
 
-/// What `train` ends with. Where a value is absent (no step was run, no evaluation data, no classifier, no
+/// The final report of `train`. If a value is absent (no step was run, no evaluation data, no classifier, no
 /// tokens), so is its field in the JSON.
 struct RunReport {
   int64_t steps = 0;  ///< complete, from the beginning of the training
   double epochs = 0;
-  int64_t skipped_steps = 0;         ///< of all steps, not applied since they were not finite
+  int64_t skipped_steps = 0;         ///< of all steps, those not applied because they were not finite
   std::optional<double> loss_scale;  ///< at the end; float16
   std::optional<double> train_loss;  ///< of the last step
   std::optional<double> eval_loss;
   std::optional<int64_t> best_step;  ///< of the lowest evaluation loss
   std::optional<double> best_eval_loss;
-  bool ended_early = false;             ///< since evaluations became no better
+  bool ended_early = false;             ///< because evaluations did not improve
   std::optional<double> perplexity;     ///< of models that predict tokens: e to the evaluation loss
   std::optional<double> eval_accuracy;  ///< classifiers
   std::optional<double>
@@ -58,17 +58,17 @@ struct RunReport {
   std::optional<StepMilliseconds> step_ms;
   double exposed_comm_ms = 0;  ///< mean per step that the compute lane waits, maximum over workers
   double data_wait_ms = 0;     ///< mean per step
-  /// Of pipelines: the part of all workers' steps in which they computed nothing, and what of it follows from
-  /// the schedule if all stages take as long and nothing else is waited for.
+  /// For pipelines: the share of all workers' steps in which they computed nothing; and the share that the
+  /// schedule implies if all stages take equally long and there is no other waiting.
   std::optional<double> bubble_fraction, bubble_fraction_theory;
   double startup_ms = 0;                          ///< from the process's start to the first step's begin
   std::optional<StartupMilliseconds> first_step;  ///< to its end, in parts
   int64_t peak_memory_bytes = 0;                  ///< high-water of what the device gave
   int64_t host_memory_bytes = 0;                  ///< likewise of the host, beside it
-  int64_t process_memory_bytes = 0;               ///< most resident memory of a process
+  int64_t process_memory_bytes = 0;               ///< peak resident memory of a process
   int64_t process_memory_growth_bytes = 0;  ///< most private memory that one has had since before its plan
   uint64_t params_hash = 0, state_hash = 0, math_hash = 0, config_hash = 0;
-  int64_t lost_workers = 0;  ///< without which the run went on
+  int64_t lost_workers = 0;  ///< workers without which the run continued
   int64_t sessions = 0;      ///< of layouts with sessions, from one meeting of all ranks to the next
   std::optional<StalenessReport> staleness;  ///< of such layouts
   int world_size = 1;
@@ -78,8 +78,8 @@ struct RunReport {
 
 /// One line without its newline; fields in the order above, hashes as 16 hex digits.
 std::string to_json(const RunReport& report);
-/// A table for people, what was learned first; every line ends with a newline. `verbose`: also what the start
-/// took, memory to the byte, and the hash of the state.
+/// A table for people, with the learning results first; every line ends with a newline. `verbose`: also times
+/// of the start, memory to the byte, and the hash of the state.
 std::string describe(const RunReport& report, bool verbose);
 
 }  // namespace lockstep::observe

@@ -9,7 +9,7 @@
 
 namespace lockstep::observe {
 
-/// What a process does until the end of its first optimizer step.
+/// The parts of a process's time until the end of its first optimizer step.
 enum class StartupPart {
   launch,     ///< loading the program, MPI, control plane
   config,     ///< config and output folder
@@ -27,7 +27,7 @@ enum class StartupPart {
 inline constexpr size_t kStartupParts = 12;
 std::string_view name_of(StartupPart part);
 
-/// Milliseconds by StartupPart: parts follow each other, so that they add up.
+/// Milliseconds by StartupPart. Parts do not overlap, so they add up.
 struct StartupMilliseconds {
   std::array<double, kStartupParts> parts{};
 
@@ -41,10 +41,10 @@ class StartupTimes {
  public:
   explicit StartupTimes(Clock::time_point process_start) : last_(process_start) {}
 
-  /// What has passed since the last call, or since the process's start, was spent on `part`. Nothing where
-  /// the first step is complete.
+  /// Counts the time since the last call, or since the process's start, as `part`. Does nothing once the
+  /// first step is complete.
   void end(StartupPart part, Clock::time_point now = Clock::now());
-  /// Whether the first step is.
+  /// Whether the first step is complete.
   bool complete() const { return complete_; }
   const StartupMilliseconds& milliseconds() const { return milliseconds_; }
 
@@ -54,7 +54,8 @@ class StartupTimes {
   bool complete_ = false;
 };
 
-/// When the kernel started this process, to a clock tick (10 ms): libraries that load before main count too.
+/// When the kernel started this process, to a clock tick (10 ms). So it includes loading libraries before
+/// main.
 Clock::time_point process_start();
 /// The same in ticks since the system's boot, from the text of /proc/self/stat.
 double start_ticks(std::string_view stat);

@@ -4,8 +4,7 @@
 
 namespace lockstep::ops {
 
-/// Throws ConfigError where a micro-batch in training has a single value per channel, of which there is no
-/// variance.
+/// Throws ConfigError if a micro-batch in training has a single value per channel, which has no variance.
 void expect_variance(const BatchNorm& op, const Shape& input, const KernelOptions& options);
 
 }  // namespace lockstep::ops

@@ -9,7 +9,7 @@
 
 namespace lockstep::ops {
 
-// What shape rules check of their inputs, with one wording. All throw ConfigError.
+// Checks of inputs for shape rules, with the same wording. All throw ConfigError.
 
 inline void expect_input_count(std::string_view op, Inputs inputs, size_t count) {
   if (inputs.size() != count)

@@ -9,9 +9,9 @@
 
 namespace lockstep::ops {
 
-// Formulas of the elementwise ops, for the CPU loops and the CUDA kernels alike. backward() gets the gradient
-// of the output and, as kBackwardReads says, the input's or the output's value. All let NaN through. What is
-// costly is a template over the mathematics it uses.
+// Formulas of the elementwise ops, for both CPU loops and CUDA kernels. backward() gets the gradient of the
+// output and, as kBackwardReads says, the value of the input or the output. All propagate NaN. Costly
+// formulas are templates over the mathematics that they use.
 
 enum class ForwardValue { input, output };
 
@@ -34,7 +34,7 @@ struct ReluFormula {
   }
 };
 
-/// 0.5 x (1 + tanh(u)) is x sigmoid(2u), which loses nothing to cancellation where x is negative.
+/// 0.5 x (1 + tanh(u)) is x sigmoid(2u), which loses nothing to cancellation if x is negative.
 struct GeluFormula {
   static constexpr ForwardValue kBackwardReads = ForwardValue::input;
   static constexpr float kTwiceSqrtTwoOverPi = 1.5957691216057308f;
@@ -89,7 +89,7 @@ struct DropoutMask {
   uint32_t step = 0;
   uint32_t purpose = 0;  ///< the op's number above the purpose's byte: two ops never share a counter
   float rate = 0;
-  float scale = 1;  ///< 1 / (1 - rate), or 0 where nothing is kept
+  float scale = 1;  ///< 1 / (1 - rate), or 0 if nothing is kept
 
   LOCKSTEP_HOST_DEVICE static uint32_t purpose_of(uint32_t op_number) {
     return op_number << 8 | static_cast<uint32_t>(RandomPurpose::dropout);

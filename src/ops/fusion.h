@@ -4,9 +4,9 @@
 
 namespace lockstep::ops {
 
-/// Whether GPUs' kernels of a linear layer can do the work of a GELU behind it, and of one before it
-/// (FusedNeighbors). `input` is that of the shape rule, `compute` the type of KernelOptions. Needs no device,
-/// so that graphs are planned anywhere.
+/// Whether GPU kernels of a linear layer can do the work of a GELU after it, and of one before it
+/// (FusedNeighbors). `input`: the input of the shape rule; `compute`: as in KernelOptions. Needs no device,
+/// so that graphs can be planned anywhere.
 bool can_fuse_gelu(const Linear& op, const TensorSpec& input, DType compute);
 
 }  // namespace lockstep::ops

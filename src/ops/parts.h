@@ -9,9 +9,9 @@
 
 namespace lockstep::ops {
 
-// What an op consists of. The alternatives of `Op` (lockstep/ops.h) are the table of ops; each op's sources
+// The parts of an op. The alternatives of `Op` (lockstep/ops.h) are the table of ops; each op's sources
 // specialise these functions for it. Nothing is defined here, so an op that lacks one of them does not link,
-// and one that is not in the table does not compile.
+// and an op that is not in the table does not compile.
 
 using Inputs = std::span<const TensorSpec>;
 
@@ -28,7 +28,7 @@ OpSignature infer_op(const O& op, Inputs inputs);
 template <OneOp O>
 OpCost cost_op(const O& op, Inputs inputs, int64_t batch);
 
-/// In ops/cpu/<op>.cpp. REQUIRES: options.compute is float32; make_kernel() widens what is narrower.
+/// In ops/cpu/<op>.cpp. REQUIRES: options.compute is float32; make_kernel() widens narrower types.
 template <OneOp O>
 std::unique_ptr<Kernel> make_cpu_kernel(const O& op, Inputs inputs, const KernelOptions& options);
 

@@ -7,8 +7,8 @@ namespace lockstep::ops {
 
 inline int64_t pool_stride(const Pool2d& op) { return op.stride == 0 ? op.kernel : op.stride; }
 
-/// Sizes of one sample. Output pixel (row, column) has its window at row * stride - padding, column * stride
-/// - padding, of which the part inside the image is read.
+/// Sizes of one sample. The window of output pixel (row, column) begins at (row * stride - padding, column *
+/// stride - padding); only its part inside the image counts.
 struct PoolGeometry {
   int64_t height, width, channels;  ///< of the input
   int64_t out_height, out_width;

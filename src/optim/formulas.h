@@ -7,9 +7,9 @@
 
 namespace lockstep::optim {
 
-// The updates of one element, for the CPU loop and the CUDA kernel alike. Each is made on the host or on the
-// device from the options and the step's constants: numbers that all elements share are computed once, in
-// double precision.
+// The updates of one element, for both the CPU loop and the CUDA kernel. Each formula is made on the host or
+// on the device from the options and the step's constants. Numbers that all elements share are computed once,
+// in double precision.
 
 /// PyTorch's SGD with dampening 0: d = g + decay p; b = momentum b + d; p -= rate (nesterov ? d + momentum b
 /// : b). PyTorch starts with b = d, which is the same with b = 0.
@@ -81,8 +81,8 @@ struct StatisticFormula {
   }
 };
 
-/// The one table of formulas: returns visitor.operator()<Formula, slots>() for what `options` ask for, whose
-/// formula is called with an element and `slots` numbers of state. Adding an optimizer adds its line.
+/// The table of formulas: returns visitor.operator()<Formula, slots>() for the optimizer of `options`. Its
+/// formula is called with an element and `slots` numbers of state. A new optimizer adds a line here.
 template <class Visitor>
 auto visit_formula(const OptimizerOptions& options, const Visitor& visitor) {
   if (options.kind != OptimizerKind::sgd) return visitor.template operator()<AdamFormula, 2>();

@@ -16,30 +16,29 @@ struct LossScalingOptions {
 
 bool is_power_of_two(double value);
 
-/// What a checkpoint keeps of a scaler.
+/// The state of a scaler in a checkpoint.
 struct LossScalingState {
   double scale = 0;        ///< 0: losses are not scaled
   int64_t good_steps = 0;  ///< of this interval, all without an overflow
   bool operator==(const LossScalingState&) const = default;
 };
 
-/// The factor on the loss that keeps small gradients from vanishing in float16: halved after a step whose
-/// gradients overflowed, doubled after `growth_interval` steps that did not. A pure function of what it is
-/// told, so that ranks that are told the same have the same scale.
+/// The factor on the loss that keeps small gradients from vanishing in float16. It is halved after a step
+/// whose gradients overflowed, and doubled after `growth_interval` steps without an overflow. It is a pure
+/// function of its inputs, so ranks with the same inputs have the same scale.
 class LossScaler {
  public:
-  /// REQUIRES: powers of two, minimum <= initial_scale <= maximum, an interval of at least 1, as the schema
-  /// of configs says.
+  /// REQUIRES: powers of two, minimum <= initial_scale <= maximum, an interval of at least 1; the schema of
+  /// configs checks this.
   explicit LossScaler(const LossScalingOptions& options);
 
   double scale() const { return state_.scale; }
   void step_was_finite();
-  /// False, and the scale stays, where it is at its minimum: it is not the scale that makes gradients
-  /// overflow.
+  /// False, without a change, if the scale is at its minimum: then the overflow has another cause.
   bool step_overflowed();
 
   const LossScalingState& state() const { return state_; }
-  /// Goes on as another left off, but within this one's minimum and maximum. Throws ConfigError where its
+  /// Continues from another scaler's state, within this one's minimum and maximum. Throws ConfigError if its
   /// scale is no power of two.
   void restore(const LossScalingState& state);
 

@@ -9,7 +9,7 @@ namespace lockstep::optim {
 
 enum class OptimizerKind { sgd, adam, adamw };
 
-/// Which numbers make sense, and go together, the schema of configs says.
+/// The schema of configs checks the values.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
   double learning_rate = 0.01;                        ///< peak, before the schedule
@@ -17,7 +17,8 @@ struct OptimizerOptions {
   bool nesterov = false;                              ///< sgd; needs momentum
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adam, adamw
   double weight_decay = 0;                            ///< sgd, adam: added to the gradient; adamw: decoupled
-  bool decay_norm_and_bias = false;  ///< whether weight decay touches biases and normalisation parameters too
+  bool decay_norm_and_bias =
+      false;  ///< whether weight decay also applies to biases and normalisation parameters
   bool operator==(const OptimizerOptions&) const = default;
 };
 
@@ -32,8 +33,9 @@ struct ScheduleOptions {
   bool operator==(const ScheduleOptions&) const = default;
 };
 
-/// Of optimizer step `step`, from 0. The warm-up counts steps; after it, `shift` is by how many steps more
-/// those so far count, having had larger or smaller batches. REQUIRES: 0 <= step < total_steps.
+/// The learning rate of optimizer step `step`, from 0. The warm-up counts steps. After it, `shift` is added
+/// to the number of steps so far, because they had larger or smaller batches. REQUIRES: 0 <= step <
+/// total_steps.
 double learning_rate_at(const OptimizerOptions& optimizer, const ScheduleOptions& schedule, int64_t step,
                         int64_t total_steps, double shift = 0);
 

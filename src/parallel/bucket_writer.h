@@ -19,7 +19,7 @@ inline int64_t size_of(const Spans& spans) {
   return size;
 }
 
-/// Appends what one rank does for one bucket.
+/// Appends one rank's instructions for one bucket.
 class BucketWriter {
  public:
   explicit BucketWriter(const BucketSync& sync) : sync_(sync) {}

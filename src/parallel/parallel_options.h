@@ -12,18 +12,18 @@
 
 namespace lockstep::parallel {
 
-/// How gradients are summed: FAST by the library's all-reduce or a ring written into the program,
-/// REPRODUCIBLE by a tree written into the program, both through memory that the workers of one host share.
+/// How gradients are summed. FAST: by the library's all-reduce, or by a ring written into the program.
+/// REPRODUCIBLE: by a tree written into the program. Both: through memory that the workers of one host share.
 enum class AllReduceAlgorithm { automatic, library, ring, shared_memory, tree };
 
-/// Of a bucket on CPUs if nobody says how large, and no owners cut it.
+/// The default size of a bucket on CPUs, if no owners cut it.
 inline constexpr int64_t kBucketBytes = 1 << 20;
 
-/// By what the learning rate is divided where each push is an update: the pushes of a step, nothing, or their
-/// square root.
+/// The divisor of the learning rate if each push is an update: the number of pushes in a step, 1, or the
+/// square root of that number.
 enum class AsyncLearningRate { divided, as_stated, divided_by_root };
 
-/// With `pushes` to a step.
+/// The divisor with `pushes` per step.
 inline double async_divisor(AsyncLearningRate how, int64_t pushes) {
   const auto count = static_cast<double>(pushes);
   return how == AsyncLearningRate::divided     ? count
@@ -36,15 +36,15 @@ struct ParallelOptions {
   layout::Reduction reduction = layout::Reduction::fast;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
   std::optional<int64_t> bucket_bytes =
-      {};                    ///< none: kBucketBytes or, on GPUs and if it is cut among owners, more
-  int intra_op_threads = 1;  ///< part of the arithmetic
-  int server_threads = 1;    ///< of a process that only serves; no part of it
-  bool servers_on_gpus =
-      false;  ///< those that only serve, where workers are on GPUs; otherwise on processors
+      {};                        ///< none: kBucketBytes or, on GPUs and if it is cut among owners, more
+  int intra_op_threads = 1;      ///< part of the arithmetic
+  int server_threads = 1;        ///< of a process that only serves; not a part of the arithmetic
+  bool servers_on_gpus = false;  ///< ranks that only serve use GPUs, if workers do; otherwise processors
   AsyncLearningRate async_learning_rate = AsyncLearningRate::divided;
-  /// The nodes with which pieces of a pipeline begin, but for the first; none: where the slowest is fastest.
+  /// The first nodes of all pieces of a pipeline but the first; none: cuts that minimise the slowest piece's
+  /// time.
   std::vector<std::string> cuts = {};
-  /// By which pieces are chosen and steps estimated; none: by estimated times.
+  /// Measured times by which pieces are chosen and steps estimated; none: by estimated times.
   std::optional<model::Profile> profile = {};
   bool operator==(const ParallelOptions&) const = default;
 };

@@ -10,8 +10,8 @@
 
 namespace lockstep::parallel {
 
-/// Everything that the programs of replicas, their stages and servers depend on. Programs are pure functions
-/// of it and of the rank.
+/// Everything that determines the programs of replicas, stages and servers. Programs are pure functions of it
+/// and of the rank.
 struct ProgramPlan {
   const model::Graph& graph;
   const model::Partition& partition;
@@ -22,11 +22,11 @@ struct ProgramPlan {
   const layout::Placement& placement;
   std::vector<std::vector<layout::SavedPart>> shares = {};  ///< of a checkpoint, by rank
   int state_slots = 0;
-  std::vector<int> hosts = {};                          ///< by rank, where the layout asks for them
+  std::vector<int> hosts = {};                          ///< by rank, if the layout needs them
   bool shared_memory = false;                           ///< all workers share a host's memory
   device::DeviceKind device = device::DeviceKind::cpu;  ///< of workers; on GPUs FAST sums are the library's
-  bool skip_nonfinite = true;       ///< updates write nothing where loss or gradients are not finite
-  bool digests_parameters = false;  ///< so that replicas can be compared where every step overwrites them
+  bool skip_nonfinite = true;       ///< updates write nothing if loss or gradients are not finite
+  bool digests_parameters = false;  ///< so that replicas can be compared if every step overwrites them
   bool update_as_it_lands =
       false;  ///< neither clipping nor a check for non-finite gradients needs a whole-step verdict
 

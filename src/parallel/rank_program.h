@@ -6,32 +6,32 @@
 
 namespace lockstep::parallel {
 
-/// A communication lane and the group that it alone uses, by their numbers in the program.
+/// A communication lane and its group, which no other lane uses, by their numbers in the program.
 struct Channel {
   int lane;
   int group;
 };
-/// Of all ranks.
+/// A channel of all ranks.
 Channel add_channel(program::Program& program, const std::string& name, program::Transport transport);
-/// Of the ranks of one stage, each with those of its own: a group for each stage, on one lane.
+/// A channel within stages: a group for each stage, on one lane.
 Channel add_stage_channel(const ProgramPlan& plan, program::Program& program, const std::string& name,
                           program::Transport transport, int rank);
-/// Of the ranks of one replica, by stage: a group for each replica, on one lane.
+/// A channel within replicas: a group for each replica, ordered by stage, on one lane.
 Channel add_replica_channel(const ProgramPlan& plan, program::Program& program, const std::string& name,
                             int rank);
-/// Of all workers.
+/// A channel of all workers.
 Channel add_worker_channel(const ProgramPlan& plan, program::Program& program, const std::string& name);
-/// What everything travels through that servers take part in, or may.
+/// The transport of all communication in which servers take part, or may.
 program::Transport plain_transport(const ProgramPlan& plan);
 
-/// What all programs of a rank begin with.
+/// The common beginning of all programs of a rank.
 ProgramWriter begin_program(const ProgramPlan& plan, const char* name, int rank,
                             const program::ModelCode& code);
 
-/// Records of an agreement have room for so many leaves of a rank.
+/// The number of leaves of a rank for which records of an agreement have room.
 inline int most_leaves(const layout::BatchDivision& division) { return division.leaves_of(0).size(); }
 
-/// What servers and workers agree on before each session, but for its steps. REQUIRES: the layout has
+/// What servers and workers agree on before each session, except its steps. REQUIRES: the layout has
 /// sessions.
 program::SessionTerms session_terms(const ProgramPlan& plan);
 

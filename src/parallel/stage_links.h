@@ -10,26 +10,26 @@
 
 namespace lockstep::parallel {
 
-/// What passes between a piece of the model and the next one, of each micro-batch: storages
-/// (SegmentInterface). A value that is read some pieces later passes through those between, as does a
-/// gradient on its way back.
+/// The storages (SegmentInterface) that each micro-batch passes between a piece of the model and the next
+/// one. A value that is read several pieces later passes through the pieces between, and so does its gradient
+/// on the way back.
 struct PieceBorder {
   std::vector<int> activations;  ///< from the piece to the next
   std::vector<int> gradients;    ///< back
   bool operator==(const PieceBorder&) const = default;
 };
-/// Of each piece but the last.
+/// The borders of all pieces but the last.
 std::vector<PieceBorder> piece_borders(const model::Graph& graph, const model::Partition& partition,
                                        const program::ModelCode& code);
 
-/// The way from stage to stage. Each link (a stage, the next one, a direction) has a channel of its own at
-/// both of its ends, so that what is sent never stands in front of what is to arrive. As many channels
-/// suffice as no rank is at two links of one colour: with pieces in a row two in each direction; where
-/// several pieces of a rank close the row to a ring of an odd number of stages, three.
+/// The links from stage to stage. Each link (a stage, the next one, a direction) has its own channel at both
+/// ends, so that sends never delay receives. Links are coloured so that no rank has two links of the same
+/// colour: two colours in each direction if pieces are in a row; three if several pieces per rank close the
+/// row to a ring of an odd number of stages.
 class StageLinks {
  public:
-  /// Adds the links' channels to the writer's program; none where there is one stage. `code`: of that
-  /// program.
+  /// Adds the links' channels to the writer's program; none if there is one stage. `code`: the program's
+  /// kernels.
   StageLinks(const ProgramPlan& plan, ProgramWriter& writer, const program::ModelCode& code, int rank);
 
   const std::vector<PieceBorder>& borders() const { return borders_; }

@@ -14,29 +14,32 @@
 
 namespace lockstep::parallel {
 
-/// Whether gradients meet at servers; a sharded optimizer, whose owners are just the workers, sums in shards.
+/// Whether servers sum gradients. With a sharded optimizer the owners are exactly the workers, and sum in
+/// shards.
 bool uses_servers(const ProgramPlan& plan);
 
-/// Whether what a bucket becomes goes back while others are still summed: at servers, whose links carry both
-/// directions at once. Stages agree at the end of a step, and updates read on what.
+/// Whether updated parameters of a bucket return while other buckets are still summed: with servers, whose
+/// links carry both directions at once. Not with stages, which agree at the end of a step on what updates
+/// read.
 bool returns_as_it_lands(const ProgramPlan& plan);
 
-/// How the gradients of one step meet, bucket by bucket, and how what was made of them gets back to whoever
-/// reads it: all that data parallelism, sharded optimizers and parameter servers differ in.
+/// How the gradients of one step are summed, bucket by bucket, and how updated parameters return to the ranks
+/// that read them. Data parallelism, sharded optimizers and parameter servers differ only in this.
 class Synchronizer {
  public:
-  /// For `rank`, a worker or a server; adds its channels to the writer's program. `add`: the lane on which a
+  /// For `rank`, a worker or a server. Adds its channels to the writer's program. `add`: the lane on which a
   /// server adds.
   Synchronizer(const ProgramPlan& plan, ProgramWriter& writer, int rank, int add);
 
-  /// Sums a bucket, whole or each owner's shard of it. `nodes`: how many of the gradient tree a worker has of
-  /// it, in its first slots. At servers, of a slice of each shard.
+  /// Sums a bucket: all of it, each owner's shard or, with servers, a slice of each shard. `nodes`: the
+  /// number of nodes of the gradient tree that a worker has, in its first slots.
   void sum(int segment, int nodes, const layout::Slice& slice = {});
-  /// After an update by owners: every owner's part of the segment's parameters gets to all workers; from
+  /// After an update by owners: sends every owner's part of the segment's parameters to all workers; with
   /// servers, a slice of it.
   void gather_parameters(int segment, const layout::Slice& slice = {});
-  /// Into how many slices a bucket is cut that comes back as it lands: nothing passes the other way while the
-  /// first of all arrives and the last goes back, which in a model with one huge layer would be all of it.
+  /// Number of slices per bucket if updates return as they arrive. While the first slice of all arrives and
+  /// the last returns, the other direction is idle; in a model with one huge layer and no slices this would
+  /// be always so.
   int slices(int segment) const;
   /// Norm and clipping, of all gradients.
   void norm(int compute);
@@ -53,7 +56,7 @@ class Synchronizer {
   Servers servers(int stage) const;
   std::vector<Recipient> recipients(int segment) const;
   int first_worker(int stage) const;
-  const std::vector<int>* own_host() const;  ///< null where hosts do not sum, and at servers
+  const std::vector<int>* own_host() const;  ///< null if hosts do not sum, and at servers
 
   const ProgramPlan& plan_;
   ProgramWriter& writer_;
@@ -62,8 +65,8 @@ class Synchronizer {
   bool servers_;
   Channel reduce_, gather_;
   Channel norm_;
-  /// At a server that is no worker: room for what workers send it of a bucket, or of a slice, twice, so that
-  /// one arrives while the other is added.
+  /// At a server that is no worker: room for what workers send of a bucket, or of a slice, twice, so that one
+  /// can arrive while the other is added.
   std::array<std::vector<int>, 2> arrivals_;
   size_t arrived_ = 0;  ///< buckets or slices so far of which this rank has a part
   std::vector<std::vector<std::vector<int>>> hosts_;  ///< by stage, with aggregate=host: the workers of each

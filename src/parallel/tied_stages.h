@@ -10,27 +10,27 @@
 
 namespace lockstep::parallel {
 
-/// Parameters that several stages use, where workers update them. Each stage sums the gradients of its own
-/// uses over the replicas; they go to the stage of the first use, which adds them in graph order, updates,
-/// and sends the parameters back. A replica has to do with itself alone: where it owns a shard, it gets and
-/// adds the gradients of that.
+/// Parameters that several stages use, if workers update them. Each stage sums the gradients of its own uses
+/// over the replicas and sends them to the stage of the first use. That stage adds them in graph order,
+/// updates, and returns the parameters. Each replica exchanges only within itself; if it owns a shard, it
+/// receives and adds the gradients of that shard.
 ///
 ///     stage of the first use    R(use 0) <-.       add, add   N  U  -.
 ///     stage of another use      R(use 1) --'                         '-> copy
 ///
-/// Servers have the gradients of all stages, and send to all of them.
+/// Servers receive the gradients of all stages and send to all of them, so they do not need this.
 class TiedStages {
  public:
-  /// Adds a channel to the writer's program where workers of several stages share parameters.
+  /// Adds a channel to the writer's program if workers of several stages share parameters.
   TiedStages(const ProgramPlan& plan, ProgramWriter& writer, int rank);
 
-  /// After the sums over replicas: what other stages have of this one's parameters arrives.
+  /// After the sums over replicas: receives other stages' gradients of this stage's parameters.
   void collect();
-  /// Adds the gradients of later uses of a segment's parameters to those of their first
-  /// (ProgramWriter::add_tied_uses), wherever they were computed; nothing where another rank does that.
+  /// Adds the gradients of later uses of a segment's parameters to those of their first use
+  /// (ProgramWriter::add_tied_uses), wherever they were computed; nothing if another rank does that.
   void add(int lane, int segment);
-  /// After an update, and after owners have gathered what they made of it: a segment's parameters get to the
-  /// other stages that use them.
+  /// After an update, and after owners have gathered: sends a segment's parameters to the other stages that
+  /// use them.
   void spread(int segment);
 
  private:

@@ -6,15 +6,15 @@
 
 namespace lockstep::plan {
 
-/// What a rank's programs take of its device: all spaces together, without the host's where the device has
-/// memory of its own.
+/// Device memory of a rank's programs: all spaces together, without the host's space if the device has its
+/// own memory.
 program::MemoryPlan device_plan(const compile::CompiledRun::RankPrograms& programs,
                                 device::DeviceKind device);
 
-/// Ranks of which one has the largest plan: all, where they are few; otherwise, of those that differ in
-/// nothing but what they own and save, the one of each stage, and the server, that owns most.
+/// Ranks of which one has the largest plan: all ranks if there are few. Otherwise, among ranks that differ
+/// only in what they own and save, the rank of each stage, and the server, that own most.
 std::vector<int> telling_ranks(const layout::Placement& placement);
-/// The rank whose plan takes most, of telling_ranks().
+/// The rank with the largest plan, among telling_ranks().
 struct FullestRank {
   int rank = 0;
   program::MemoryPlan plan;

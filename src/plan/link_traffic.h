@@ -6,16 +6,16 @@
 
 namespace lockstep::plan {
 
-/// What leaves a host, and what reaches it, for other hosts in a step of all workers, headers not counted.
+/// Bytes that a host sends to other hosts, and receives from them, in a step of all workers, without headers.
 struct LinkBytes {
   double sent = 0, received = 0;
 };
 
-/// By host, where `hosts` has the number of each rank's. Exchanges, rings, pushes and pulls as they stand;
-/// other collectives as if each member passed its part of program::traffic_of() to the next one.
+/// The bytes by host; `hosts` has the host's number of each rank. Exchanges, rings, pushes and pulls count as
+/// they are; other collectives as if each member passed its part of program::traffic_of() to the next one.
 std::vector<LinkBytes> link_bytes(const compile::CompiledRun& run, const std::vector<int>& hosts);
 
-/// In the direction of a host in which most passes.
+/// The bytes in the busiest direction of any host.
 double busiest_link_bytes(const compile::CompiledRun& run, const std::vector<int>& hosts);
 
 }  // namespace lockstep::plan

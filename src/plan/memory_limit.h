@@ -14,25 +14,25 @@ struct WayOut {
   layout::Layout layout;    ///< resolved
   int64_t micro_batch = 0;  ///< 0: as in the options
   int64_t bytes = 0;        ///< of the fullest rank
-  double time = 0;          ///< of a step (estimate_step), beside that of the layout that does not fit
-  double seconds = 0;       ///< where there is a profile
+  double time = 0;          ///< of a step (estimate_step), relative to the layout that does not fit
+  double seconds = 0;       ///< if there is a profile
 };
 
-/// What fits into `limit` bytes of a rank where `options` do not: changes of one thing, for each the smallest
-/// that suffices: recomputation, micro-batch, sharded optimizer, stages (with as many micro-batches as keep
-/// them busy). Where none does, one with several changes, as few as suffice. Ascending by time, and then by
-/// processes. `closest`: where nothing fits, what takes least.
+/// Ways that fit into `limit` bytes per rank if `options` do not. They change one thing, as little as
+/// suffices: recomputation, micro-batch, sharded optimizer, stages (with enough micro-batches to keep them
+/// busy). If no single change suffices: one way with as few changes as possible. Ascending by time, then by
+/// processes. `closest`: if nothing fits, the way that takes least.
 struct WaysOut {
   std::vector<WayOut> fitting;
   std::optional<WayOut> closest;
 };
 WaysOut ways_out(const compile::CompileOptions& options, const compile::CompileFacts& facts, int64_t limit);
 
-/// What to say where a rank's plan takes more than `limit` bytes: its table and the ways out; "" where none
-/// does, or `limit` is 0. The same on every rank.
+/// The message if a rank's plan takes more than `limit` bytes: its table and the ways out. "" if none does,
+/// or if `limit` is 0. The same on every rank.
 std::string excess(const compile::CompiledRun& run, const compile::CompileOptions& options,
                    const compile::CompileFacts& facts, int64_t limit);
-/// Throws ConfigError with that.
+/// Throws ConfigError with that message, if there is one.
 void require_fits(const compile::CompiledRun& run, const compile::CompileOptions& options,
                   const compile::CompileFacts& facts, int64_t limit);
 

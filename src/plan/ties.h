@@ -6,7 +6,7 @@
 
 namespace lockstep::plan {
 
-/// Rates of a link that are asked about, in bits per second.
+/// The range of link rates to search, in bits per second.
 inline constexpr double kSlowestRate = 1e6, kFastestRate = 1e12;
 
 struct RateRange {
@@ -14,10 +14,9 @@ struct RateRange {
   bool operator==(const RateRange&) const = default;
 };
 
-/// The ranges of rates in which `ratio`, of one layout's step to another's, is no more than `limit`,
-/// ascending. It need not fall or rise all the way: it is looked at five times for each power of ten, and
-/// where it crosses the limit between two of these, the rate is found by halving. Ends of all rates are
-/// kSlowestRate and kFastestRate.
+/// The ranges of rates, ascending, in which `ratio` (of one layout's step to another's) is at most `limit`.
+/// The ratio need not be monotonic: it is sampled five times per power of ten; if it crosses the limit
+/// between two samples, bisection finds the rate. Rates go from kSlowestRate to kFastestRate.
 std::vector<RateRange> tying_rates(const std::function<double(double rate)>& ratio, double limit);
 
 struct CountRange {
@@ -30,8 +29,8 @@ struct TyingServers {
   bool operator==(const TyingServers&) const = default;
 };
 
-/// Likewise numbers of servers, from `fewest` to `most`. `ratio`: nothing where a model has no
-/// parts for so many, nor for more.
+/// The same for numbers of servers, from `fewest` to `most`. `ratio`: nothing if a model has no parts for so
+/// many servers, or more.
 TyingServers tying_servers(const std::function<std::optional<double>(int servers)>& ratio, double limit,
                            int fewest, int most);
 

@@ -10,9 +10,9 @@
 
 namespace lockstep::program {
 
-/// Who last wrote each byte and who has read it since, while a program is walked in program order. Whatever
-/// must happen before an access is then at hand: its bytes' last writer and, for a write, the readers since;
-/// earlier accesses come before those already. Of several readers on one lane the last one stands for all.
+/// The last writer of each byte and its readers since, while a program is walked in program order. These must
+/// happen before the next access: the last writer and, for a write, the readers since. Earlier accesses
+/// already come before them. Among several readers on one lane, the last one stands for all.
 class AccessHistory {
  public:
   struct Bytes {
@@ -27,7 +27,7 @@ class AccessHistory {
 
   RangeMap<Bytes>& region(const Region& where) { return nth(regions_, where.index); }
 
-  /// Calls conflict(earlier node, begin, end) for everything that has to happen before this access.
+  /// Calls conflict(earlier node, begin, end) for everything that must happen before this access.
   template <class Conflict>
   void conflicts(const Operand& operand, Conflict&& conflict) {
     const Region where = region_of(program_, operand.range);

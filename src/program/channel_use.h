@@ -7,10 +7,10 @@
 
 namespace lockstep::program {
 
-/// What a rank does in a group.
+/// A rank's communication in a group.
 struct ChannelUse {
   std::set<int> sends_to, receives_from;  ///< ranks within the group, by exchanges and rings
-  bool only_exchanges = true;             ///< of messages: nothing else
+  bool only_exchanges = true;             ///< all communication is exchanges of messages
 
   void add(const ChannelUse& other);
 };

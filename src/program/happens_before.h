@@ -11,9 +11,9 @@ namespace lockstep::program {
 /// The partial order of a program's instructions over a number of iterations: the transitive closure of the
 /// order within lanes and the declared dependencies. Node k * N + i is instruction i (of N) in iteration k.
 ///
-/// Lanes are totally ordered, so one clock per lane decides everything: a node's clock says how many
-/// instructions of each lane happen before it. Nodes are visited in ascending order, which is possible since
-/// dependencies point backwards; a caller may add dependencies of a node while it is the last one visited.
+/// Lanes are totally ordered, so one clock per lane suffices: a node's clock says how many instructions of
+/// each lane happen before it. Nodes are visited in ascending order, because dependencies point backwards. A
+/// caller may add dependencies of the node that was visited last.
 ///
 /// REQUIRES: lanes valid; dependencies of distance 0 point to earlier instructions.
 class HappensBefore {

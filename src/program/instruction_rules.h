@@ -8,7 +8,7 @@
 
 namespace lockstep::program {
 
-/// Which operands a kind of instruction takes: the table that docs/step-program.md explains.
+/// The operands that a kind of instruction takes. docs/step-program.md explains this table.
 struct RoleRule {
   Role role;
   unsigned access;  ///< kRead | kWrite | kReadWrite

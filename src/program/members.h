@@ -8,7 +8,7 @@
 namespace lockstep::program {
 
 /// World ranks in the order of their ranks within a group. A run of ranks at equal distances, such as "all",
-/// takes a few bytes whatever its length, so that the programs of n ranks do not hold n times n numbers.
+/// takes a few bytes at any length, so that the programs of n ranks do not hold n times n numbers.
 class Members {
  public:
   Members() = default;

@@ -10,11 +10,11 @@
 
 namespace lockstep::program {
 
-/// Where bytes of a program's buffers lie.
+/// The address of bytes of a program's buffers.
 using AddressOf = std::function<std::byte*(const ByteRange&)>;
 
-/// One instruction on its way to what it does: finds where its operands lie, and refuses those that do not
-/// fit, by InternalErrors that name the instruction. Borrows the program.
+/// Binds one instruction to memory: finds the addresses of its operands, and refuses operands that do not fit
+/// by InternalErrors that name the instruction. Borrows the program.
 class OperandBinding {
  public:
   OperandBinding(const Program& program, int index, AddressOf address_of)
@@ -26,22 +26,22 @@ class OperandBinding {
   /// How messages name the instruction.
   std::string describe() const { return program::describe(program_, index_); }
 
-  /// The operand of this role, or null where there is none. REQUIRES: there is at most one.
+  /// The operand of this role, or null if there is none. REQUIRES: there is at most one.
   const Operand* find(Role role) const;
   const Operand* find(Role role, int index) const;
   const Operand* required_operand(Role role) const;
   std::byte* at(const Operand& operand) const { return address_of_(operand.range); }
-  /// Where an operand lies, or null where the instruction has none of that kind.
+  /// The address of an operand, or null if the instruction has none of that kind.
   std::byte* pointer(Role role, int index) const;
   std::byte* required(Role role, int index) const;
-  /// Where an operand of just this many bytes, of this type, lies.
+  /// The address of an operand of exactly this many bytes and this type.
   std::byte* exactly(Role role, int index, int64_t size_bytes, DType dtype) const;
-  /// Refuses an instruction whose memory of this role is smaller than this; none where 0 bytes are needed.
+  /// Refuses an instruction whose memory of this role is smaller than this; 0 bytes need no operand.
   void at_least(Role role, int64_t size_bytes) const;
   void at_least(Role role, int index, int64_t size_bytes) const;
-  /// Where bytes lie that one of the instruction's operands must hold.
+  /// The address of bytes that one of the instruction's operands must hold.
   std::byte* in_operand(Role role, DType dtype, const ByteRange& bytes) const;
-  /// Where a gradient lies that the instruction writes into its segment's bucket.
+  /// The address of a gradient that the instruction writes into its segment's bucket.
   std::byte* in_bucket(const ParameterPlace::Use& use, int64_t size_bytes) const;
 
  private:
@@ -50,7 +50,7 @@ class OperandBinding {
   AddressOf address_of_;
 };
 
-/// Whether `outer` has all bytes of `inner`.
+/// Whether `outer` contains all bytes of `inner`.
 bool holds(const ByteRange& outer, const ByteRange& inner);
 
 }  // namespace lockstep::program

@@ -14,11 +14,10 @@
 
 namespace lockstep::program {
 
-/// A step program is the list of everything one rank does in one iteration of a loop. It is data: compilers
-/// in parallel/ write it, the memory plan places its buffers, the checker proves things about it, executors
-/// run it, and errors quote it. Executors and checkers know nothing of the strategy that wrote it.
-/// docs/step-program.md is the reference of the instruction set: operands of every kind, and what the checker
-/// proves.
+/// A step program lists everything that one rank does in one iteration of a loop. It is data: compilers in
+/// parallel/ write it, the memory plan places its buffers, the checker proves it, executors run it, and
+/// errors quote it. Executors and the checker do not know which strategy wrote it. docs/step-program.md is
+/// the reference of the instruction set: operands of every kind, and what the checker proves.
 
 enum class InstructionKind {
   constants,        ///< the step's: learning rate, seed, ... (StepScalars)
@@ -59,33 +58,31 @@ struct Lane {
   bool operator==(const Lane&) const = default;
 };
 
-/// What a group's bytes travel through: messages between hosts' memory, memory that all members share (they
-/// are on one host), or memory of devices, by operations that follow a stream.
+/// How a group's bytes travel. host: messages between hosts' memory. shared_memory: memory that all members
+/// share, on one host. device: device memory, by operations that follow a stream.
 enum class Transport { host, shared_memory, device };
 inline constexpr int kTransportCount = 3;
 std::string_view name_of(Transport transport);
 
-/// A group of ranks with a channel of its own. Members are world ranks; the index is the rank within the
-/// group.
+/// A group of ranks with its own channel. Members are world ranks; the index is the rank within the group.
 struct Group {
   std::string name;
   Members members;
-  Transport transport =
-      Transport::host;  ///< what the program counts on; whoever makes communicators obeys it
+  Transport transport = Transport::host;  ///< the program relies on it; communicators are made accordingly
   bool operator==(const Group&) const = default;
 };
 
-/// Where bytes live, and what they count as in the memory table.
+/// The place of bytes, and their category in the memory table.
 enum class Space { arena, parameters, gradients, optimizer, staging, scalars, host };
 inline constexpr int kSpaceCount = 7;
 enum class Category { parameters, gradients, optimizer_state, activations, workspace, staging };
 std::string_view name_of(Space space);
 std::string_view name_of(Category category);
 
-/// What a program's memory is made of. Buffers in `arena` may share bytes once placed, and nothing in them
-/// outlives the iteration; `host` is memory of the host, where the device has one of its own; buffers of
-/// other spaces have bytes of their own and keep their contents between iterations. Before the first
-/// iteration only buffers that hold parameters (ParameterPlace), and those in `optimizer`, have contents.
+/// A piece of a program's memory. Buffers in `arena` may share bytes once placed, and nothing in them
+/// outlives the iteration. `host` is host memory, if the device has its own memory. Buffers of other spaces
+/// do not share bytes and keep their contents between iterations. Before the first iteration only buffers
+/// that hold parameters (ParameterPlace), and those in `optimizer`, have contents.
 struct ProgramBuffer {
   std::string name;
   Space space = Space::arena;
@@ -104,8 +101,8 @@ struct ByteRange {
 
 enum class Access { read, write, read_write };
 
-/// What an operand is to its instruction. `index` tells several of one role apart (third input, receive from
-/// peer 2).
+/// The role of an operand in its instruction. `index` distinguishes operands of the same role (third input,
+/// receive from peer 2).
 enum class Role {
   batch,      ///< load: one model input
   constants,  ///< run::StepScalars
@@ -126,7 +123,7 @@ enum class Role {
   receive,    ///< exchange; `peer` says with whom
   chunks,     ///< partial sums of squares
   verdict,    ///< loss, counts, norm, finite flag, as agreed
-  predicate,  ///< update: a flag on the device; nothing is written where it is false
+  predicate,  ///< update: a flag on the device; if it is false, nothing is written
 };
 std::string_view name_of(Role role);
 
@@ -163,21 +160,21 @@ struct Instruction {
   int group = -1;           ///< communicating instructions
   int root = -1;            ///< broadcast: rank within the group
   Blocks blocks;            ///< ring_reduce_scatter, ring_all_gather: of their data
-  int bound = -1;           ///< serve: steps that a worker may be ahead of what it pulls; -1: any
+  int bound = -1;           ///< serve: updates that may be missing from what a worker pulls; -1: any number
   std::vector<Operand> operands;
   std::vector<Dependency> after;
   DeadlineClass deadline = DeadlineClass::compute;
   bool operator==(const Instruction&) const = default;
 };
 
-/// Where a rank's memory holds a parameter, its optimizer state and each of its gradients. Whatever walks
-/// over parameters (first values, updates, norms, hashes, snapshots, checkpoints, the checker) reads what the
-/// rank holds from here. A rank that holds a part of a parameter says where the whole would lie, so that an
-/// `offset` may be negative and the end may lie after the buffer's: the bytes between are those that it
-/// holds.
+/// The place of a parameter, its optimizer state and each of its gradients in a rank's memory. Everything
+/// that walks over parameters (initial values, updates, norms, hashes, snapshots, checkpoints, the checker)
+/// uses it. For a rank that holds only a part of a parameter it is the place where the whole would be. So
+/// `offset` may be negative, and the end may lie beyond the buffer's end: the rank holds the bytes within the
+/// buffer.
 struct ParameterPlace {
   std::string name;
-  int buffer = -1;  ///< in space parameters; -1 where this rank does not hold it
+  int buffer = -1;  ///< in space parameters; -1 if this rank does not hold it
   int64_t offset = 0;
   int64_t size_bytes = 0;  ///< of the whole, in float32
   struct Use {
@@ -186,14 +183,14 @@ struct ParameterPlace {
     bool operator==(const Use&) const = default;
   };
   std::vector<Use> uses;   ///< in graph order
-  int narrow_buffer = -1;  ///< of its copy in a narrower type, which a `cast` makes; -1: there is none
+  int narrow_buffer = -1;  ///< buffer of its copy in a narrower type, which a `cast` makes; -1: no copy
   int64_t narrow_offset = 0;
   struct State {
     int buffer;  ///< in space optimizer
     int64_t offset;
     bool operator==(const State&) const = default;
   };
-  std::vector<State> states;               ///< by slot; none where this rank holds none
+  std::vector<State> states;               ///< by slot; none if this rank holds none
   int64_t owned_begin = 0, owned_end = 0;  ///< bytes of it that this rank updates
   bool operator==(const ParameterPlace&) const = default;
 };
@@ -202,8 +199,8 @@ struct Program {
   std::string name;  ///< "step", "evaluate", "boundary"
   int rank = 0;
   int world_size = 1;
-  /// Where these have several stages: workers come stage by stage, and so many in a row, of one stage, hold
-  /// equal bits. 0: one stage.
+  /// With several stages: workers are ordered stage by stage, and so many consecutive workers, of one stage,
+  /// hold equal bits. 0: one stage.
   int replicas = 0;
   layout::Reduction reduction = layout::Reduction::fast;
   int virtual_replicas = 1;  ///< leaves of the gradient tree, over all ranks
@@ -231,14 +228,14 @@ struct Program {
   ByteRange whole(int buffer) const { return {buffer, 0, nth(buffers, buffer).size_bytes}; }
 };
 
-/// Bytes of a parameter that lie in the rank's memory.
+/// Bytes of a parameter in the rank's memory.
 layout::ByteSpan held_bytes(const Program& program, int parameter);
 
 /// Whether the rank reads batches.
 bool loads(const Program& program);
 
-/// The instructions after which an iteration's report is known: those that write a verdict or a digest. All,
-/// if there is none.
+/// The instructions after which an iteration's report is known: those that write a verdict or a digest. If
+/// there are none, all instructions.
 std::vector<int> report_instructions(const Program& program);
 
 /// "step instruction 17 (all_reduce, lane reduce, segment 3, micro-batch 1)": how every error names an
@@ -253,13 +250,13 @@ Program program_from_text(std::string_view text);
 /// Several programs, one after the other.
 std::vector<Program> programs_from_text(std::string_view text);
 
-/// Equal on two ranks that run the same list, apart from their own rank number.
+/// Equal on two ranks that run the same list, apart from their rank numbers.
 uint64_t hash_of(const Program& program);
 
-/// Adds the dependencies that sequential execution in program order implies: for any two instructions on
-/// different lanes whose ranges overlap, one of them writing, within the iteration and from one to the next.
-/// Those that lanes and other dependencies imply are left out, so that lists stay short. Ranges are compared
-/// where they are placed, and within their buffer before the memory plan.
+/// Adds the dependencies that sequential execution in program order implies, within an iteration and from one
+/// to the next: between any two instructions on different lanes whose ranges overlap, if one of them writes.
+/// Dependencies that lanes and other dependencies imply are omitted, so that lists stay short. Ranges are
+/// compared by their placed addresses or, before the memory plan, within their buffers.
 void derive_dependencies(Program& program);
 
 }  // namespace lockstep::program

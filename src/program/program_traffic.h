@@ -6,24 +6,23 @@
 
 namespace lockstep::program {
 
-/// What a rank sends in one iteration of a program, in theory. Sends of exchanges, and of the rounds of a
-/// ring, count as they stand. A
-/// collective of n ranks on N bytes counts as its best algorithm sends from each of them: 2(n-1)/n N for an
-/// all-reduce, (n-1)/n N for a reduce-scatter, an all-gather, an agreement and (on the average over ranks) a
-/// broadcast. Headers, acknowledgements and what a library does otherwise come on top. Sums in memory that
-/// ranks share send nothing.
+/// The bytes that a rank sends in one iteration of a program, in theory. Sends of exchanges and rings count
+/// as they are. A collective of n ranks on N bytes counts as its best algorithm, per rank: 2(n-1)/n N for an
+/// all-reduce, (n-1)/n N for a reduce-scatter, an all-gather, an agreement and (on average over ranks) a
+/// broadcast. Headers, acknowledgements and a library's deviations come on top. Sums in shared memory send
+/// nothing.
 struct ProgramTraffic {
   int64_t sent_bytes = 0;
-  /// Of these, what exchanges, rings, pushes and answers send, which is counted where they run; and what they
-  /// receive.
+  /// Of these, the bytes that exchanges, rings, pushes and answers send, which are counted as they run; and
+  /// the bytes that they receive.
   int64_t exchanged_sent_bytes = 0, exchanged_received_bytes = 0;
-  int64_t shared_memory_bytes = 0;  ///< of data that collectives add up in memory that their group shares
+  int64_t shared_memory_bytes = 0;  ///< bytes that collectives add up in memory which their group shares
 };
 
-/// Of one iteration. A `serve` counts with one push and one pull of each of its workers, which is what a step
-/// of all workers takes.
+/// The traffic of one iteration. A `serve` counts one push and one pull of each of its workers, as in a step
+/// of all workers.
 ProgramTraffic traffic_of(const Program& program);
-/// Of one of its instructions.
+/// The traffic of one of its instructions.
 ProgramTraffic traffic_of(const Program& program, const Instruction& instruction);
 
 }  // namespace lockstep::program

@@ -6,8 +6,9 @@
 
 namespace lockstep::program {
 
-/// Values by byte range: disjoint intervals of a line, bytes without a value included. Intervals are split
-/// where an access begins or ends inside one, so that every access sees whole intervals. Not thread-safe.
+/// Values by byte range: disjoint intervals of a line; some bytes may have no value. If an access begins or
+/// ends inside an interval, the interval is split, so that every access sees whole intervals. Not
+/// thread-safe.
 template <class T>
 class RangeMap {
  public:
@@ -16,8 +17,8 @@ class RangeMap {
     T value;
   };
 
-  /// Calls visit(begin, end, T&) for every interval of [begin, end) that has a value, in ascending order;
-  /// intervals that stick out are split first.
+  /// Calls visit(begin, end, T&) for every interval of [begin, end) that has a value, in ascending order.
+  /// Intervals that extend beyond it are split first.
   template <class Visit>
   void visit(int64_t begin, int64_t end, Visit&& visit) {
     if (begin >= end) return;

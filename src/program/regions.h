@@ -4,7 +4,7 @@
 
 namespace lockstep::program {
 
-/// Where a range lies when two ranges are compared: in its space once it is placed, in its buffer before.
+/// The place of a range for comparisons: in its space once it is placed, in its buffer before.
 struct Region {
   int index;  ///< below kSpaceCount: a space; kSpaceCount + b: buffer b, not placed
   int64_t begin, end;

@@ -2,10 +2,10 @@
 
 namespace lockstep::program {
 
-/// The two ways around a ring. Each rank of a group owns one block, which goes by the rank's number.
+/// The two passes around a ring. Each rank of a group owns one block, which has the rank's number.
 enum class RingPass {
   reduce_scatter,  ///< what is received is added to the rank's own bytes of that block
-  all_gather,      ///< what is received takes their place
+  all_gather,      ///< what is received replaces the rank's bytes
 };
 
 /// What a rank sends to the next one, and receives from the one before it, at the same time.
@@ -15,9 +15,8 @@ struct RingRound {
   bool operator==(const RingRound&) const = default;
 };
 
-/// A pass takes ranks - 1 rounds, numbered from 0. A block's sum begins with the rank after its owner, goes
-/// around, and is complete with its owner; gathered, it begins with its owner. Of three ranks, as
-/// send>receive:
+/// A pass takes ranks - 1 rounds, numbered from 0. A block's sum begins at the rank after its owner, goes
+/// around, and is complete at its owner. Gathering begins at the owner. For three ranks, as send>receive:
 ///
 ///     rank               0     1     2                    0     1     2
 ///     reduce-scatter 0   2>1   0>2   1>0     all-gather 0   0>2   1>0   2>1

@@ -8,7 +8,7 @@
 namespace lockstep::program {
 
 /// The kernel calls of an instruction that runs a segment, in order, on the memory of its operands. Throws
-/// InternalError where these are not what the segment takes (SegmentInterface). REQUIRES: runs_segment.
+/// InternalError if these do not fit the segment (SegmentInterface). REQUIRES: runs_segment.
 std::vector<KernelCall> bind_segment(const OperandBinding& operands, const ModelCode& code);
 
 }  // namespace lockstep::program

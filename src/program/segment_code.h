@@ -17,13 +17,13 @@
 
 namespace lockstep::program {
 
-/// Numbers of a segment's stashes, of which 0 is what forward keeps: what the first half of backward keeps
-/// for the second; what is cheap to repeat.
+/// Numbers of a segment's stashes besides 0, which forward keeps: what the first half of backward keeps for
+/// the second; what is cheap to repeat.
 inline constexpr int kWeightStash = 1, kRepeatedStash = 2;
 
-/// What a segment's forward and backward need from outside, as activation storages and gradient storages
-/// (values whose memory or gradient memory stands for all their views). The compilers turn these lists into
-/// operands, in this order; the executor turns the operands back into pointers.
+/// The activation storages and gradient storages that a segment's forward and backward need from outside. (A
+/// storage is the value whose memory, or gradient memory, stands for all its views.) The compilers turn these
+/// lists into operands, in this order; the executor turns operands back into pointers.
 struct SegmentInterface {
   std::vector<int> reads;   ///< storages made before the segment (model inputs included) that forward reads
   std::vector<int> writes;  ///< storages made in the segment and read after it
@@ -32,9 +32,9 @@ struct SegmentInterface {
   std::vector<int> input_gradients;   ///< gradient storages that backward writes
   std::vector<int>
       parameter_segments;  ///< segments whose parameter buffers it reads: its own and those of tied weights
-  std::vector<int>
-      narrow_parameter_segments;  ///< likewise, whose narrow copies it reads; empty where float32 is computed
-  int64_t stash_bytes = 0;        ///< kept from forward to backward
+  std::vector<int> narrow_parameter_segments;  ///< likewise, whose narrow copies it reads; empty if
+                                               ///< computation is in float32
+  int64_t stash_bytes = 0;                     ///< kept from forward to backward
   /// Likewise, of ops that are cheap to repeat (Options::repeats): kept, or made again from what is kept.
   int64_t repeated_stash_bytes = 0;
   int64_t forward_temporary_bytes = 0;
@@ -50,14 +50,14 @@ struct SegmentInterface {
   int64_t backward_weight_temporary_bytes = 0;
   bool has_loss = false;
 
-  // Of these, what an instruction of a kind that runs segments has to do with.
+  // Those of them that an instruction of this kind, which runs segments, uses.
   const std::vector<int>& inputs_of(InstructionKind kind) const;
   const std::vector<int>& output_gradients_of(InstructionKind kind) const;
   const std::vector<int>& input_gradients_of(InstructionKind kind) const;
   int64_t temporary_bytes_of(InstructionKind kind) const;
 };
 
-/// Where everything that an instruction touches lies.
+/// The addresses of everything that an instruction accesses.
 struct SegmentBindings {
   std::function<std::byte*(int storage)> activation;
   std::function<std::byte*(int storage)> gradient;
@@ -104,7 +104,7 @@ class ModelCode {
     double loss_weight = 1;  ///< see KernelOptions
     bool tf32 = false;       ///< see KernelOptions
     bool fuse_gelu = false;  ///< GPUs: see fuse_for_gpu
-    /// Backward may find what is cheap to repeat in a stash of its own, so that it need not be kept. What a
+    /// Backward may find what is cheap to repeat in a separate stash, so that it need not be kept. What a
     /// neighbour's kernel computes is kept.
     bool repeats = false;
   };
@@ -118,14 +118,13 @@ class ModelCode {
   const model::Graph& graph() const { return graph_; }
   const model::Fusion& fusion() const { return fusion_; }
 
-  /// Makes what kernels need of a device. Once, before they run.
+  /// Makes what kernels need on a device. Call it once, before they run.
   void prepare(device::Device& device);
   std::vector<KernelCall> bind_forward(int segment, const SegmentBindings& bindings) const;
-  /// Forward again, for backward: with Options::repeats those ops alone whose results lie in the stash of
-  /// their own.
+  /// Forward again, for backward; with Options::repeats only the ops whose results are in the separate stash.
   std::vector<KernelCall> bind_recompute(int segment, const SegmentBindings& bindings) const;
-  /// Op by op, in reverse order. backward_input: the gradients of inputs, and those of parameters of ops that
-  /// compute both at once (BackwardForm::joint); backward_weight: then those of all other parameters;
+  /// Op by op, in reverse order. backward_input: the gradients of inputs, and of parameters of ops that
+  /// compute both at once (BackwardForm::joint). backward_weight: then those of all other parameters.
   /// backward: all of them.
   std::vector<KernelCall> bind_backward(int segment, const SegmentBindings& bindings,
                                         InstructionKind kind) const;
@@ -153,7 +152,8 @@ class ModelCode {
 
   void lay_out(int segment);
   void lay_out_forward(int segment, const std::vector<int>& temporaries);
-  /// Which nodes are not kept where that is asked for: those that are cheap to repeat, from what is kept.
+  /// Chooses the nodes that are recomputed instead of kept, if asked for: those that are cheap to repeat from
+  /// what is kept.
   void choose_repeated(int segment, const std::vector<int>& kept);
   void find_stash_gradients(int segment);
   void lay_out_recompute(int segment);

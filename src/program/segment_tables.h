@@ -6,7 +6,7 @@
 
 namespace lockstep::program {
 
-/// Where a storage lies by a segment's table of offsets; null: not there.
+/// The offset of a storage in a segment's table; null if it is not there.
 inline const int64_t* find_offset(const std::vector<std::pair<int, int64_t>>& table, int storage) {
   for (const auto& [id, offset] : table)
     if (id == storage) return &offset;

@@ -7,19 +7,19 @@
 namespace lockstep::program {
 
 /// What servers and workers have agreed on before a session begins. A session lasts from one meeting of all
-/// workers to the next; steps, clocks and versions count from 0 in each.
+/// workers to the next. Steps, clocks and versions count from 0 in each session.
 ///
 /// Parameters are cut into ranges, each of which belongs to one server. A step of a worker needs all ranges
 /// and makes one push of each; the push of step t has clock t. Server 0 is the coordinator: it says which
 /// steps may begin.
 struct SessionTerms {
   int workers = 1;
-  std::vector<int> ranges = {1};  ///< by server: how many it has, at least one
-  /// STALE: how many clocks a step's parameters may lack, at least 1. None: ASYNC.
+  std::vector<int> ranges = {1};  ///< number of ranges of each server, at least one
+  /// STALE: the number of clocks that a step's parameters may lack, at least 1. None: ASYNC.
   std::optional<int> bound;
-  /// After which all leave. STALE: each worker's. ASYNC: all workers' together.
+  /// Steps after which all leave. STALE: each worker's. ASYNC: of all workers together.
   int64_t steps = 0;
-  /// ASYNC: how many pushes are counted as one step of all; 0: one of each worker.
+  /// ASYNC: number of pushes that count as one step of all; 0: one per worker.
   int pushes = 0;
 
   int pushes_per_step() const { return pushes > 0 ? pushes : workers; }
@@ -28,14 +28,14 @@ struct SessionTerms {
 /// Throws InternalError if no session can have such terms.
 void check(const SessionTerms& terms);
 
-/// Pushes of a worker and range land in so many places by turns, since so many may be under way or wait to
-/// be applied: those of clocks v to v + bound, if the server's version is v (StaleServer says why). In ASYNC
-/// each is applied before the next one can be made.
+/// The number of slots in which pushes of a worker and range land in turn, because so many may be in flight
+/// or wait to be applied: those of clocks v to v + bound, if the server's version is v (StaleServer says
+/// why). In ASYNC each push is applied before the next one can be made.
 int landing_slots(const SessionTerms& terms);
 inline int landing_slot(int64_t clock, int slots) { return static_cast<int>(clock % slots); }
 
-/// Older versions that a server has at hand besides the current one. The coordinator needs none: it is asked
-/// for what it has.
+/// The number of older versions that a server keeps besides the current one. The coordinator keeps none: it
+/// answers with what it has.
 int kept_copies(const SessionTerms& terms, int server);
 
 }  // namespace lockstep::program

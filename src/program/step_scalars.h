@@ -11,10 +11,10 @@
 namespace lockstep::program {
 
 /// Size of a program's `constants` buffer: what kernels of ops read of a step (ops::StepConstants) and what
-/// updates do, side by side, with room to spare (run::StepScalars).
+/// updates read, side by side, with room to spare (run::StepScalars).
 inline constexpr int64_t kStepScalarsBytes = 64;
 
-/// Of a leaf.
+/// Bytes of a leaf's metrics.
 inline constexpr int64_t kMetricBytes = ops::kMetricCount * sizeof(double);
 
 /// Contents of a program's `verdict` buffer: what the ranks agreed on, and what follows from it. `agree`
@@ -24,7 +24,7 @@ struct Verdict {
   double loss_sum = 0;
   double count = 0;  ///< terms of the loss that were not ignored
   double correct = 0;
-  float stop_requested = 0;   ///< the largest of what the ranks put in
+  float stop_requested = 0;   ///< the largest of the ranks' values
   float replicas_differ = 0;  ///< 1: the ranks' state hashes are not all equal
   // norm
   double gradient_norm = 0;   ///< of the mean gradient over the global batch
@@ -32,7 +32,7 @@ struct Verdict {
   double finite = 1;          ///< 1: loss and gradients are finite; 0: update writes nothing
   double reserved = 0;
 
-  /// Where all labels are ignored there is no loss, which is no number then.
+  /// If all labels are ignored, there is no loss, and its value is NaN.
   bool has_loss() const { return count > 0; }
   double mean_loss() const {
     return has_loss() ? loss_sum / count : std::numeric_limits<double>::quiet_NaN();
@@ -53,9 +53,9 @@ inline int64_t agree_record_bytes(int most_leaves) {
                               sizeof(double) * ops::kMetricCount * static_cast<size_t>(most_leaves));
 }
 
-/// What the records of all ranks, `block_bytes` apart, come to: sums over leaves in leaf order. Hashes are
-/// compared among so many ranks in a row, the first of whom has one if any of them has: the replicas of a
-/// stage. Writes the first part of `verdict`. REQUIRES: records are aligned to 8 bytes.
+/// Combines the records of all ranks, `block_bytes` apart: sums over leaves in leaf order. Hashes are
+/// compared among so many consecutive ranks, the replicas of a stage; if any of them has a hash, the first
+/// one has. Writes the first part of `verdict`. REQUIRES: records are aligned to 8 bytes.
 LOCKSTEP_HOST_DEVICE inline void fold_agreement(const std::byte* records, int64_t block_bytes, int ranks,
                                                 int compared, Verdict& verdict) {
   uint64_t hash = 0;
@@ -83,8 +83,8 @@ LOCKSTEP_HOST_DEVICE inline void fold_agreement(const std::byte* records, int64_
 
 LOCKSTEP_HOST_DEVICE inline bool is_finite(double value) { return value - value == 0; }
 
-/// The second part of `verdict`, from the first and the sums of squares of all weights' gradients and of all
-/// statistics. Statistics are no gradients and do not count, but must be finite too.
+/// Writes the second part of `verdict`, from the first part and the sums of squares of all weights' gradients
+/// and of all statistics. Statistics are no gradients and do not count, but must be finite, too.
 LOCKSTEP_HOST_DEVICE inline void conclude_norm(double weights, double statistics, double static_count,
                                                double clip_norm, const ops::StepConstants& constants,
                                                Verdict& verdict) {
@@ -97,7 +97,7 @@ LOCKSTEP_HOST_DEVICE inline void conclude_norm(double weights, double statistics
   verdict.gradient_scale = clip_norm > 0 && coefficient < 1 ? coefficient : 1;
 }
 
-/// What an update multiplies summed gradients with. `whole_step`: the verdict's clipping applies.
+/// The factor by which an update multiplies summed gradients. `whole_step`: the verdict's clipping applies.
 LOCKSTEP_HOST_DEVICE inline double update_scale(const Verdict& verdict, const ops::StepConstants& constants,
                                                 double static_count, bool whole_step) {
   const double ratio = verdict.count > 0 ? static_count / verdict.count : 0;

@@ -12,14 +12,14 @@
 
 namespace lockstep::program {
 
-/// Whether a character of a name stands as it is; a name with others stands in quotes.
+/// Whether a character of a name needs no quotes; a name with other characters is quoted.
 inline bool stands_bare(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '/' || c == '-';
 }
 
-/// One line of a program's text and a place in it. Every function but `at_end`, `at_number` and `accept`
-/// throws ConfigError, which quotes the line, if something else stands at that place; all move past what they
-/// read.
+/// One line of a program's text and a position in it. All functions move past what they read. If something
+/// else is at the position, all functions except `at_end`, `at_number` and `accept` throw ConfigError, which
+/// quotes the line.
 class TextLine {
  public:
   TextLine(std::string_view text, int number);

@@ -10,10 +10,10 @@
 
 namespace lockstep::proof {
 
-/// Activations, stashes and gradients of activations belong to the micro-batch and leaf of the segment's
-/// instruction that reads them, are read whole, as many by every micro-batch and on every rank, and come from
-/// the same place for all of them. A backward has a loss or the gradient of an output to begin with, and
-/// every gradient of an input that some backward computes is used by another one.
+/// Proves: activations, stashes and gradients of activations belong to the micro-batch and leaf of the
+/// segment's instruction that reads them. They are read whole, the same number by every micro-batch and on
+/// every rank, and come from the same place for all of them. A backward begins with a loss or the gradient of
+/// an output. Every gradient of an input that a backward computes is used by another one.
 class ActivationProof : public Proof {
  public:
   using Proof::Proof;
@@ -27,7 +27,7 @@ class ActivationProof : public Proof {
   void check_read(const Place& at, const program::Operand& operand, int ordinal);
   /// What is wrong with the pieces of an operand; "" if nothing is.
   std::string fault_of(const Place& at, const program::Operand& operand, const std::vector<Piece>& pieces);
-  /// Whether it is the first, or what others like it have found.
+  /// Whether it is the first of its kind, or has found the same as the others.
   bool is_as_before(const Place& at, program::Role role, int ordinal, uint64_t found);
   void check_counts(const Place& at, std::map<program::Role, int>& counts);
   void check_has_a_gradient(const Place& at, int output_gradients);

@@ -8,7 +8,7 @@
 
 namespace lockstep::proof {
 
-/// Memory that a kernel call touches, and what it takes it to hold.
+/// Memory that a kernel call accesses, and its expected contents.
 struct CallAccess {
   const void* data = nullptr;
   int64_t size_bytes = 0;
@@ -20,8 +20,8 @@ struct CallAccesses {
   CallAccess workspace;
 };
 
-/// What a call reads and writes by its op's signature and the graph's edges, and where its tensors say that
-/// this lies. What the op's kernel does for its neighbours (ops::FusedNeighbors) is among it.
+/// What a call reads and writes by its op's signature and the graph's edges, at the addresses of its tensors.
+/// This includes what the op's kernel does for its neighbours (ops::FusedNeighbors).
 CallAccesses accesses_of(const GraphSymbols& symbols, const program::ModelCode& code,
                          const program::KernelCall& call);
 

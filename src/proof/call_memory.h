@@ -9,9 +9,9 @@
 
 namespace lockstep::proof {
 
-/// The memory that one instruction may touch while its kernel calls run, with symbols in place of numbers.
-/// Addresses are numbers; nothing lies at them. What is wrong with an access is said in words, "" if nothing
-/// is.
+/// The memory that one instruction may access while its kernel calls run, with symbols instead of numbers.
+/// Addresses are only numbers, without memory. Methods return the fault of an access as text; "" if there is
+/// none.
 class CallMemory {
  public:
   enum class Kind {
@@ -27,20 +27,20 @@ class CallMemory {
     int64_t start;  ///< where the symbol's first byte lies
   };
 
-  /// The symbols have to outlive it.
+  /// The symbols must outlive it.
   explicit CallMemory(const GraphSymbols& symbols) : symbols_(symbols) {}
 
   void add_region(std::string name, int64_t address, int64_t size_bytes, Kind kind);
-  /// What lies there before the calls. REQUIRES: it is in a region.
+  /// Sets the contents before the calls. REQUIRES: the address is in a region.
   void fill(int64_t address, int64_t size_bytes, const CallSymbol& symbol);
   void fill(int64_t region, const std::vector<Content>& contents);
 
-  /// Whether the whole of the symbol lies there, from its first byte on.
+  /// Checks that the whole symbol is there, from its first byte on.
   std::string read(int64_t address, int64_t size_bytes, const CallSymbol& symbol);
   /// `replaced` may have been written there before: its last reader writes its own result over it.
   std::string write(int64_t address, int64_t size_bytes, const CallSymbol& symbol,
                     const CallSymbol& replaced = {});
-  /// A kernel's workspace: whatever lay there is lost.
+  /// A kernel's workspace: its former contents are lost.
   std::string spoil(int64_t address, int64_t size_bytes);
 
   /// "bytes 64 to 128 of stash 1"

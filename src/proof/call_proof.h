@@ -15,42 +15,42 @@
 
 namespace lockstep::proof {
 
-/// Proves what the kernel calls of a segment's instruction do, with symbols in place of numbers and addresses
-/// that no memory has: no device is needed. Each call finds where it reads what its op reads by the graph;
-/// all that the instruction declares to write is written, once, by whom it belongs to; no value is lost while
-/// somebody has yet to read it; what one instruction leaves in a stash for another is what that one finds.
-/// docs/step-program.md lists it.
+/// Proves what the kernel calls of a segment's instruction do. It uses symbols instead of numbers, and
+/// addresses without memory, so it needs no device. It proves: each call reads the values that its op reads
+/// in the graph; everything that the instruction declares to write is written once, by the right call; no
+/// value is overwritten before it is read; what one instruction leaves in a stash for another is what the
+/// other finds. docs/step-program.md lists it.
 ///
-/// One proof serves programs of one ModelCode, in program order: instructions that differ in their
-/// micro-batch alone are proven once.
+/// One proof serves programs of one ModelCode, in program order. Instructions that differ only in their
+/// micro-batch are proven once.
 class CallProof {
  public:
-  /// The code has to outlive it.
+  /// The code must outlive it.
   explicit CallProof(const program::ModelCode& code);
 
-  /// All of a program's instructions that run a segment: what is wrong, each fault beginning with its
-  /// instruction. Throws InternalError where operands are not even bound.
+  /// Checks all instructions of a program that run a segment. Returns the faults; each begins with its
+  /// instruction. Throws InternalError if operands cannot be bound.
   std::vector<std::string> check(const program::Program& program);
   /// One instruction, with these calls instead of its own.
   std::vector<std::string> check(const program::Program& program, int instruction,
                                  const std::vector<program::KernelCall>& calls);
   /// An instruction's own calls, at the addresses of the proof.
   std::vector<program::KernelCall> calls_of(const program::Program& program, int instruction) const;
-  /// Where its operands lie. REQUIRES: the program outlives it.
+  /// The addresses of its operands. REQUIRES: the program outlives it.
   program::OperandBinding operands_of(const program::Program& program, int instruction) const;
 
  private:
   void enter(const program::OperandBinding& operands, CallMemory& memory) const;
   void enter_parameters(const program::OperandBinding& operands, const program::Operand& operand,
                         CallMemory& memory) const;
-  /// Runs one call; appends what is wrong.
+  /// Runs one call and appends faults.
   void run(const program::KernelCall& call, CallMemory& memory, std::vector<std::string>& faults) const;
-  /// Whether all is there that the instruction declares to write.
+  /// Checks that everything that the instruction declares to write is written.
   void check_written(const program::OperandBinding& operands, CallMemory& memory,
                      std::vector<std::string>& faults) const;
   void check_gradients(const program::OperandBinding& operands, const program::Operand& operand,
                        CallMemory& memory, std::vector<std::string>& faults) const;
-  /// Equal for instructions whose calls differ in nothing but where their operands lie, and which find the
+  /// Equal for instructions whose calls differ only in the addresses of their operands, and which find the
   /// same in their stashes.
   uint64_t shape_of(const program::Instruction& instruction) const;
   /// Who has written the stashes that later instructions read.
@@ -66,7 +66,7 @@ class CallProof {
   std::map<std::pair<int, int64_t>, uint64_t> left_by_;
 };
 
-/// Throws InternalError with all that is wrong, if anything.
+/// Throws InternalError with all faults, if any.
 void ensure_calls(const program::Program& program, CallProof& proof);
 
 }  // namespace lockstep::proof

@@ -11,15 +11,15 @@ inline constexpr auto kStructure = CheckFinding::Property::structure;
 
 /// The structure of programs, which all other checks rely on. Each function appends what it finds.
 
-/// What a program lists before its instructions: names, groups, buffers and where parameters lie.
+/// Checks what a program lists before its instructions: names, groups, buffers and places of parameters.
 void check_declarations(const program::Program& program, int rank, int world_size, Findings& findings);
-/// One program's instructions, each by itself. Declarations need not be sound.
+/// Checks one program's instructions, each by itself. Declarations need not be sound.
 void check_instructions(const program::Program& program, int rank, Findings& findings);
-/// What the programs say in common. REQUIRES: each one is sound by itself.
+/// Checks what all programs must have in common. REQUIRES: each program is sound by itself.
 void check_agreement(std::span<const program::Program> programs, Findings& findings);
 
-/// Sizes and offsets end here, so that sums of two and positions in float32 bytes fit into 64 bits: an
-/// exbibyte.
+/// The limit of sizes and offsets, an exbibyte, so that sums of two and positions in float32 bytes fit into
+/// 64 bits.
 inline constexpr int64_t kMostBytes = int64_t{1} << 60;
 inline bool is_sound(int64_t bytes) { return bytes >= 0 && bytes <= kMostBytes; }
 

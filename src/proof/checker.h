@@ -15,7 +15,7 @@ struct ModelFlow;
 struct CheckFinding {
   enum class Property { structure, matching, deadlock, data, mathematics } property;
   int rank = -1;
-  int instruction = -1;  ///< -1 where no single one is to blame
+  int instruction = -1;  ///< -1 if no single one is to blame
   std::string message;   ///< names instruction, rank, tensor or range, and what would be right
 };
 
@@ -30,10 +30,10 @@ struct CheckOptions {
 };
 
 /// Proves, without communication, what docs/step-program.md lists: matching, freedom from deadlock with zero
-/// buffering, ordering of every conflicting access, no read before a write, and that what reaches each
-/// `update` is the canonical tree (REPRODUCIBLE) or each leaf exactly once (FAST), and with `flow` that
-/// segments hand on just what the graph says. Unrolls two iterations. `programs` holds the programs of all
-/// ranks, by rank. Empty result: proven.
+/// buffering, an order of every two conflicting accesses, and no read before a write. Each `update` must get
+/// the canonical tree (REPRODUCIBLE), or each leaf exactly once (FAST). With `flow`, segments must pass on
+/// exactly what the graph says. Unrolls two iterations. `programs` holds the programs of all ranks, by rank.
+/// An empty result means: proven.
 std::vector<CheckFinding> check_programs(std::span<const program::Program> programs,
                                          const CheckOptions& options = {});
 

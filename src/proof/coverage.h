@@ -8,8 +8,8 @@
 
 namespace lockstep::proof {
 
-/// Which bytes of the model's parameters `coverage` leaves out first, or, if each may be there only `once`,
-/// names twice: "not 'w' from byte 128", "'w' twice from byte 64"; "" if it is all of them.
+/// The first bytes of the model's parameters that `coverage` lacks or, with `once`, has twice: "not 'w' from
+/// byte 128", "'w' twice from byte 64"; "" if it has all bytes.
 std::string coverage_gap(const std::vector<ModelParameter>& parameters,
                          std::vector<Expressions::Coverage> coverage, bool once);
 

@@ -12,13 +12,13 @@
 
 namespace lockstep::proof {
 
-/// What the bytes of a buffer stand for, when all programs are interpreted with symbols instead of numbers.
-/// Equal expressions have equal numbers (hash consing), so comparing is cheap; children have lower numbers
+/// What the bytes of a buffer stand for if all programs are interpreted with symbols instead of numbers.
+/// Equal expressions have equal numbers (hash consing), so comparing is cheap. Children have lower numbers
 /// than parents.
 ///
-/// Gradients are independent of which byte of which parameter they belong to: that is kept beside the
-/// expression. A gradient is a chain (a leaf's micro-batches in the order in which they were accumulated), or
-/// a sum.
+/// Expressions of gradients do not contain the byte of the parameter to which they belong; that is kept
+/// beside the expression. A gradient is a chain (a leaf's micro-batches in the order in which they were
+/// accumulated), or a sum.
 class Expressions {
  public:
   enum class Kind {
@@ -89,9 +89,9 @@ class Expressions {
   /// Adds what an expression knows, if anything, to `facts`; what has been `seen` is not added again.
   void merge_facts(int expression, std::set<int>& seen, Facts& facts) const;
 
-  /// Everything a gradient sums up, ascending, repetitions kept.
+  /// All terms of a gradient, ascending, with repetitions.
   const std::vector<Atom>& atoms(int expression);
-  /// Whether it sums up every micro-batch of every leaf and use once.
+  /// Whether it sums every micro-batch of every leaf and use once.
   bool is_complete(int expression, int iteration, int uses);
   /// The leaf's complete chain, in ascending order of micro-batches.
   int complete_leaf(int iteration, int use, int leaf);
@@ -122,7 +122,7 @@ class Expressions {
   std::map<std::tuple<int, int, int>, bool> complete_;  ///< (expression, iteration, uses)
 };
 
-/// "missing l2[m1], twice l0[m0]": how `found` differs from `expected`, both ascending; "" where it does not.
+/// "missing l2[m1], twice l0[m0]": how `found` differs from `expected`, both ascending; "" if it does not.
 std::string difference(const std::vector<Expressions::Atom>& found,
                        const std::vector<Expressions::Atom>& expected, int uses);
 

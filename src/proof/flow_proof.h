@@ -11,13 +11,13 @@
 
 namespace lockstep::proof {
 
-/// Programs do what the model's graph says: a segment's instructions read and write just the values and
-/// gradients that cross its ends, each of them is what its operand's index names, and parameters have the
-/// uses that the graph gives them. So each use of each value adds to its gradient exactly once, also where
-/// all ranks agree on leaving it out. What happens within an instruction, CallProof says.
+/// Proves that programs follow the model's graph: a segment's instructions read and write exactly the values
+/// and gradients that cross its ends; each is the one that its operand's index names; parameters have the
+/// uses of the graph. So each use of each value adds to its gradient exactly once, and it is a fault even if
+/// all ranks omit the same use. CallProof proves what happens within an instruction.
 class FlowProof : public Proof {
  public:
-  /// All have to outlive the proof.
+  /// All must outlive the proof.
   FlowProof(SymbolicMachine& machine, MathematicsFindings& findings, const ModelFlow& flow);
 
   void before(const Place& at) override;

@@ -6,7 +6,7 @@
 
 namespace lockstep::proof {
 
-/// What bytes hold while kernels of a graph's nodes run.
+/// The contents of bytes while kernels of a graph's nodes run.
 struct CallSymbol {
   enum class Kind {
     nothing,
@@ -25,21 +25,21 @@ struct CallSymbol {
   bool operator==(const CallSymbol&) const = default;
 };
 
-/// Values that are the same numbers have one symbol. Follows the graph's edges and the ops' signatures, and
-/// asks for none of the memory that the graph gives to values.
+/// Gives one symbol to values that are the same numbers. It follows the graph's edges and the ops'
+/// signatures, and does not use the memory that the graph assigns to values.
 class GraphSymbols {
  public:
-  /// The graph has to outlive it.
+  /// The graph must outlive it.
   explicit GraphSymbols(const model::Graph& graph) : graph_(graph) {}
 
   const model::Graph& graph() const { return graph_; }
-  /// A view is what it is a view of.
+  /// For a view: the value that it is a view of.
   int activation_value(int value) const;
-  /// The value whose gradient a value's is: sums and views pass their gradient on as it is.
+  /// The value whose gradient is also this value's gradient: sums and views pass their gradient on unchanged.
   int gradient_value(int value) const;
   CallSymbol activation(int value) const { return {CallSymbol::Kind::activation, activation_value(value)}; }
   CallSymbol gradient(int value) const { return {CallSymbol::Kind::gradient, gradient_value(value)}; }
-  /// How messages name it.
+  /// Its name in messages.
   std::string text(const CallSymbol& symbol) const;
 
  private:

@@ -18,13 +18,13 @@ struct HeldPart {
   int64_t position;    ///< byte of the float32 parameter at `begin`
 };
 
-/// Which parameters lie in a range of a rank's memory, as its program says.
+/// The parameters in a range of a rank's memory, according to its program.
 class HeldParameters {
  public:
   explicit HeldParameters(const ProgramWorld& world);
 
   std::vector<HeldPart> in(int rank, const program::ByteRange& range) const;
-  /// Likewise for copies of parameters in elements of `dtype`.
+  /// The same for copies of parameters in elements of `dtype`.
   std::vector<HeldPart> copies_in(int rank, const program::ByteRange& range, DType dtype) const;
   /// Of the range that a `serve` owns.
   std::vector<HeldPart> in_serve(int server, int serve) const;

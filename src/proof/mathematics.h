@@ -9,8 +9,8 @@
 
 namespace lockstep::proof {
 
-/// The symbolic machine and the proofs that watch it. Whoever walks through all ranks' programs calls `local`
-/// for every instruction of a rank that does not communicate, in program order, and the others as
+/// The symbolic machine and the proofs that watch it. The code that walks through all ranks' programs calls
+/// `local` for every instruction that does not communicate, in program order, and the other functions as
 /// communications meet; `finish` comes last.
 class Mathematics {
  public:

@@ -6,8 +6,8 @@
 
 namespace lockstep::proof {
 
-/// The metrics that an `agree` folds are those of every leaf, once (with servers that do not wait for all
-/// workers: every leaf of the ranks that agree); where sums must be reproducible, leaves and their
+/// Proves: the metrics that an `agree` folds are those of every leaf, once. (With servers that do not wait
+/// for all workers: every leaf of the ranks that agree.) If sums must be reproducible, leaves and their
 /// micro-batches ascend.
 class MetricsProof : public Proof {
  public:

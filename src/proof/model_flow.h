@@ -9,22 +9,22 @@
 
 namespace lockstep::proof {
 
-/// What a segment hands on and gets: values by whose memory is theirs (Value::storage, gradient_storage),
-/// ascending. A value that several nodes read has a fork for each further one, and every end of a fork has a
-/// gradient of its own: so lists of gradients name every use.
+/// What a segment receives and passes on: values, ascending, by the value whose memory they use
+/// (Value::storage, gradient_storage). A value with several readers has a fork for each further one, and each
+/// end of a fork has its own gradient; so lists of gradients name every use.
 struct SegmentFlow {
   std::vector<int> inputs;            ///< made before it, read in it
   std::vector<int> outputs;           ///< made in it, read after it
   std::vector<int> output_gradients;  ///< of values made in it, computed after it
   std::vector<int> input_gradients;   ///< of values made before it, computed in it
-  /// Of those that cross its ends in either direction, what gradients of parameters are computed from, where
-  /// they are computed apart from those of inputs.
+  /// Among the gradients that cross its ends in either direction, those from which gradients of parameters
+  /// are computed, if these are computed apart from those of inputs.
   std::vector<int> weight_gradients;
   bool operator==(const SegmentFlow&) const = default;
 };
 
-/// What flows between the segments of a model, as its graph alone says: neither how segments lay out their
-/// memory nor what programs say is asked.
+/// What flows between the segments of a model, derived only from its graph, not from memory layouts of
+/// segments or from programs.
 struct ModelFlow {
   struct Parameter {
     std::string name;

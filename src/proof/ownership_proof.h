@@ -10,9 +10,9 @@
 
 namespace lockstep::proof {
 
-/// What a rank updates is what its program says that it owns, all of it and nothing else, with the optimizer
-/// state that its program says belongs to just these bytes. Each byte has one owner, or all replicas of a
-/// stage own it, who then all make the same update.
+/// Proves: a rank updates exactly the bytes that its program says it owns, with the optimizer state that its
+/// program assigns to these bytes. Each byte has one owner, or all replicas of a stage own it and make the
+/// same update.
 class OwnershipProof : public Proof {
  public:
   using Proof::Proof;
@@ -25,7 +25,7 @@ class OwnershipProof : public Proof {
   void check_state(const Place& at, const HeldPart& part);
   void check_amounts(int iterations);
   void check_owners();
-  /// Of bytes that several ranks own.
+  /// For bytes that several ranks own.
   void check_shared(int parameter, const layout::ByteSpan& bytes, const std::set<int>& owners);
   int stage_of(int rank) const;
 

@@ -7,9 +7,9 @@
 
 namespace lockstep::proof {
 
-/// Versions of parameters and of optimizer state: whatever reads parameters in step k finds them after
-/// exactly k updates, each byte in its place, and a segment finds all those that it uses. Where some rank
-/// trains, every step updates every parameter, and state as often.
+/// Proves versions of parameters and optimizer state: reads of parameters in step k find them after exactly k
+/// updates, each byte in its place, and a segment finds all parameters that it uses. If any rank trains,
+/// every step updates every parameter and its state.
 class ParameterProof : public Proof {
  public:
   using Proof::Proof;

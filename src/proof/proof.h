@@ -10,8 +10,8 @@
 
 namespace lockstep::proof {
 
-/// What the proofs find: each kind of fault of an instruction is told once, whichever iterations and bytes
-/// show it, and whichever proof sees it first.
+/// The findings of the proofs. Each kind of fault of an instruction is reported once, for whichever
+/// iterations, bytes and proofs show it.
 class MathematicsFindings {
  public:
   explicit MathematicsFindings(Findings& findings) : findings_(findings) {}
@@ -20,7 +20,7 @@ class MathematicsFindings {
   void add(const Place& at, const std::string& tag, const std::string& what) {
     add(at.rank, at.index, tag, what);
   }
-  /// Of no single instruction: -1; of no single rank: -1.
+  /// `index` -1: of no single instruction; `rank` -1: of no single rank.
   void add(int rank, int index, const std::string& tag, const std::string& what) {
     if (reported_.insert({rank, index, tag}).second)
       findings_.add(CheckFinding::Property::mathematics, rank, index, what);
@@ -31,13 +31,13 @@ class MathematicsFindings {
   std::set<std::tuple<int, int, std::string>> reported_;
 };
 
-/// Watches the machine and reports what is not as it should be. It is told of everything just before it
-/// happens: memory holds what is about to be read. Each rank's instructions come in program order, except
-/// that communications come when all that take part have reached theirs. Pieces that nothing was written to
-/// are no proof's business, but the data check's.
+/// Watches the machine and reports faults. It is told of every instruction just before it happens, when
+/// memory holds what the instruction will read. Each rank's instructions come in program order, except that
+/// communications come when all their ranks have reached them. Proofs ignore memory that was never written;
+/// the data check handles it.
 class Proof {
  public:
-  /// Both have to outlive the proof.
+  /// Both must outlive the proof.
   Proof(SymbolicMachine& machine, MathematicsFindings& findings) : machine_(machine), findings_(findings) {}
   virtual ~Proof() = default;
   Proof(const Proof&) = delete;

@@ -4,8 +4,8 @@
 
 namespace lockstep::proof {
 
-/// What an instruction that does not communicate leaves in its rank's memory; one function per kind. It
-/// reports nothing: what may be wrong with what it reads is for the proofs to say.
+/// The effect of an instruction that does not communicate on its rank's memory. It reports nothing: the
+/// proofs check what the instruction reads.
 void compute(SymbolicMachine& machine, const Place& at);
 
 }  // namespace lockstep::proof

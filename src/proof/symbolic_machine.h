@@ -10,13 +10,13 @@
 
 namespace lockstep::proof {
 
-/// All ranks' memory with expressions in place of numbers, as it is before the first iteration. What
-/// instructions do to it is in symbolic_computation.h and symbolic_communication.h; what has to be true of it
-/// before they do so, the proofs say. Since the data check proves that every allowed order computes what
-/// program order computes, one walk through the programs is enough.
+/// All ranks' memory with expressions instead of numbers, initially as before the first iteration. The
+/// effects of instructions are in symbolic_computation.h and symbolic_communication.h; the proofs say what
+/// must be true before them. The data check proves that every allowed order computes the same as program
+/// order, so one walk through the programs is enough.
 class SymbolicMachine {
  public:
-  /// The world has to outlive the machine.
+  /// The world must outlive the machine.
   explicit SymbolicMachine(const ProgramWorld& world);
 
   const ProgramWorld& world() const { return world_; }
@@ -28,8 +28,8 @@ class SymbolicMachine {
   Expressions& expressions() { return expressions_; }
   SymbolicMemory& memory(int rank) { return nth(memories_, rank); }
 
-  /// For an instruction that computes with what it reads, as numbers of that type: pieces of another one are
-  /// wrong. Those that only move bytes ask the memory.
+  /// For an instruction that computes with what it reads, as numbers of that type: pieces of another type are
+  /// wrong. Instructions that only move bytes use the memory directly.
   std::vector<Piece> read(const Place& at, const program::ByteRange& range, DType dtype);
   std::vector<Piece> read(const Place& at, const program::Operand& operand) {
     return read(at, operand.range, operand.dtype);
@@ -40,8 +40,8 @@ class SymbolicMachine {
   /// The number of what a segment's instruction leaves in an output, stash or gradient of an input, the
   /// ordinal-th that it writes of this role: the same for every micro-batch, on every rank.
   uint64_t signature_of(const Place& at, const program::Operand& operand, int ordinal) const;
-  /// Whether a piece of gradient is what an update wants: complete, and in the order that is asked for. With
-  /// servers that updates are pushed to: the sum of the rank's own leaves.
+  /// Whether a piece of gradient is final for an update: complete, and in the required order. If gradients
+  /// are pushed to servers: the sum of the rank's own leaves.
   bool is_final_gradient(const Place& at, const Piece& piece);
   /// "byte 64 of 'w'"
   std::string name_of(const Piece& piece) const;

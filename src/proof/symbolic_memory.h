@@ -10,9 +10,9 @@
 
 namespace lockstep::proof {
 
-/// A stretch of bytes that stand for consecutive bytes of one thing, in elements of `dtype`. Positions are
-/// counted as if elements had four bytes, whatever their width here, so that they survive casts: they are
-/// bytes of a float32 parameter, or of an activation.
+/// Consecutive bytes of one parameter or activation, in elements of `dtype`. Positions are counted as if
+/// elements had four bytes, for any actual width, so that casts do not change them: they are bytes of a
+/// float32 parameter, or of an activation.
 struct Piece {
   int64_t begin = 0, end = 0;  ///< within the range it was read from, or will be written to
   int expression = Expressions::kNothing;
@@ -24,10 +24,10 @@ struct Piece {
   int64_t position_at(int64_t byte) const { return position + (byte - begin) * 4 / size_of(dtype); }
 };
 
-/// Adds what follows the last of `pieces` to them: where it continues that, they are one piece.
+/// Appends a piece to `pieces`; if it continues the last one, both become one piece.
 void append(std::vector<Piece>& pieces, const Piece& next);
 
-/// What of `pieces` lies in a span of the range that they were read from.
+/// The parts of `pieces` in a span of the range from which they were read.
 std::vector<Piece> cut(const std::vector<Piece>& pieces, const layout::ByteSpan& span);
 
 /// Metrics of leaves are kept like gradients of this parameter.

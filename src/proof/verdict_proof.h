@@ -9,9 +9,9 @@
 
 namespace lockstep::proof {
 
-/// The verdict and the flag that updates and pushes obey: they are of this step, have counted every leaf and
-/// seen every gradient in its place, and all updates of a step, on all ranks, obey the same. The sums of
-/// squares of a `norm` stand where they belong.
+/// Proves the verdict and the flag that updates and pushes obey: they are of this step, count every leaf, and
+/// cover every gradient in its place. All updates of a step, on all ranks, obey the same ones. The sums of
+/// squares of a `norm` are in their places.
 class VerdictProof : public Proof {
  public:
   using Proof::Proof;

@@ -20,7 +20,8 @@ namespace lockstep::run {
 
 class WorkerSession;
 
-/// Where `load` takes batches from. Fields are the model's inputs, in graph order, batch in front.
+/// The source of batches for `load`. Fields are the model's inputs, in graph order; the batch is the first
+/// dimension.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
@@ -28,7 +29,7 @@ class BatchSource {
   virtual void load(uint64_t iteration, int64_t position, std::span<const Tensor> fields) = 0;
 };
 
-/// What one iteration of a program gets from outside.
+/// The inputs of one iteration of a program.
 struct StepInputs {
   StepScalars constants;
   uint64_t iteration = 0;         ///< of the data: which global batch
@@ -37,14 +38,14 @@ struct StepInputs {
   uint64_t state_hash = 0;        ///< likewise: of this replica before the program runs; 0: not compared
 };
 
-/// After every call of an op's kernel, and after every update, of an iteration that is observed.
+/// Reported after every call of an op's kernel, and after every update, of an observed iteration.
 struct KernelObservation {
   int instruction;
   const program::KernelCall* call;  ///< what ran; null: an update
-  double seconds;                   ///< that it took, on the device
+  double seconds;                   ///< its time on the device
 };
 
-/// Everything instructions need to turn into work. Owned by whoever builds the executor; outlives it.
+/// Everything that instructions need to become work. Owned by the code that builds the executor; outlives it.
 struct ExecutionContext {
   const model::Graph& graph;
   const program::ModelCode& code;
@@ -58,33 +59,33 @@ struct ExecutionContext {
   double statistic_scale = 1;          ///< 1 / micro-batches of a global batch
   std::vector<int64_t> first_samples;  ///< by micro-batch of this rank
   BatchSource* batches = nullptr;
-  std::function<bool()> snapshot;  ///< prepares saving what was copied; true where all is well
-  std::vector<comm::Communicator*> communicators;  ///< by group; null where this rank is no member
+  std::function<bool()> snapshot;                  ///< prepares saving what was copied; true if all is well
+  std::vector<comm::Communicator*> communicators;  ///< by group; null if this rank is no member
   WorkerSession* session = nullptr;                ///< of pushes and pulls
 };
 
-/// An instruction made ready to run. Running it twice, for two iterations, allocates nothing. On devices
-/// whose memory the host does not share, start, communicate and finish only enqueue on the stream; `finish`
-/// follows where the instruction has neither, too.
+/// An instruction that is ready to run. Running it, also several times, allocates nothing. On devices whose
+/// memory the host does not share, start, communicate and finish only enqueue on the stream. `finish` also
+/// runs if the instruction has neither of the others.
 struct Action {
-  /// Of what does not communicate: computes. `between` is called between kernels of a long instruction.
+  /// Without communication: computes. `between` is called between kernels of a long instruction.
   std::function<void(device::Stream&, const StepInputs&, const std::function<void()>& between)> start;
-  /// Of communications: starts one on `communicator`, which tells by the ticket when it is complete.
+  /// With communication: starts it on `communicator`. The ticket tells when it is complete.
   std::function<comm::Ticket(device::Stream&, const StepInputs&)> communicate;
-  /// Of communications of several rounds, when a round is complete (on devices whose memory the host does not
-  /// share: enqueued): starts the next one, or tells that there is none; may be empty.
+  /// With communication in several rounds: called when a round is complete (on devices whose memory the host
+  /// does not share: enqueued). Starts the next round, or returns nothing if there is none. May be empty.
   std::function<std::optional<comm::Ticket>(device::Stream&)> proceed;
   comm::Communicator* communicator = nullptr;  ///< of communications
-  /// Of what waits for something that no communicator of the program brings: whether it is there, in memory
-  /// of the host; may be empty.
+  /// For instructions that wait for data which no communicator of the program brings: whether it is in host
+  /// memory. May be empty.
   std::function<bool()> arrived;
-  /// Of what the host gives away, on devices that do not share its memory: does so, in program order, when
-  /// the device has done its part of the instruction; may be empty.
+  /// For data that the host sends, on devices that do not share its memory: sends it, in program order, once
+  /// the device has done its part of the instruction. May be empty.
   std::function<void()> deliver;
-  /// Whether what was delivered is on its way, and its memory free for the next start; goes with `deliver`.
+  /// Whether the delivered data is sent, and its memory free for the next start; goes with `deliver`.
   std::function<bool()> delivered;
-  /// Of what copies from memory of the host, on devices that do not share it: the last copy, recorded on the
-  /// instruction's stream, which must be done before the next start. May be null.
+  /// For copies from host memory, on devices that do not share it: the last copy, recorded on the
+  /// instruction's stream. It must be done before the next start. May be null.
   const device::Event* staged = nullptr;
   std::function<void(device::Stream&)> finish;  ///< after completion; may be empty
 };
@@ -95,17 +96,17 @@ using KernelObserver = std::function<void(const KernelObservation&)>;
 bool is_runnable(program::InstructionKind kind);
 
 /// One action per instruction of `program`. `observer` (may be null, or empty) is called as KernelObservation
-/// says; the device works on nothing else meanwhile. Refuses what it cannot run, or what does not fit the
-/// model (kinds without an action, operands that are missing, too small or of another type), before anything
-/// runs: throws InternalError naming the instruction.
+/// says; the device does nothing else meanwhile. Before anything runs, it refuses instructions that it cannot
+/// run, or that do not fit the model (kinds without an action, operands that are missing, too small or of
+/// another type): it throws InternalError, which names the instruction.
 std::vector<Action> make_actions(const program::Program& program, const ExecutionContext& context,
                                  const KernelObserver* observer);
 
-/// The most that an operation of a group takes of the host's memory, where messages between hosts carry
-/// memory of a device (comm::make_staged_communicator). 0: the program has none.
+/// The most host memory that an operation of a group needs if messages between hosts carry device memory
+/// (comm::make_staged_communicator). 0: the program has no such operation.
 int64_t staged_bytes(const program::Program& program, int group);
 
-/// What these actions take of the host's memory (Device::allocate_host), on a device of that kind.
+/// Host memory (Device::allocate_host) that these actions need on a device of that kind.
 int64_t staging_bytes(const program::Program& program, const model::Graph& graph, int64_t micro_batch,
                       device::DeviceKind device);
 

@@ -8,8 +8,8 @@
 
 namespace lockstep::run {
 
-/// One instruction on its way to an action, in memory of a device. Borrows everything; the action that is
-/// made takes pointers from here, and never the binding itself.
+/// An instruction bound to device memory, from which an action is made. Borrows everything. The action takes
+/// pointers from it, and never keeps the binding itself.
 class Binding : public program::OperandBinding {
  public:
   Binding(const program::Program& program, const ExecutionContext& context, const KernelObserver* observer,

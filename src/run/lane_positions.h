@@ -8,16 +8,16 @@
 
 namespace lockstep::run {
 
-/// Tells where a device is in a program by the events after its instructions, if it cannot write that by
-/// itself (Device::share_host_memory). The lanes' slots of `progress` speak only between look() and hush():
-/// while the host does something else, nobody looks at the device, and an entry that stands still would be
-/// taken for a device that does. Program order is the order of issue. A lane is in the iteration before until
-/// all of its instructions there are done. Not thread-safe.
+/// Tracks a device's position in a program by the events after its instructions, if the device cannot write
+/// it itself (Device::share_host_memory). The lanes' slots of `progress` are valid only between look() and
+/// hush(): while the host does something else, nobody checks the device, and an unchanged entry would look
+/// like a stuck device. Program order is the order of issue. A lane is in the preceding iteration until all
+/// of its instructions there are done. Not thread-safe.
 class LanePositions {
  public:
   LanePositions(const program::Program& program, control::Progress& progress, int program_number);
 
-  /// Whether an instruction is done; not asked again once it is.
+  /// Whether an instruction is done; not called again once it is.
   using Done = std::function<bool(int instruction)>;
 
   /// A new iteration: nothing was issued. `goes_on`: something may be left of the one before, all of which

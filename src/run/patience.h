@@ -6,13 +6,12 @@
 
 namespace lockstep::run {
 
-/// The longest that a rank sleeps which waits for most of a step, such as a server, and may share its cores
-/// with ranks that compute. A look at what has come takes about 50 us: 1 % of this.
+/// The longest sleep of a rank that waits for most of a step, such as a server, and that may share its cores
+/// with ranks that compute. One poll takes about 50 us: 1 % of this.
 inline constexpr std::chrono::microseconds kLongestNap{5000};
 
-/// What a thread does between two looks at what it waits for: gives up the core and comes back at once, or,
-/// where it has waited for a while, sleeps for a part of that. Where waits have been long, it stays awake for
-/// less.
+/// What a thread does between two polls: it yields the core or, if it has waited for a while, sleeps for a
+/// part of that time. After long waits it stays awake for less.
 class Patience {
  public:
   /// 0: it never sleeps.

@@ -12,7 +12,7 @@
 namespace lockstep::run {
 
 /// The memory of one rank: one buffer per space, as large as the largest of its programs needs. Programs that
-/// share it run one after the other; their parameters and optimizer state lie at the same places. Allocated
+/// share it run one after the other; their parameters and optimizer state are at the same places. Allocated
 /// once.
 class ProgramMemory {
  public:

@@ -19,8 +19,8 @@ struct RingCall {
   comm::Communicator* communicator = nullptr;
 };
 
-/// An exchange for each round (program::ring_round), and after it the sum of what it brought. Rounds in which
-/// this rank has nothing to send and nothing to receive are left out.
+/// An exchange for each round (program::ring_round), followed by the sum of what it received. Rounds in which
+/// this rank neither sends nor receives are omitted.
 Action make_ring_action(const RingCall& call, std::shared_ptr<StepKernels> kernels);
 
 }  // namespace lockstep::run

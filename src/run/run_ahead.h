@@ -8,11 +8,10 @@
 
 namespace lockstep::run {
 
-/// Bounds how much of a stream's work is given to it before it is done. A GPU's driver takes about a thousand
-/// kernels; whoever launches more waits inside the driver, where it can look after nobody: not after a peer
-/// that is lost, nor after a library that has failed. So the host waits before that, where it can. It never
-/// waits for what it has not issued yet, and programs are proven for ranks that issue in program order.
-/// Not thread-safe.
+/// Bounds the unfinished work of a stream. A GPU's driver accepts about a thousand kernels. A host that
+/// launches more waits inside the driver, where it cannot notice a lost peer or a failed library. So the host
+/// waits earlier, where it can notice them. It never waits for work that it has not issued yet; programs are
+/// proven for ranks that issue in program order. Not thread-safe.
 class RunAhead {
  public:
   /// How the host waits until the event, recorded in the stream, is ready. May throw.
@@ -21,9 +20,9 @@ class RunAhead {
   /// `most`: pieces of work, each of a few kernels; at least kParts. `stream` and `device` outlive this.
   RunAhead(device::Device& device, device::Stream& stream, int most);
 
-  /// The stream has nothing to do.
+  /// Call it when the stream has nothing to do.
   void begin();
-  /// The stream was given a piece of work. Calls `wait` if more than `most` might not be done otherwise.
+  /// Call it after each piece of work. Calls `wait` if otherwise more than `most` pieces might be unfinished.
   void given(const Wait& wait);
 
   static constexpr int kParts = 4;  ///< so many events are looked at; a quarter of the pieces before each

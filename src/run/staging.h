@@ -10,8 +10,8 @@
 
 namespace lockstep::run {
 
-/// Host memory that a batch passes through on its way to a device with memory of its own: one while the other
-/// is copied.
+/// Host memory through which a batch passes to a device with its own memory. There are two: one is filled
+/// while the other is copied.
 struct Staging {
   device::Buffer memory;
   std::vector<Tensor> fields;
@@ -41,11 +41,11 @@ struct Staging {
 /// Model inputs of a micro-batch, without memory.
 std::vector<Tensor> batch_fields(const model::Graph& graph, int64_t micro_batch);
 
-/// Which of two stagings a load takes.
+/// The staging, of two, that a load uses.
 size_t staging_of(const program::Instruction& load);
 
-/// Whether a load needs one: on a device with memory of its own; elsewhere for fields that this rank does not
-/// want, which are read all the same.
+/// Whether a load needs a staging: on a device with its own memory; on others for fields that this rank does
+/// not need but reads anyway.
 bool stages(const program::Instruction& load, size_t fields, device::DeviceKind device);
 
 }  // namespace lockstep::run

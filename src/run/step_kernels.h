@@ -24,7 +24,7 @@ static_assert(sizeof(StepScalars) == program::kStepScalarsBytes &&
               std::is_trivially_copyable_v<StepScalars> &&
               offsetof(StepScalars, kernels) == 0);  // kernels find what they read at the buffer's start
 
-/// All ranks' records, one behind the other: what `agree` folds into the first part of a verdict.
+/// All ranks' records, one after the other, which `agree` folds into the first part of a verdict.
 struct AgreementCall {
   const std::byte* records = nullptr;
   int64_t block_bytes = 0;  ///< of one rank's record and its leaves' metrics
@@ -33,7 +33,7 @@ struct AgreementCall {
   program::Verdict* verdict = nullptr;
 };
 
-/// Elements of a parameter, or of its gradient, that what is done by chunks of layout::kNormChunk takes.
+/// Elements of a parameter, or of its gradient, for work by chunks of layout::kNormChunk.
 struct ChunkedPiece {
   const float* data;  ///< null: none of it is here, and what belongs to its chunks is 0
   int64_t count;
@@ -52,16 +52,15 @@ struct NormCall {
   double clip_norm = 0;     ///< 0: none
 };
 
-/// A number for each chunk of parameters that any changed bit changes, and that depends on nothing but the
-/// bits.
+/// A number for each chunk of parameters. Any changed bit changes it, and it depends only on the bits.
 struct DigestCall {
   std::vector<ChunkedPiece> pieces;  ///< of all chunks, ascending
   int64_t chunks = 0;
   uint64_t* digests = nullptr;  ///< one per chunk
 };
 
-/// What element `index` of a chunk adds to its digest. Products of 32-bit numbers do not overflow 64 bits,
-/// and the second one is odd: if one element changes, so does the sum modulo 2^64. The sum is the same in any
+/// The term of element `index` in its chunk's digest. Products of 32-bit numbers do not overflow 64 bits, and
+/// the second factor is odd: if one element changes, so does the sum modulo 2^64. The sum is the same in any
 /// order.
 LOCKSTEP_HOST_DEVICE inline uint64_t digest_term(uint32_t bits, uint32_t index) {
   return uint64_t{bits} * (index * 0x9e3779b1u | 1u);
@@ -84,14 +83,14 @@ struct UpdateCall {
   const program::Verdict* verdict = nullptr;
   const StepScalars* constants = nullptr;
   bool whole_step = false;  ///< the verdict's clipping applies
-  bool predicated = false;  ///< nothing is written where the verdict is not finite
+  bool predicated = false;  ///< nothing is written if the verdict is not finite
   double static_count = 1;
   double statistic_scale = 1;  ///< 1 / micro-batches of a global batch
 };
 
-/// What instructions do that are neither kernels of ops nor communication, on one kind of device. Everything
-/// is launched on `stream` and reads what it is given by pointer when it runs; calls must outlive that. On
-/// CPUs streams run at once.
+/// The work of instructions that are neither kernels of ops nor communication, on one kind of device.
+/// Everything is launched on `stream` and reads its pointer arguments when it runs; calls must outlive that.
+/// On CPUs streams run immediately.
 class StepKernels {
  public:
   virtual ~StepKernels() = default;
@@ -111,11 +110,11 @@ class StepKernels {
   virtual void update(const UpdateCall& call, device::Stream& stream) = 0;
 };
 
-/// In which order a processor adds squares: its own, or that of GPUs, beside which it updates.
+/// The order in which a processor adds squares: its own, or that of GPUs, if workers use GPUs.
 enum class SumOrder { own, as_gpus };
 
 /// `threads`: of the processor that sums and updates may use; their bits do not depend on it. Throws
-/// DeviceError where the program is linked to no backend for the kind.
+/// DeviceError if the program is linked to no backend for the kind.
 std::unique_ptr<StepKernels> make_step_kernels(device::DeviceKind device, int threads = 1,
                                                SumOrder order = SumOrder::own);
 std::unique_ptr<StepKernels> make_cpu_step_kernels(int threads = 1, SumOrder order = SumOrder::own);

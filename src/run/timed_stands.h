@@ -8,9 +8,8 @@
 
 namespace lockstep::run {
 
-/// Events around what compute lanes wait for: communication, or the others before them. They tell how long
-/// compute stood still for communication alone. Two iterations are kept apart by their `place`, 0 or 1. Not
-/// thread-safe.
+/// Events around the waits of compute lanes: for communication, or for other lanes. They tell how long
+/// compute waited only for communication. `place`, 0 or 1, distinguishes two iterations. Not thread-safe.
 class TimedStands {
  public:
   /// `reports`: see program::report_instructions.

@@ -130,8 +130,8 @@ TEST(Layout, KeysAreNamedOnceAndNeedKeysThereAre) {
                 HasSubstr(fmt::format("  {:<10} {} [{}]\n", key.name, takes_text(key), otherwise_text(key))));
   }
   EXPECT_EQ(names.size(), 14u);
-  EXPECT_EQ(otherwise_text(key_named("dp")), "what the world size leaves");
-  EXPECT_EQ(otherwise_text(key_named("pushes")), "one of each worker");
+  EXPECT_EQ(otherwise_text(key_named("dp")), "(processes - dedicated servers) / pp");
+  EXPECT_EQ(otherwise_text(key_named("pushes")), "one per worker");
   EXPECT_EQ(otherwise_text(key_named("bound")), "1");
   EXPECT_EQ(takes_text(key_named("bound")), "a whole number from 0 to 65536");
   EXPECT_EQ(needs_text(key_named("schedule")), "pp above 1");

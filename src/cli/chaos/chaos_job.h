@@ -23,11 +23,11 @@ struct ChaosJob {
   std::string command_line(const std::vector<std::string>& more) const;
 };
 
-/// What is done and looked at while the job runs.
+/// What is done and observed while the job runs.
 struct StartOptions {
   std::vector<std::string> more;      ///< further words of the command
   std::optional<int64_t> preempt_at;  ///< mpirun gets SIGUSR1 once so many steps are complete
-  std::optional<int64_t> await_step;  ///< the time until a step beyond this one is complete is taken
+  std::optional<int64_t> await_step;  ///< measures the time until a step beyond this one is complete
 };
 
 /// How one start went. Times are wall-clock microseconds, as in the failpoint log.
@@ -39,11 +39,11 @@ struct StartOutcome : jobs::JobOutcome {
 /// Runs the job to its end, number `start` of its starts (from 1).
 StartOutcome start_job(const ChaosJob& job, int start, const StartOptions& options);
 
-/// The last complete step that a run's metrics.jsonl tells of; 0 where there is none.
+/// The last complete step that a run's metrics.jsonl tells of; 0 if there is none.
 int64_t last_step(const std::string& run_directory);
 /// Loss, gradient norm and evaluations by "step field", exactly as they were written.
 std::map<std::string, double> recorded_values(const std::string& run_directory);
-/// When the failpoint acted, by the job's log; nothing where it did not.
+/// When the failpoint acted, by the job's log; nothing if it did not.
 std::optional<int64_t> failpoint_time(const ChaosJob& job);
 
 }  // namespace lockstep::cli

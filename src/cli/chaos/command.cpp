@@ -379,11 +379,12 @@ int chaos(const ChaosArguments& arguments) {
 }  // namespace
 
 void add_chaos_command(CLI::App& program, CommandAction& selected) {
-  auto& command = add_subcommand(program, "chaos",
-                                 "Disturbs a job again and again, restarts it, and proves that it ends with "
-                                 "the same bits, or shows where not",
-                                 "  lockstep chaos configs/digits_quickstart.textproto --data-dir digits "
-                                 "--set trainer.steps=100 --runs 50");
+  auto& command =
+      add_subcommand(program, "chaos",
+                     "Injects faults into a job, restarts it, and compares its result with that of "
+                     "an undisturbed run",
+                     "  lockstep chaos configs/digits_quickstart.textproto --data-dir digits "
+                     "--set trainer.steps=100 --runs 50");
   const auto arguments = std::make_shared<ChaosArguments>();
   add_config(command, arguments->config, /*with_data=*/true);
   command.add_option("--runs", arguments->runs, "Disturbed runs, each with one fault")
@@ -392,15 +393,13 @@ void add_chaos_command(CLI::App& program, CommandAction& selected) {
   add_layout(command, arguments->config);
   command
       .add_option("--workers", arguments->processes,
-                  "Processes of the job, on this host; left out: as many as the layout says, or 2")
+                  "Processes of the job, on this host; default: as many as the layout says, or 2")
       ->check(CLI::Range(kFewestProcesses, 1024));
-  command.add_option("--seed", arguments->seed, "Decides ranks, steps and phases of the faults")
+  command.add_option("--seed", arguments->seed, "Determines ranks, steps and phases of the faults")
       ->capture_default_str();
-  command.add_option("--kinds", arguments->kinds, "Kinds of faults, which take turns; left out: all")
+  command.add_option("--kinds", arguments->kinds, "Kinds of faults, used in turn; default: all that apply")
       ->type_name("kill,stop,hang,delay,nan,flip,enospc,error,preempt");
-  command
-      .add_option("--out", arguments->directory,
-                  "Empty folder for the runs; those that went well are removed again")
+  command.add_option("--out", arguments->directory, "Empty folder for the runs; successful ones are removed")
       ->type_name("DIR");
   command.add_flag("--keep", arguments->keep, "Keep all runs");
   add_device(command, arguments->device);

@@ -19,7 +19,7 @@ std::string_view name_of(ChaosKind kind);
 std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::RunConfig& config,
                                          int workers);
 
-/// What there is to disturb.
+/// What can be disturbed.
 struct ChaosSpace {
   struct Instructions {
     program::InstructionKind kind;

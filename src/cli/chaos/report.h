@@ -14,11 +14,11 @@ struct ChaosResult {
   int run = 0;  ///< counted from 1
   ChaosFault fault;
   bool happened = false;                    ///< a fault that waits for what never comes does not
-  std::optional<int> code;                  ///< of the first start; nothing where it had to be ended
+  std::optional<int> code;                  ///< of the first start; nothing if it had to be ended
   bool detected = false;                    ///< ended, or went on, as it should
   std::optional<double> detection_seconds;  ///< from the fault to the end of the job
   std::optional<double> recovery_seconds;   ///< from there to the first step beyond the last one before
-  std::optional<int64_t> steps_lost;        ///< where it was resumed
+  std::optional<int64_t> steps_lost;        ///< if it was resumed
   int restarts = 0;
   bool bits_equal = false;  ///< with those of the undisturbed run
   int leftover_processes = 0;

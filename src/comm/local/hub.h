@@ -33,7 +33,7 @@ class Hub {
 
   void start(int rank, Operation operation);
   int64_t outstanding(int rank) const;  ///< operations of `rank` that are not complete
-  /// True once `rank` has nothing outstanding; false where the communicator died before, as it does at
+  /// True once `rank` has nothing outstanding; false if the communicator died before, as it does at
   /// `deadline`.
   bool wait(int rank, Deadline deadline);
   void die(std::string_view reason, ExitCode code) noexcept;  ///< for all ranks, which are woken
@@ -47,7 +47,7 @@ class Hub {
   };
   /// Of these ranks, one for all of them, made when the first asks.
   std::shared_ptr<Hub> regroup(std::span<const int> members);
-  /// Blocks until all ranks have called it; false where the communicator died before.
+  /// Blocks until all ranks have called it; false if the communicator died before.
   bool split(int rank, int color, int key, Seat& seat);
 
  private:

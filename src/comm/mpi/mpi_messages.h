@@ -30,7 +30,7 @@ struct MessageRules {
 };
 
 /// COLLECTIVE: what MPI sends at once over TCP on all ranks, if it is an MPI that says so: for
-/// MessageRules::piece_bytes. 0 where one of them has none. The same everywhere, whatever the hosts' settings
+/// MessageRules::piece_bytes. 0 if one of them has none. The same everywhere, whatever the hosts' settings
 /// are, since both ends of a message cut it.
 int64_t eager_bytes_of_tcp(MPI_Comm comm);
 /// COLLECTIVE: by rank, a number that ranks of one host have in common.
@@ -46,7 +46,7 @@ class MpiRequests {
   void start(std::span<const Transfer> transfers, int rank, const MessageRules& rules, MPI_Comm comm,
              int tag);
   /// Makes progress. Asks for some rather than for all, so that an error shows even where another transfer
-  /// never completes. Throws CommError, also where a message is of another size than was expected.
+  /// never completes. Throws CommError, also if a message is of another size than was expected.
   bool finished();
   /// Of those started, the transfers that are not complete.
   std::vector<Transfer> unfinished() const;

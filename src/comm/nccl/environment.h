@@ -4,11 +4,12 @@
 
 namespace lockstep::comm {
 
-/// Sets what NCCL reads of the environment, unless the user has set it. Counts until NCCL is first called.
+/// Sets environment variables of NCCL, unless the user has set them. Has an effect until NCCL is first
+/// called.
 void set_nccl_environment(GpuAlgorithm algorithm);
 
-/// Lets this rank use a GPU that others use too: NCCL allows that to ranks that it takes to be on hosts of
-/// their own. They talk through the network then.
+/// Lets this rank use a GPU that other ranks use, too. NCCL allows this if it takes each rank to be on its
+/// own host; then they communicate through the network.
 void allow_shared_gpu(int rank);
 
 }  // namespace lockstep::comm

@@ -10,22 +10,22 @@
 
 namespace lockstep::comm {
 
-/// Ranks with a GPU each, connected by NCCL. Operations are work of their streams. After an error, kernels
-/// that wait for other ranks are ended, and what their buffers hold is unspecified.
+/// Ranks with one GPU each, connected by NCCL. Operations are work of their streams. After an error, kernels
+/// that wait for other ranks are ended, and the contents of their buffers are unspecified.
 ///
-/// Buffers are not registered (ncclCommRegister): in sums by NVLS, on plain memory too, NCCL would have the
-/// ranks of a host meet in every call, and wait there for each other without an end that abort() could bring
-/// about. docs/gpu.md says what that costs.
+/// Buffers are not registered (ncclCommRegister): in sums by NVLS, also on plain memory, NCCL would make the
+/// ranks of a host meet in every call, and abort() could not end this waiting. docs/gpu.md says what it
+/// costs.
 class NcclCommunicator : public StreamCommunicator {
  public:
-  /// COLLECTIVE over `host`, which is this communicator's alone: the ranks meet there and at splits.
+  /// COLLECTIVE over `host`, which only this communicator uses: here and in splits.
   NcclCommunicator(std::unique_ptr<Communicator> host, device::Device& device,
                    const GpuCommunicatorOptions& options, std::string name);
   ~NcclCommunicator() override;
 
   std::string_view backend() const override { return "nccl"; }
-  /// With an id of its own, over a split of the host's communicator: so that it depends on nothing of this
-  /// one.
+  /// Has its own id, over a split of the host's communicator, so that it does not depend on this
+  /// communicator.
   std::unique_ptr<Communicator> split(int color, int key) override;
   void check_health() override;
 
@@ -41,9 +41,8 @@ class NcclCommunicator : public StreamCommunicator {
 
   std::unique_ptr<Communicator> host_;
   GpuCommunicatorOptions options_;
-  device::Buffer scratch_;  // what barriers add up, and what is sent to connect pairs
-  std::unique_ptr<NcclHandle>
-      handle_;  // null where this rank is alone: in place, everything is its own result
+  device::Buffer scratch_;              // what barriers add up, and what is sent to connect pairs
+  std::unique_ptr<NcclHandle> handle_;  // null if this rank is alone: in place, everything is its own result
 };
 
 }  // namespace lockstep::comm

@@ -11,22 +11,21 @@
 
 namespace lockstep::comm {
 
-/// Owns an ncclComm_t in non-blocking mode: no call of NCCL waits for other ranks, and what takes time is
-/// polled against a deadline. Errors are CommErrors. Thread-safety: check() and abort() from any thread, also
-/// while another thread is in call(); the rest by one thread.
+/// Owns an ncclComm_t in non-blocking mode: no call of NCCL waits for other ranks, and long operations are
+/// polled against a deadline. Errors are CommErrors. Thread-safety: any thread may call check() and abort(),
+/// also while another thread is in call(); the rest is for one thread.
 ///
-/// NCCL starts a thread for every operation of such a communicator. One that blocks does without, but which
-/// of the two it is, is settled when it is made, which may wait for ranks that never come; and its calls
-/// cannot be ended where they wait after all: for the other of two ranks that first exchange something, for
-/// room in a full queue of the GPU.
+/// NCCL starts a thread for every operation of such a communicator. A blocking communicator needs no threads,
+/// but making it may wait for ranks that never come. Its calls also cannot be ended while they wait: for the
+/// other of two ranks in their first exchange, or for room in a full queue of the GPU.
 ///
-/// ncclCommAbort and ncclCommDestroy are the exception (by the sources of NCCL 2.22 to 2.30; before, they
-/// behave alike): in this mode too they do all their work in the calling thread, and return once the
-/// communicator is freed. Nothing can be asked of it afterwards, and nothing ends them: they join the thread
-/// of a call that is under way, wait for NCCL's own streams and threads, and free memory of the GPU, which
-/// waits for all of its kernels, those of other communicators among them. So each has a thread here, whose
-/// end is waited for until a deadline. Several communicators of one GPU are aborted at the same time
-/// (abort_all()), because the kernels of one can hold up the other's abort.
+/// ncclCommAbort and ncclCommDestroy are exceptions (by the sources of NCCL 2.22 to 2.30; earlier versions
+/// behave in the same way). Also in this mode they do all their work in the calling thread, and return once
+/// the communicator is freed. Nothing can end them: they join the thread of a call in flight, wait for NCCL's
+/// own streams and threads, and free GPU memory, which waits for all kernels of the GPU, including those of
+/// other communicators. So each of these calls has its own thread here, whose end is awaited until a
+/// deadline. Several communicators of one GPU are aborted at the same time (abort_all()), because the kernels
+/// of one can delay the other's abort.
 class NcclHandle {
  public:
   struct Options {
@@ -40,28 +39,28 @@ class NcclHandle {
   NcclHandle(const ncclUniqueId& id, int size, int rank, Deadline deadline, const Options& options);
   NcclHandle(const ncclUniqueId& id, int size, int rank, Deadline deadline)
       : NcclHandle(id, size, rank, deadline, Options{}) {}
-  /// Aborts what is neither aborted nor finished.
+  /// Aborts, unless aborted or finished.
   ~NcclHandle() { abort(); }
   NcclHandle(const NcclHandle&) = delete;
 
-  /// Runs `action` and waits until NCCL has taken it in: then its kernels are in their streams.
+  /// Runs `action` and waits until NCCL has accepted it; then its kernels are in their streams.
   void call(const std::function<ncclResult_t(ncclComm_t)>& action, Deadline deadline);
-  /// Throws where NCCL has met an error, or the handle is aborted.
+  /// Throws if NCCL has had an error, or if the handle is aborted.
   void check();
-  /// Sets out to end kernels that wait for other ranks; everything else throws from now on. Does not wait.
+  /// Begins to end kernels that wait for other ranks. From now on all other calls throw. Does not wait.
   void begin_abort() noexcept;
-  /// The same, and returns when NCCL uses neither streams nor memory any more. If that takes longer than the
-  /// options say, counted from its begin, a warning says so, and NCCL goes on by itself. Whoever then
-  /// destroys streams or frees memory of the GPU may wait for ever, until the watchdog ends a process that
-  /// has told of a failure and does not leave; without a watchdog, whoever started it has to.
+  /// The same, but returns when NCCL uses neither streams nor memory any more. If that takes longer than the
+  /// options say, it prints a warning, and NCCL continues by itself. Code that then destroys streams or frees
+  /// GPU memory may wait for ever, until the watchdog ends a process that has reported a failure and does not
+  /// exit. Without a watchdog, the user must end it.
   void abort() noexcept;
-  /// Leaves in order; aborts where that does not succeed before `deadline`. Waits until NCCL has freed the
+  /// Leaves in order, or aborts if that does not succeed before `deadline`. Waits until NCCL has freed the
   /// communicator, as abort() does. REQUIRES: no operation is outstanding.
   void finish(Deadline deadline) noexcept;
 
  private:
   using End = ncclResult_t (*)(ncclComm_t);
-  ncclResult_t state();  ///< throws where there is an error
+  ncclResult_t state();  ///< throws if there is an error
   void await(Deadline deadline);
   void begin_end(End end) noexcept;  ///< once; later calls do nothing
   void await_end(const char* name) noexcept;

@@ -15,26 +15,24 @@ namespace lockstep::comm {
 /// an all_reduce, its share of the round; and *finishes*, which is its last reading of the others' slots.
 /// Rounds overlap: while peers are late with one, a rank posts up to kDepth - 1 more.
 ///
-///   all_reduce      post the others' shares; reduce the own one from own data and the others' slots, into
-///   data and
-///                   slot; finish: copy the others' shares from their slots
+///   all_reduce      post the others' shares; reduce the own one, from own data and the others' slots,
+///                   into data and slot; finish: copy the others' shares from their slots
 ///     (small)       post everything; finish: reduce everything from all slots
 ///   reduce_scatter  post the others' blocks; finish: reduce the own one
 ///   all_gather      post the own block; finish: copy the others'
 ///   broadcast       the root posts; finish: copy from the root, which checks that all are in it
 ///   barrier         post nothing; finish: nothing
 ///
-/// So a byte is copied into shared memory once and out of it once, and added by one rank. The own share of a
-/// slot is free for the result.
+/// So each byte is copied into shared memory once and out of it once, and is added by one rank. A rank's own
+/// share of its slot is free for the result.
 class Collective {
  public:
   Collective(const SharedArea& area, int rank);
 
   void begin(const Operation& operation);  ///< REQUIRES: complete()
   bool complete() const { return finished_ == end_; }
-  /// Does the next piece (at most one chunk in each direction) and gives its size in bytes plus a constant,
-  /// or kWaiting where there is none to do before a peer has done its own. Throws CommError where a peer is
-  /// in another operation.
+  /// Does the next piece (at most one chunk in each direction) and returns its size in bytes plus a constant,
+  /// or kWaiting if it must wait for a peer. Throws CommError if a peer is in another operation.
   int64_t advance();
   static constexpr int64_t kWaiting = -1;
 

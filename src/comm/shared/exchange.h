@@ -10,9 +10,9 @@
 
 namespace lockstep::comm {
 
-/// One rank's part in exchanges, one at a time, as a state machine that never waits. From each rank to each
-/// other leads a ring of cells: a sender fills them, a receiver empties them, both as far as they get. What
-/// fits a ring is buffered.
+/// One rank's part in exchanges, one at a time, as a state machine that never waits. There is a ring of cells
+/// from each rank to each other: the sender fills cells, the receiver empties them, both as far as possible.
+/// What fits into a ring is buffered.
 class Exchange {
  public:
   /// `reserve_outbox` makes the memory of this rank's outgoing rings usable; called before its first send.
@@ -20,8 +20,8 @@ class Exchange {
 
   void begin(const Operation& operation);  ///< REQUIRES: complete(), and that `operation` stays until it is
   bool complete() const { return left_ == 0; }
-  /// Moves at most one cell of each pair and direction; gives their bytes plus a constant, or kWaiting where
-  /// nothing can be moved. Throws CommError where a message has another size than its receiver expects.
+  /// Moves at most one cell of each pair and direction. Returns their bytes plus a constant, or kWaiting if
+  /// nothing can be moved. Throws CommError if a message does not have the size that its receiver expects.
   int64_t advance();
   static constexpr int64_t kWaiting = -1;
 

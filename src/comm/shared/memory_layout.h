@@ -7,19 +7,18 @@
 
 namespace lockstep::comm {
 
-// How the ranks of one host lay out the memory that they share. Everything is zero at first. Each counter has
-// one writer, and lies in a cache line that only this writer writes.
+// The layout of the memory that the ranks of one host share. Everything is zero at first. Each counter has
+// one writer, and is in a cache line that only this writer writes.
 
-/// Rounds that may be under way at once: while peers still read round t, a rank fills the slots of rounds t +
-/// 1 to t + kDepth - 1. Where ranks do nothing but wait for each other, 2, 3 and 4 were measured equal within
-/// 5 %; where they compute in between and look at their peers now and then, a look moves as much as there are
-/// slots.
+/// Rounds that may be in flight at the same time: while peers still read round t, a rank fills the slots of
+/// rounds t + 1 to t + kDepth - 1. If ranks only wait for each other, 2, 3 and 4 were measured equal within 5
+/// %. If they compute and poll now and then, one poll moves as much as there are slots.
 inline constexpr int kDepth = 4;
 inline constexpr int64_t kLineBytes = 64;
-/// What a cell, or a piece of a collective, costs besides its bytes: as much as so many more.
+/// The overhead of a cell, or of a piece of a collective, expressed in bytes.
 inline constexpr int64_t kPieceBytes = 256;
 
-/// How far a rank has come in the group's collectives, counted in rounds since the group was made.
+/// A rank's progress in the group's collectives, counted in rounds since the group was made.
 struct alignas(kLineBytes) RankLine {
   std::atomic<uint64_t> posted;    ///< rounds for which its slot holds its contribution
   std::atomic<uint64_t> reduced;   ///< rounds for which its slot holds its share of the result, too
@@ -49,8 +48,8 @@ struct alignas(kLineBytes) Obituary {
   std::array<char, 2040> reason;
 };
 
-/// The places of all of it. The part up to reserved_bytes() is had from the start; the rest are outboxes,
-/// each of which is had when its rank first sends.
+/// The places of all parts. Memory up to reserved_bytes() is allocated from the start. The rest are outboxes;
+/// each is allocated when its rank first sends.
 class SharedLayout {
  public:
   /// `chunk_bytes`: what a slot holds, and the most that a cell holds.
@@ -78,7 +77,7 @@ class SharedLayout {
   int64_t lines_, rings_, slots_, outboxes_;
 };
 
-/// The layout, at the address where this rank (or, where ranks are threads, this process) sees it.
+/// The layout at the address of this rank or, if ranks are threads, of this process.
 class SharedArea {
  public:
   SharedArea(const SharedLayout& layout, std::byte* base) : layout_(layout), base_(base) {}

@@ -8,15 +8,16 @@
 
 namespace lockstep::comm {
 
-/// Memory that the ranks of a group on one host share: a file in /dev/shm whose name is gone as soon as all
-/// have it, so that the memory goes with the last process, however that ends. (A kill within the milliseconds
-/// before leaves /dev/shm/lockstep-<process id of rank 0>-<random>.) Ranks that are threads of one process
-/// share one mapping. Thread-safety: none is needed; the bytes are the users' matter.
+/// Memory that the ranks of a group on one host share: a file in /dev/shm. Its name is removed as soon as all
+/// ranks have opened it, so that the memory is freed with the last process, however that ends. (A kill within
+/// the milliseconds before leaves /dev/shm/lockstep-<process id of rank 0>-<random>.) Ranks that are threads
+/// of one process share one mapping. Thread-safety: none is needed; users must synchronise access to the
+/// bytes.
 class SharedSegment {
  public:
-  /// COLLECTIVE over `group`. All bytes are zero; the first `reserved_bytes` are certain to be there, the
-  /// others after reserve() only: writing them before could end the process (SIGBUS). Throws CommError on all
-  /// ranks where a rank fails.
+  /// COLLECTIVE over `group`. All bytes are zero. The first `reserved_bytes` are allocated; the others only
+  /// after reserve(), and writing them before could end the process (SIGBUS). Throws CommError on all ranks
+  /// if a rank fails.
   static std::shared_ptr<SharedSegment> create(Communicator& group, int64_t total_bytes,
                                                int64_t reserved_bytes);
 
@@ -26,7 +27,7 @@ class SharedSegment {
   SharedSegment& operator=(const SharedSegment&) = delete;
 
   std::byte* data() const { return data_; }
-  void reserve(int64_t offset, int64_t size_bytes) const;  ///< throws CommError where there is no room
+  void reserve(int64_t offset, int64_t size_bytes) const;  ///< throws CommError if there is no room
 
  private:
   int file_;

@@ -10,15 +10,15 @@
 
 namespace lockstep::comm {
 
-/// Ranks on one host, through memory that they share; one operation at a time, in the order in which they
-/// were started. All work is done by the calling thread, within start, poll() and synchronize(); a call of
-/// poll() moves about half a MiB at most. The memory is the group's (see SharedLayout): 1 MiB a rank, and up
-/// to 1 MiB more for each that sends in exchanges, whatever the size of messages.
+/// Ranks on one host, through shared memory, with one operation at a time, in the order in which they were
+/// started. The calling thread does all work, within start, poll() and synchronize(). A call of poll() moves
+/// about half a MiB at most. The memory belongs to the group (see SharedLayout): 1 MiB per rank, and up to 1
+/// MiB more for each rank that sends in exchanges, for any size of messages.
 class SharedCommunicator : public HostCommunicator {
  public:
   struct Seat {
     Communicator& group;
-    std::unique_ptr<Communicator> owned_group;  ///< `group`, where this communicator owns it
+    std::unique_ptr<Communicator> owned_group;  ///< `group`, if this communicator owns it
     std::string name;
     SharedMemoryOptions options;
   };

@@ -10,14 +10,15 @@
 
 namespace lockstep::comm {
 
-/// Memory of a device, by messages between hosts. An operation's bytes are copied to pinned memory of the
-/// host, travel from there as `host` carries them, and are copied back; the stream waits for a word that the
-/// host writes in between. So the host has a part in each operation: they get on while it calls poll(),
-/// synchronize() or check_health(), and stand still while it waits for a stream otherwise.
+/// Exchanges device memory by messages between hosts. An operation's bytes are copied to pinned host memory,
+/// travel as `host` carries them, and are copied back; the stream waits for a word that the host writes in
+/// between. So the host has a part in each operation: operations make progress while it calls poll(),
+/// synchronize() or check_health(), and stand still while it waits for a stream in another way.
 class StagedCommunicator : public StreamCommunicator {
  public:
-  /// `host`: of the same ranks, on host memory; this communicator's alone. `staging_bytes`: pinned memory of
-  /// the largest operation. A larger one gets more, for which a GPU may wait for all of its work.
+  /// `host`: a communicator of the same ranks on host memory, which only this one uses. `staging_bytes`:
+  /// pinned memory of the largest operation. A larger operation allocates more, for which a GPU may wait for
+  /// all of its work.
   StagedCommunicator(std::unique_ptr<Communicator> host, device::Device& device, int64_t staging_bytes,
                      std::string name);
   ~StagedCommunicator() override;

@@ -12,9 +12,9 @@
 
 namespace lockstep::device {
 
-/// One GPU of this process. Memory is plain cudaMalloc, asked for once; streams do not wait for the default
-/// stream, which nobody uses. Every thread that makes or uses its parts calls make_current() first;
-/// create_... and launches of the thread that made the device need not.
+/// One GPU of this process. Memory is plain cudaMalloc, allocated once. Streams do not wait for the default
+/// stream, which is not used. Every thread that makes or uses its parts calls make_current() first, except
+/// the thread that made the device, for create_... and launches.
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(int ordinal);

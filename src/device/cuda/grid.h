@@ -22,7 +22,7 @@ inline constexpr size_t kMostShared = 227 * 1024;
 inline constexpr size_t kSharedWithoutAsking = 48 * 1024;
 inline constexpr size_t kMostStaticShared = 16 * 1024;
 
-/// Throws InternalError where a GPU would refuse the grid: CUDA says no more than "invalid argument", and the
+/// Throws InternalError if a GPU would refuse the grid: CUDA says no more than "invalid argument", and the
 /// emulated GPU would run it.
 inline void check_limits(const Grid& grid) {
   const auto within = [](const dim3& size, unsigned x, unsigned y, unsigned z) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What kernels are written with, for nvcc and for the emulated GPU alike. A source of kernels (.cu) includes
-// this header and no other of CUDA's, and launches by launch(): then tests run it on any machine.
+// The means to write kernels, for both nvcc and the emulated GPU. A source of kernels (.cu) includes this
+// header and no header of CUDA, and launches by launch(). Then tests run it on any machine.
 
 #include <utility>
 
@@ -32,7 +32,7 @@ inline unsigned blocks_for(int64_t count, int64_t per_block, int64_t most = 6553
 
 #if defined(__CUDACC__)
 
-/// Runs `kernel` after what was given to the stream before. Throws InternalError where GPUs refuse the grid.
+/// Runs `kernel` after the stream's earlier work. Throws InternalError if GPUs refuse the grid.
 template <class... Parameters, class... Arguments>
 void launch(Stream& stream, const Grid& grid, void (*kernel)(Parameters...), Arguments&&... arguments) {
   check_limits(grid);
@@ -60,10 +60,10 @@ __device__ inline float fast_exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-/// a / b, within 2 ulp where |b| < 2^126; 0 beyond.
+/// a / b, within 2 ulp if |b| < 2^126; 0 beyond.
 __device__ inline float fast_divide(float a, float b) { return __fdividef(a, b); }
 
-/// Sets out to bring what lies there in global memory to the GPU's cache.
+/// Begins to load global memory at this address into the GPU's cache.
 __device__ inline void prefetch(const void* from) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
 }
@@ -130,8 +130,8 @@ struct alignas(N * sizeof(T)) Pack {
   T value[N];
 };
 
-/// What was computed from the pack before is computed again where it is used after this: else the compiler
-/// may keep it in registers, several for each that the pack has, for as long as it keeps the pack.
+/// Makes the compiler compute values that follow from the pack again if they are used after this point.
+/// Otherwise it may keep them in registers, several for each of the pack's, as long as it keeps the pack.
 template <class T, int N>
 __device__ inline void compute_anew([[maybe_unused]] Pack<T, N>& pack) {
 #if defined(__CUDA_ARCH__)

@@ -54,9 +54,9 @@ __device__ inline void load_transposed(uint32_t (&to)[4], const void* row) {
                : "memory");
 }
 
-/// Starts to copy 4 or 16 aligned bytes to shared memory, or to write zeros there where not `wanted`; `from`
-/// must be a valid address all the same. They are there after wait_for_copies() for this thread, after a
-/// barrier for others.
+/// Starts to copy 4 or 16 aligned bytes to shared memory, or to write zeros there if not `wanted`; `from`
+/// must be a valid address even then. This thread sees them after wait_for_copies(), other threads after a
+/// barrier.
 template <int kBytes>
 __device__ inline void copy_async(void* shared, const void* from, bool wanted) {
   static_assert(kBytes == 4 || kBytes == 16);

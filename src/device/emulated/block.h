@@ -12,7 +12,7 @@ struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
-/// What all threads of the running block see.
+/// Data that all threads of the running block share.
 struct Block {
   Index block, blocks, threads;
   std::byte* dynamic_shared = nullptr;
@@ -21,10 +21,9 @@ struct Thread {
   Index thread;
 };
 
-/// Runs `kernel` for every thread of every block, one block after the other. Throws InternalError where
-/// threads of a block, or of a warp, do not all reach a meeting, use a lane outside the warp, or access
-/// memory at an address that is not aligned to what they access (emulated/alignment.cpp). REQUIRES: the grid
-/// is within limits (device/cuda/grid.h).
+/// Runs `kernel` for every thread of every block, one block after the other. Throws InternalError if threads
+/// of a block, or of a warp, do not all reach a meeting, use a lane outside the warp, or access memory at an
+/// unaligned address (emulated/alignment.cpp). REQUIRES: the grid is within limits (device/cuda/grid.h).
 void run_grid(Index blocks, Index threads, size_t shared_bytes, const std::function<void()>& kernel);
 
 bool in_kernel();  ///< whether a thread of a block is running, on this thread of the host
@@ -35,13 +34,13 @@ const Thread& current_thread();
 int lane();  ///< of the thread in its warp
 void meet_block();
 void meet_warp(unsigned mask);
-/// Ends the kernel: run_grid() throws `error`. For where nothing can be thrown; what is on the thread's stack
-/// is not destroyed.
+/// Ends the kernel; run_grid() throws `error`. For places that cannot throw. Objects on the thread's stack
+/// are not destroyed.
 [[noreturn]] void end_kernel(std::exception_ptr error);
 uint64_t exchange_bits(unsigned mask, uint64_t value, int source);
 
-/// Every lane of a whole warp gives words and gets those of all lanes, which stay until its next exchange but
-/// one.
+/// Every lane of a whole warp passes words and gets those of all lanes, which are valid until its next
+/// exchange but one.
 using Words = std::array<uint64_t, 3>;
 using WordsOfWarp = std::array<Words, 32>;
 const WordsOfWarp& exchange_words(const Words& words);

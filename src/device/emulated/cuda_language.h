@@ -64,7 +64,7 @@ inline void __syncthreads() { device::emulated::meet_block(); }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { device::emulated::meet_warp(mask); }
 
 namespace device::emulated {
-/// Every lane of `mask` gives a value and gets that of lane `source`, where that is in the warp.
+/// Every lane of `mask` passes a value and gets that of lane `source`, if that is in the warp.
 template <class T>
 T exchange(unsigned mask, T value, int source) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);

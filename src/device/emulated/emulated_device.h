@@ -28,7 +28,7 @@ class EmulatedStream : public Stream {
   void write_word(std::atomic<uint64_t>& word, uint64_t value) override;
   void wait_word(const std::atomic<uint64_t>& word, uint64_t value) override;
   void synchronize() override;
-  /// A moment's work of all streams; throws what this one's work threw.
+  /// Runs work of all streams for a moment; throws what this stream's work threw.
   bool idle() override;
 
   /// `work` is called again and again, other streams' work between, until it returns true.
@@ -36,7 +36,7 @@ class EmulatedStream : public Stream {
 
  private:
   friend class EmulatedDevice;
-  /// Runs the first piece of work; false where it has to wait, or there is none.
+  /// Runs the first piece of work; false if it has to wait, or there is none.
   bool advance();
   void push(std::function<bool()> work);
 
@@ -51,7 +51,7 @@ struct EmulatedOptions {
   bool writes_words = true;  ///< whether streams can write host memory
 };
 
-/// With which make_cuda_device() makes devices from now on. Not while threads make some.
+/// Options of devices that make_cuda_device() makes from now on. Not while other threads make devices.
 void set_emulated_options(const EmulatedOptions& options);
 
 /// A GPU for tests, where there is none: the CUDA backend's own kernels, compiled for the host, run on it.
@@ -73,7 +73,7 @@ class EmulatedDevice : public Device {
   std::string share_host_memory(void* memory, int64_t size_bytes) override;
   void copy_now(void* to, const void* from, int64_t size_bytes) override;
 
-  /// Runs work of all streams until `done`. Throws InternalError where none can go on.
+  /// Runs work of all streams until `done`. Throws InternalError if none can go on.
   void run_until(const std::function<bool()>& done);
   /// The same, but for a moment at most.
   void run_for_a_moment(const std::function<bool()>& done);

@@ -6,7 +6,7 @@
 
 namespace lockstep::ops {
 
-// Rows of a matrix as float32, N elements by one access where all rows begin on its border.
+// Rows of a matrix as float32, N elements by one access if all rows begin on its border.
 
 template <int N, class T>
 __device__ inline device::Pack<T, N> load_pack(const T* from) {
@@ -53,7 +53,7 @@ __device__ inline void add_or_set(float& to, double value, bool accumulate) {
 }
 
 /// Calls `function` with a value of the element type, and as an integral constant how many elements of rows
-/// of `width` are accessed at once: 16 bytes, or one element where that does not divide the rows.
+/// of `width` are accessed at once: 16 bytes, or one element if that does not divide the rows.
 template <class Function>
 void with_element_type_and_pack(DType dtype, int64_t width, const Function& function) {
   with_element_type(dtype, [&]<class T>(T element) {

@@ -16,7 +16,7 @@ struct ProductOperands {
   const void* a;
   const void* b;
   void* c;                     ///< overwritten or, with `accumulate`, added to
-  const void* bias = nullptr;  ///< where the spec has one
+  const void* bias = nullptr;  ///< if the spec has one
   void* kept = nullptr;        ///< of the epilogue: written by gelu, read by gelu_gradient
   bool accumulate = false;     ///< REQUIRES: Epilogue::none
 };
@@ -25,7 +25,7 @@ struct ProductOperands {
 struct ProductAlgorithm {
   std::string name;             ///< equal for equal algorithms; "66, tile 20, stages 35, split 1, ..."
   int64_t workspace_bytes = 0;  ///< what it uses of the workspace
-  double waves = 0;             ///< how often its blocks fill the GPU; 0 where the library does not say
+  double waves = 0;             ///< how often its blocks fill the GPU; 0 if the library does not say
 };
 
 /// A matrix product as the GPU's library computes it: cuBLASLt (ops/cuda/library_product.cpp), or plain loops
@@ -37,10 +37,10 @@ class LibraryProduct {
   static int64_t factor_bytes();  ///< see Product
 
   /// The product by each of the library's deterministic algorithms, at most `most`, its favourite first. It
-  /// looks at shapes, types and promised alignment alone. Empty where it has none.
+  /// looks at shapes, types and promised alignment alone. Empty if it has none.
   static std::vector<std::unique_ptr<LibraryProduct>> candidates(const ProductSpec& spec,
                                                                  device::Device& device, int most);
-  /// The first candidate, which is what lockstep computes with; null where there is none.
+  /// The first candidate, which is what lockstep computes with; null if there is none.
   static std::unique_ptr<LibraryProduct> choose(const ProductSpec& spec, device::Device& device) {
     auto all = candidates(spec, device, 1);
     return all.empty() ? nullptr : std::move(all.front());

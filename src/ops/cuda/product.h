@@ -7,7 +7,7 @@
 
 namespace lockstep::ops {
 
-/// A matrix product on a GPU, by its library. Where that has no algorithm for the bias and the epilogue, it
+/// A matrix product on a GPU, by its library. If that has no algorithm for the bias and the epilogue, it
 /// computes the product alone, and kernels of ours do the rest, in a pass over memory for each: to values
 /// that are rounded to the result's type before, and once more by every pass. The same bits in every call
 /// with the same values. Thread-safety: one call at a time.
@@ -21,7 +21,7 @@ class Product {
   static int64_t factor_bytes() { return LibraryProduct::factor_bytes(); }
 
   /// Chooses the algorithm, from shapes, types and promised alignment alone. Once, before the first run.
-  /// Throws DeviceError where there is none.
+  /// Throws DeviceError if there is none.
   void prepare(device::Device& device);
   /// `workspace`, aligned as tensors are, is not read before it is written.
   void run(const ProductOperands& operands, void* workspace, device::Stream& stream);

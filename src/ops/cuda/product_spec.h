@@ -35,7 +35,7 @@ struct ProductSpec {
   int a_alignment = kTensorAlignment, b_alignment = kTensorAlignment,
       c_alignment = kTensorAlignment;  ///< bytes
 
-  /// Throws InternalError where the fields do not go together.
+  /// Throws InternalError if the fields do not go together.
   void validate() const;
   /// Of libraries, to which a bias is one too.
   bool has_epilogue() const { return bias || epilogue != Epilogue::none; }

@@ -7,9 +7,9 @@
 
 namespace lockstep::program {
 
-/// A set of closed intervals that is asked which of them meet another one. All intervals are known from the
-/// start, but only those that have been entered are found. Entering one takes O(log n), a query that finds k
-/// of them O((k + 1) log n). Thread-safe as a standard container is.
+/// Finds the intervals, all closed, that meet another one. All intervals are known from the start, but
+/// queries find only those that have been entered. Entering takes O(log n); a query that finds k intervals
+/// takes O((k + 1) log n). As thread-safe as a standard container.
 class IntervalIndex {
  public:
   struct Item {
@@ -22,8 +22,8 @@ class IntervalIndex {
   /// REQUIRES: there is an item of that id.
   void enter(int id);
 
-  /// Calls visit(id) for every entered interval that shares a point with [first, last], in no order that
-  /// would mean anything.
+  /// Calls visit(id) for every entered interval that shares a point with [first, last], in no particular
+  /// order.
   template <class Visit>
   void visit(int first, int last, Visit&& visit) const {
     if (items_.empty() || first > last) return;

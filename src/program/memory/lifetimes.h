@@ -8,25 +8,25 @@
 
 namespace lockstep::program {
 
-/// Which buffers must not share bytes with which: those of which neither is finished before the other begins.
+/// Finds buffers that must not share bytes: two buffers of which neither is finished before the other begins.
 /// A buffer is finished before another begins if every access to it happens before every access to the other,
-/// by the order of lanes and the declared dependencies within one iteration. Buffers that nothing accesses
-/// are in nobody's way.
+/// by the order of lanes and the declared dependencies within one iteration. Buffers without accesses never
+/// conflict.
 ///
 /// Not thread-safe.
 ///
-/// Lanes are totally ordered. So the accesses to `a` on a lane span an interval of it, and the instructions
-/// of the lane that come neither before all accesses to `b` nor after all of them are an interval, too. If
-/// these two meet on some lane, a and b are in use at once. If they meet nowhere and a has accesses both
-/// before b and after it, then a stretches around b in program order. Otherwise one is finished before the
+/// Lanes are totally ordered. So the accesses to `a` on a lane span an interval of it. The lane's
+/// instructions that come neither before all accesses to `b` nor after all of them are an interval, too. If
+/// these two intervals meet on some lane, a and b are in use at the same time. If they meet nowhere and a has
+/// accesses both before and after b, then a encloses b in program order. Otherwise one is finished before the
 /// other begins. A query therefore asks one index per lane and one in program order, and looks at no pair of
 /// buffers that may share bytes.
 class Lifetimes {
  public:
-  /// Of the buffers in the arena.
+  /// For the buffers in the arena.
   explicit Lifetimes(const Program& program);
 
-  /// From now on the buffer is found by queries.
+  /// From now on queries find the buffer.
   void enter(int buffer);
 
   /// Entered buffers in use together with `buffer`, each once, in no particular order. Valid until the next
@@ -36,7 +36,7 @@ class Lifetimes {
  private:
   /// One buffer on one lane, in places on the lane from 1.
   struct Use {
-    int first, last;                   ///< accesses; last is 0 where there are none
+    int first, last;                   ///< accesses; last is 0 if there are none
     int unordered_from, unordered_to;  ///< what is outside happens before or after all accesses on any lane
   };
 

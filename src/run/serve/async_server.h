@@ -12,49 +12,48 @@
 
 namespace lockstep::run {
 
-/// A server of a session without a bound: it applies each push as one update of its range, in the order of
-/// arrival once it is complete, and answers with what it has. The executor reports what has come, in each
-/// channel's order, then carries out what decide() says until it says nothing. A copy of a server is a
-/// server; nothing is allocated after construction. Whatever breaks the protocol throws InternalError. Not
-/// thread-safe.
+/// A server of a session without a bound. It applies each complete push as one update of its range, in the
+/// order of arrival, and answers with its current contents. The executor reports what has come, in each
+/// channel's order, then executes what decide() returns until it returns nothing. A server can be copied;
+/// nothing is allocated after construction. Violations of the protocol throw InternalError. Not thread-safe.
 ///
-/// All workers together make terms.steps steps, however fast each is: the coordinator's answer grants a step,
-/// and the step is done when its push of the coordinator's range 0 is applied. Who asks when all steps are
-/// granted is refused only once all are done: until then a step may be lost with its worker, and whoever
-/// waits here can make it instead. A stop lowers the number of steps to what is granted, and as many as are
-/// missing to a step of terms.pushes_per_step().
+/// All workers together make terms.steps steps, at any speed of each. The coordinator's answer grants a step,
+/// and the step is done when its push of the coordinator's range 0 is applied. A worker that asks when all
+/// steps are granted is refused only once all are done: until then a step may be lost with its worker, and
+/// the waiting worker can make it instead. A stop lowers the number of steps to those granted, rounded up to
+/// whole steps of terms.pushes_per_step().
 ///
-/// Of a lost worker's step some ranges may be updated and others not, and its substitute updates all: nothing
-/// can be taken back. So ranges other than the coordinator's range 0 may see a few updates more or, if the
-/// pushes to other servers were lost, fewer.
+/// If a worker is lost, some ranges may have its step's update and others not, and the substitute updates
+/// all, because updates cannot be undone. So ranges other than the coordinator's range 0 may get a few
+/// updates more or, if pushes to other servers were lost, fewer.
 class AsyncServer {
  public:
   /// REQUIRES: no terms.bound; 0 <= server < terms.ranges.size().
   AsyncServer(const program::SessionTerms& terms, int server);
 
-  /// A push has landed in full. `completes`: it says what its step came to, so that all that has landed of
-  /// the step can be applied; the last one does. `stop`: its worker was asked to stop the run; heeded by
-  /// coordinators.
+  /// A push has landed completely. `completes`: it carries its step's result, so that all landed pushes of
+  /// the step can be applied; the last push does. `stop`: its worker was asked to stop the run; only
+  /// coordinators use it.
   void pushed(int worker, int range, int64_t clock, bool completes, bool stop);
-  /// `step` is the worker's own count. `version`: none, as a StaleServer's coordinator is asked.
+  /// `step`: the worker's own count. `version`: none, as for a StaleServer's coordinator.
   void asked(int worker, int64_t step, std::optional<int64_t> version = {});
   void left(int worker);
-  /// Nothing more comes of this worker. What has landed is applied where it is complete, and else forgotten.
-  /// Once it has left, that is no loss.
+  /// This worker is lost. Its landed pushes are applied if they are complete, otherwise dropped. After it has
+  /// left, this has no effect.
   void lost(int worker);
 
   std::optional<Decision> decide();
 
-  /// A push of this range has landed, and is not complete.
+  /// Whether a push of this range has landed and is not complete.
   bool holds(int worker, int range) const;
-  /// Of all workers; known to the coordinator.
+  /// Steps of all workers that are done; known to the coordinator.
   int64_t steps_done() const { return done_; }
-  /// Granted to workers that were lost before they were done; known to the coordinator.
+  /// Steps whose workers were lost before they were done; known to the coordinator.
   int64_t steps_lost() const { return steps_lost_; }
-  /// At each push: updates of its range by others since its worker has pulled.
+  /// For each push: updates of its range by others since its worker pulled.
   const Staleness& staleness() const { return staleness_; }
 
-  /// All that decisions depend on, for tests that tell states apart.
+  /// Everything that decisions depend on, for tests that compare states.
   auto state() const {
     return std::tie(attendance_, target_, granted_, done_, answering_, next_range_, over_, updates_, read_,
                     held_, landed_, asking_);

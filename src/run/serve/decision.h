@@ -7,15 +7,15 @@ namespace lockstep::run {
 
 inline constexpr int kNoCopy = -1;
 
-// What a server does next, as StaleServer and AsyncServer decide it and an executor carries it out: in the
-// order of the decisions, each as if at one instant. Ranges are numbered within the server.
+// What a server does next. StaleServer and AsyncServer decide it; an executor executes decisions in their
+// order, each as if at one instant. Ranges are numbered within the server.
 //
-// An update writes where answers of current contents are read, so they must have been sent, or staged, before
-// it. In STALE only those to workers that are ahead can still be on their way then. What an update frees or
-// writes besides, which is landing slots and kept copies, nobody can still be reading.
+// An update overwrites the current contents that answers read, so these answers must have been sent, or
+// staged, before it. In STALE only answers to workers that are ahead can still be in flight then. What an
+// update frees or writes besides (landing slots and kept copies) is not being read any more.
 
-/// STALE: the pushes of one clock of all workers become one update of all ranges, folded in the order of the
-/// tree whatever the order of arrival.
+/// STALE: the pushes of one clock of all workers become one update of all ranges. They are folded in the
+/// order of the tree, for any order of arrival.
 struct ApplyClock {
   int64_t clock;
   int slot;  ///< where the pushes have landed, free again afterwards
@@ -23,7 +23,7 @@ struct ApplyClock {
   bool operator==(const ApplyClock&) const = default;
 };
 
-/// ASYNC: one push, which lies in slot 0, becomes one update of its range.
+/// ASYNC: one push, which is in slot 0, becomes one update of its range.
 struct ApplyPush {
   int worker;
   int range;
@@ -32,8 +32,8 @@ struct ApplyPush {
   bool operator==(const ApplyPush&) const = default;
 };
 
-/// A worker gets the contents of a range. Of an ask, the answers for all ranges follow each other, and
-/// nothing is applied between them. The first one of the coordinator's lets the worker's step begin.
+/// A worker gets the contents of a range. The answers to one request, for all ranges, follow each other, and
+/// nothing is applied between them. The coordinator's first answer grants the worker's step.
 struct AnswerPull {
   int worker;
   int range;
@@ -42,7 +42,7 @@ struct AnswerPull {
   bool operator==(const AnswerPull&) const = default;
 };
 
-/// The step that the worker asked for is not to be: it leaves. Of coordinators only.
+/// The worker's step is refused, and the worker leaves. Only from coordinators.
 struct RefuseStep {
   int worker;
   int64_t step;
@@ -55,7 +55,7 @@ struct ReportLost {
   bool operator==(const ReportLost&) const = default;
 };
 
-/// Every worker has left or is lost, and all that was pushed is applied. Nothing else is decided.
+/// Every worker has left or is lost, and all pushes are applied. Nothing else is decided.
 struct EndSession {
   bool operator==(const EndSession&) const = default;
 };

@@ -15,45 +15,41 @@
 
 namespace lockstep::run {
 
-/// What a server gets of each session from outside.
+/// A server's inputs for each session.
 struct ServerInputs {
   int64_t steps = 0;  ///< SessionTerms::steps
-  /// Of an update, by how many its range has seen in this session, and how many of these changed something.
+  /// The scalars of an update, by the number of earlier updates of its range in this session, and of those
+  /// that changed something.
   std::function<StepScalars(int64_t updates, int64_t applied)> constants;
-  /// Whether this rank was asked to stop the run; heard with the next push, by the coordinator.
+  /// Whether this rank was asked to stop the run; the coordinator learns of it with the next push.
   std::function<bool()> stop_requested;
-  /// Called before each update of a first range, with the number of those before; may be empty.
+  /// Called before each update of a first range, with the number of earlier ones; may be empty.
   std::function<void(int64_t updates)> before_update;
 };
 
-/// A server's side of sessions: carries out what a StaleServer or an AsyncServer decides, over two ports, in
-/// the memory that the `serve` instructions of a program name. It computes on the host's processor; what lies
-/// in memory of a device comes from there when a session begins, and goes back at its end. Polled: nothing
-/// but advance() does anything. It waits for nothing but these copies, and does a bounded amount of work: a
-/// worker that serves between its own kernels gets on with them, however fast the others are. Not
-/// thread-safe.
+/// A server's side of sessions: executes the decisions of a StaleServer or an AsyncServer, over two ports, in
+/// the memory of a program's `serve` instructions. It computes on the host's processor. Device memory is
+/// copied to the host when a session begins, and back at its end. It is polled: only advance() does work, and
+/// never waits, except for these copies. Not thread-safe.
 class ServerSession {
  public:
-  /// `workers`: ranks at the ports, ascending; `server`: its own number. Program and context must outlive it.
-  /// Throws InternalError where the memory is not what the terms need.
+  /// `workers`: ranks at the ports, ascending; `server`: this server's number. Program and context must
+  /// outlive it. Throws InternalError if the memory is not what the terms need.
   ServerSession(const SessionPorts& ports, std::vector<int> workers, int server,
                 const program::SessionTerms& terms, const program::Program& program,
                 const ExecutionContext& context);
 
   /// REQUIRES: the last session is over.
   void begin(const ServerInputs& inputs);
-  /// Hears at most one message of each worker, and carries out at most as many decisions as there are
-  /// workers: an update or an answer of a range each. True if there was anything to do, so that there may be
-  /// more.
+  /// Receives, updates and answers as far as it can; true if there was anything to do.
   bool advance();
-  /// Nothing more comes of this worker. Steps that it has pushed to the end count, pushes that wait for
-  /// the last of their step are dropped; where the session depends on all of
-  /// them, advance() throws CommError.
+  /// Says that this worker is lost. Its completely pushed steps count; pushes that wait for the last one of
+  /// their step are dropped. If the session depends on all workers, advance() throws CommError.
   void lost(int worker);
-  /// Whether a message from or to a lost worker was under way: whatever carries it may go on to write or read
-  /// its memory, also when port and session are gone.
+  /// Whether a message from or to a lost worker was in flight. Its transport may still write or read its
+  /// memory, even after port and session are gone.
   bool has_lost_transfers();
-  /// All workers have left, all of their pushes are applied and all answers are sent.
+  /// Whether all workers have left, all of their pushes are applied, and all answers are sent.
   bool is_over() const { return over_; }
 
   /// Of this session.
@@ -87,7 +83,7 @@ class ServerSession {
   void react(int worker);
   std::optional<Decision> decide();
   bool carry_out();
-  // Each false where it has to wait for what is on its way.
+  // Each returns false if it must wait for data in flight.
   bool carry_out(const ApplyClock& decision);
   bool carry_out(const ApplyPush& decision);
   bool carry_out(const AnswerPull& decision);

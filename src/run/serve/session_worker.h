@@ -10,7 +10,7 @@
 
 namespace lockstep::run {
 
-/// To a server: the worker wants to begin a step with this version; none where the server decides which.
+/// To a server: the worker wants to begin a step with this version; none: the server decides.
 struct AskServer {
   int server;
   int64_t step;
@@ -25,8 +25,8 @@ struct ComputeStep {
   bool operator==(const ComputeStep&) const = default;
 };
 
-/// To a server, when the step has made that range's gradient; the last of a step to a server that needs it
-/// also waits for what the step comes to.
+/// To a server, when the step has computed the range's gradient. The last push of a step to a server that
+/// needs the step's result also waits for that.
 struct PushRange {
   int server;
   int range;
@@ -36,7 +36,7 @@ struct PushRange {
   bool operator==(const PushRange&) const = default;
 };
 
-/// To a server, after which it hears nothing more.
+/// To a server: the last message.
 struct LeaveServer {
   int server;
   bool operator==(const LeaveServer&) const = default;
@@ -51,9 +51,9 @@ struct RangeOfServer {
   bool operator==(const RangeOfServer&) const = default;
 };
 
-/// A worker in a session with StaleServers or AsyncServers. The executor carries out what next() says, in
-/// this order, until it says nothing: then it waits for an answer and reports it, or the worker has left. A
-/// copy of a worker is a worker; nothing is allocated after construction. Whatever breaks the protocol throws
+/// A worker in a session with StaleServers or AsyncServers. The executor executes what next() returns, in
+/// this order, until it returns nothing. Then it waits for an answer and reports it, or the worker has left.
+/// A worker can be copied; nothing is allocated after construction. Violations of the protocol throw
 /// InternalError. Not thread-safe.
 class SessionWorker {
  public:
@@ -62,18 +62,19 @@ class SessionWorker {
 
   std::optional<WorkerMove> next();
 
-  /// The contents of a range have come, or are about to: the executor waits for the bytes before ComputeStep.
+  /// The contents of a range have come, or will come: the executor waits for the bytes before ComputeStep.
   void answered(int server, int range, int64_t version);
   /// The coordinator refuses the step.
   void refused();
-  /// The run is to stop: the coordinator hears of it with the next push. Where none follows, nobody does.
+  /// Asks to stop the run. The coordinator learns of it with the next push; without a next push it never
+  /// does.
   void stop() { stop_ = true; }
 
   bool has_left() const { return phase_ == Phase::leaving && next_ == servers_; }
-  /// That were begun and pushed.
+  /// Number of steps that were begun and pushed.
   int64_t steps() const { return step_; }
 
-  /// All that moves depend on, for tests that tell states apart.
+  /// Everything that moves depend on, for tests that compare states.
   auto state() const { return std::tie(phase_, step_, next_, missing_, version_, stop_, answers_); }
 
  private:

@@ -8,7 +8,8 @@
 
 namespace lockstep::run {
 
-/// How many updates parameters had seen that a push knew nothing of, over all pushes applied.
+/// Staleness of all applied pushes: updates between a worker's read of parameters and the application of its
+/// push.
 struct Staleness {
   static constexpr int64_t kCap = 31;
 

@@ -11,44 +11,44 @@
 
 namespace lockstep::run {
 
-/// A step that the coordinator lets begin.
+/// A step that the coordinator has granted.
 struct Grant {
-  int64_t step = 0;     ///< the worker's own, in this session
-  int64_t number = 0;   ///< among those of all workers
+  int64_t step = 0;     ///< the worker's own count in this session
+  int64_t number = 0;   ///< count over all workers
   int64_t version = 0;  ///< of the parameters that it reads. ASYNC: of the coordinator's range 0
   SessionTotals totals;
 };
 
-/// A worker's side of sessions: carries out what a SessionWorker says, over two ports. Pulls and pushes are
-/// what the instructions of the worker's step are bound to, in program order; whoever runs the step asks for
-/// it before, and leaves when it is refused. Parameters begin to arrive when the step is granted, where
-/// nothing reads them any more; gradients are given to the port, and sent by the time that the next step is
+/// A worker's side of sessions: executes what a SessionWorker decides, over two ports. The worker's `pull`
+/// and `push` instructions are bound to it, in program order. The code that runs a step asks for it first,
+/// and leaves when it is refused. Parameters begin to arrive when the step is granted, because nothing reads
+/// the old ones any more. Gradients are passed to the port, and are sent by the time that the next step is
 /// granted. Not thread-safe.
 class WorkerSession {
  public:
-  /// `servers`: ranks at the ports, ascending; `terms`: of all sessions, but for their steps.
+  /// `servers`: ranks at the ports, ascending; `terms`: those of all sessions, except their steps.
   WorkerSession(const SessionPorts& ports, std::vector<int> servers, const program::SessionTerms& terms);
 
-  /// Both return by which number the instruction knows its part. Pulls of a server come in the order of its
-  /// ranges, and before all pushes. `read`: recorded where a device has read what came; null where nothing
-  /// but the step reads it.
+  /// Both return the number by which the instruction refers to its part. Pulls of a server come in the order
+  /// of its ranges, and before all pushes. `read`: recorded when a device has read what came; null if only
+  /// the step reads it.
   int add_pull(int server_rank, int segment, std::byte* to, int64_t size_bytes,
                const device::Event* read = nullptr);
   int add_push(int server_rank, int segment, const std::byte* from, int64_t size_bytes);
 
   void begin(int64_t steps);
-  /// Asks for the next step and waits, calling `waiting` again and again; none where it is refused. Then the
-  /// worker has left. REQUIRES: the step before is complete (Executor::finish()): what comes is written over
-  /// what it has read.
+  /// Asks for the next step and waits, calling `waiting` repeatedly. None if the step is refused; then the
+  /// worker has left. REQUIRES: the preceding step is complete (Executor::finish()), because new parameters
+  /// overwrite what it has read.
   std::optional<Grant> next_step(const std::function<void()>& waiting);
-  /// The coordinator hears of it with the next push.
+  /// The coordinator learns of it with the next push.
   void ask_to_stop() { protocol_->stop(); }
   bool has_arrived(int pull);
-  /// `facts`: none where it is not known yet what the step comes to.
+  /// `facts`: none if the step's result is not known yet.
   void push(int push, const std::optional<PushFacts>& facts);
   /// Whether the last of these pushes is sent, and its memory free.
   bool has_sent(int push);
-  /// Sees to what is under way.
+  /// Makes progress with messages in flight.
   void progress();
 
  private:

@@ -4,8 +4,8 @@
 
 namespace lockstep::train {
 
-/// The best of a run's evaluations so far, and how long ago it was. The same on all ranks, since what is
-/// evaluated is agreed on; part of a checkpoint, so that a resumed run decides alike.
+/// The best of a run's evaluations so far, and how long ago it was. The same on all ranks, because they agree
+/// on each evaluation. Checkpoints contain it, so that a resumed run decides in the same way.
 struct EvaluationHistory {
   int64_t best_step = -1;  ///< -1: there was none
   double best_loss = 0;
@@ -13,8 +13,8 @@ struct EvaluationHistory {
   int64_t last_step = -1;  ///< that was evaluated; -1: none, or other parameters since
   bool operator==(const EvaluationHistory&) const = default;
 
-  /// True where the evaluation of `step` has a finite loss, lower than all before it. Another one of the last
-  /// step, as after a resume, changes nothing.
+  /// True if the evaluation of `step` has a finite loss that is lower than all before it. Another evaluation
+  /// of the last step, as after a resume, changes nothing.
   bool add(int64_t step, double loss);
 };
 

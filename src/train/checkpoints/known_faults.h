@@ -7,8 +7,8 @@
 
 namespace lockstep::train {
 
-/// What is to be told of a checkpoint that a build with a known fault has saved, if that fault may have
-/// changed the numbers of this model; "" otherwise.
+/// A warning if the checkpoint was saved by a build with a known fault that may have changed this model's
+/// numbers; "" otherwise.
 std::string known_fault_of(const checkpoint::Manifest& manifest, const model::Graph& graph);
 
 }  // namespace lockstep::train

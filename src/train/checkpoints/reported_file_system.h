@@ -8,11 +8,11 @@
 
 namespace lockstep::train {
 
-/// Another file system, whose every operation is seen in a slot of Progress: so the watchdog knows a disk
-/// that does not answer from one that is slow. Thread-safety: the one thread that writes the slot.
+/// Wraps a file system and reports each of its operations in a slot of Progress. So the watchdog can tell a
+/// disk that does not answer from a slow one. Thread-safety: only the thread that writes the slot.
 class ReportedFileSystem : public checkpoint::FileSystem {
  public:
-  /// `files` must outlive it, and `progress`, which may be null.
+  /// `files` and `progress`, which may be null, must outlive it.
   ReportedFileSystem(checkpoint::FileSystem& files, control::Progress* progress, int slot)
       : files_(files), progress_(progress), slot_(slot) {}
 

@@ -2,11 +2,11 @@
 
 namespace lockstep::train {
 
-/// Lets SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT say on stderr which rank they ended, and where in the
-/// program (a list of addresses, for addr2line), before they do. Once per process; does nothing in builds
-/// with sanitizers, which have reports of their own.
+/// Makes SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT print on stderr which rank they end, and where in the
+/// program (a list of addresses, for addr2line). Call it once per process. Does nothing in builds with
+/// sanitizers, which have their own reports.
 void install_crash_handler();
-/// Whom the handler names; by default rank 0.
+/// The rank that the handler names; default: rank 0.
 void set_crash_rank(int rank);
 
 }  // namespace lockstep::train

@@ -13,31 +13,32 @@
 
 namespace lockstep::train {
 
-/// The failpoints of one rank, armed. Without any there is no object, and nothing is asked anywhere.
+/// The armed failpoints of one rank. Without failpoints there is no object, and nothing is checked anywhere.
 ///
 /// Before it acts, a failpoint writes a line to the file that LOCKSTEP_FAILPOINT_LOG names: wall-clock
-/// microseconds, its text, where it was. One that stands there already does not act again: a run that died of
-/// it and resumed passes the same step once more. Thread-safety: all methods may be called from any thread.
+/// microseconds, its text, its place. A failpoint that is already in the file does not act again, because a
+/// run that ended by it and resumed passes the same step once more. Thread-safety: any thread may call any
+/// method.
 class Failpoints {
  public:
-  /// Those of `rank`; null where it has none. `texts`: as in --failpoint. Throws ConfigError for mistakes in
-  /// any of them, also those of other ranks; IoError where the log cannot be read.
+  /// The failpoints of `rank`; null if it has none. `texts`: as in --failpoint. Throws ConfigError for
+  /// mistakes in any text, also those of other ranks; IoError if the log cannot be read.
   static std::unique_ptr<Failpoints> parse(const std::vector<std::string>& texts, int rank, int world_size);
 
-  /// Throws ConfigError where one waits for an instruction that neither `step` nor `serve` has.
+  /// Throws ConfigError if a failpoint waits for an instruction that neither `step` nor `serve` has.
   void check(const program::Program& step, const program::Program& serve = {}) const;
-  /// The rank may make no part of some steps: those that wait for one act in its next one then.
+  /// Says that the rank may have no part in some steps. Failpoints of such a step act in the rank's next one.
   void leave_out_steps() { leaves_out_steps_ = true; }
 
   /// Before the first step.
   void at_start();
-  /// For Executor's `before`. `step`: the optimizer step being made, counted from 1; in programs other than
-  /// "step" the steps complete. Returns, or throws Error, or does not return at all, as the failpoints say.
+  /// For Executor's `before`. `step`: the optimizer step under way, from 1; in programs other than "step" the
+  /// number of complete steps. Returns, throws Error, or never returns, as the failpoints say.
   void before_instruction(const program::Program& program, int instruction, int64_t step,
                           const run::ProgramMemory& memory);
-  /// A file system through which `real` fails at the operations meant by write:K. They are counted for each
-  /// checkpoint, from where its temporary folder is made (or, on ranks that do not make it, from the first
-  /// file in it) until the next checkpoint is begun. Both must outlive it.
+  /// Wraps `real` in a file system that fails at the operations of write:K. Operations are counted per
+  /// checkpoint, from the making of its temporary folder (on ranks that do not make it, from the first file
+  /// in it) until the next checkpoint begins. This object and `real` must outlive the result.
   std::unique_ptr<checkpoint::FileSystem> wrap(checkpoint::FileSystem& real);
 
  private:
@@ -48,12 +49,13 @@ class Failpoints {
   };
 
   explicit Failpoints(std::vector<Failpoint> failpoints);
-  /// Whether this failpoint's time has come, for the first time; then it stands in the log.
+  /// Whether this failpoint acts now, for the first time; then it is in the log.
   bool claim(Armed& armed, const std::string& where);
   void act(const Failpoint& failpoint, const std::string& where) const;
   void spoil(Armed& armed, const program::Program& program, int instruction,
              const run::ProgramMemory& memory);
-  /// Whether an operation shall fail that belongs to the checkpoint of `step`; other kinds act here.
+  /// The failpoint by which an operation for the checkpoint of `step` must fail, if any; other kinds act
+  /// here.
   const Failpoint* at_operation(int64_t step, int operation, const std::string& path);
 
   std::mutex mutex_;  // of all `fired` flags

@@ -11,7 +11,7 @@ struct Straggler {
   bool operator==(const Straggler&) const = default;
 };
 
-/// "1:2.5". Throws ConfigError, saying what was expected.
+/// Reads a text such as "1:2.5". Throws ConfigError, which says what was expected.
 Straggler parse_straggler(const std::string& text);
 std::string to_text(const Straggler& straggler);
 

@@ -11,25 +11,24 @@
 
 namespace lockstep::train {
 
-/// Collects what kernels take (TrainerRunOptions::observer) while a rank trains: times of what its programs
-/// compute of a micro-batch, and of updates. What is computed again, for backward, counts as little as
-/// loading, sums and messages.
+/// Collects the times of kernels (TrainerRunOptions::observer) while a rank trains: times per micro-batch of
+/// what its programs compute, and of updates. Recomputation, loading, sums and messages do not count.
 class Profiler {
  public:
   /// `worker` must outlive it. The first `warm_up_steps` are not counted.
   Profiler(const Worker& worker, int64_t warm_up_steps);
 
   void observe(const run::KernelObservation& observation);
-  /// After each step. One that was skipped updated nothing, however long that took. `busy_ms`: in which this
-  /// rank computed, where that is known.
+  /// Call it after each step. A skipped step counts as no update. `busy_ms`: the time in which this rank
+  /// computed, if known.
   void end_step(bool skipped, std::optional<double> busy_ms = {});
   /// Steps that were measured, and applied.
   int64_t updates() const { return static_cast<int64_t>(updates_.size()); }
-  /// COLLECTIVE: medians of each rank; of what several ranks compute the mean of theirs. The same everywhere.
-  /// `source` stays empty.
+  /// COLLECTIVE: medians of each rank; if several ranks compute a layer, the mean of their medians. The same
+  /// on all ranks. `source` stays empty.
   model::Profile result(comm::Communicator& world) const;
-  /// Seconds of a step in which this rank computed something else than layers and updates: the median; 0
-  /// where it is not known.
+  /// The median of the seconds of a step in which this rank computed something other than layers and updates;
+  /// 0 if not known.
   double rest() const { return median(rests_); }
 
  private:

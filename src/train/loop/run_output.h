@@ -20,8 +20,8 @@ struct RunOutputOptions {
 /// A lock on a folder, as long as this lives and this process does. Move-only by unique_ptr.
 class DirectoryLock {
  public:
-  /// Throws ConfigError where another process holds it, IoError where the folder cannot be made or locked.
-  /// A folder that it makes is durable: checkpoints below it shall survive a power failure.
+  /// Throws ConfigError if another process holds it, IoError if the folder cannot be made or locked.
+  /// A folder that it makes is durable, so that checkpoints below it survive a power failure.
   explicit DirectoryLock(const std::string& directory,
                          checkpoint::FileSystem& files = checkpoint::posix_file_system());
   ~DirectoryLock();
@@ -32,8 +32,8 @@ class DirectoryLock {
   int descriptor_ = -1;
 };
 
-/// What rank 0 shows on stderr and writes into the run's folder while it trains: the progress line, messages,
-/// metrics.jsonl and config.effective.textproto.
+/// Rank 0's output while it trains: the progress line and messages on stderr, and metrics.jsonl and
+/// config.effective.textproto in the run's folder.
 class RunOutput {
  public:
   /// `worker` must outlive it.
@@ -43,32 +43,33 @@ class RunOutput {
   RunOutput& operator=(const RunOutput&) = delete;
 
   /// Makes the run's folder and keeps other processes out of it until the result is destroyed. Throws
-  /// ConfigError where another process writes there, or where the folder holds a run that this one, by its
-  /// config, does not go on with: nothing that is there is ever replaced. Nothing for an empty name.
+  /// ConfigError if another process writes there, or if the folder holds a run that this run's config does
+  /// not resume: existing files are never replaced. Nothing for an empty name.
   static std::unique_ptr<DirectoryLock> claim_directory(const std::string& directory,
                                                         const config::RunConfig& config);
-  /// What this run is, in a few lines: workers, batch, data, memory; in many at LogLevel::debug.
+  /// Describes this run in a few lines: workers, batch, data, memory; in more detail at LogLevel::debug.
   void show_start();
   /// Makes the folder and its files, and draws the progress line from `first_step` on. Throws IoError.
   void open(int64_t first_step);
 
-  /// From here on the run is `worker`'s: others were lost.
+  /// After other ranks were lost: from here on the run is `worker`'s.
   void follow(Worker& worker);
 
   void message(const std::string& text);
   void step(const StepRecord& record);
   void evaluation(const EvaluationRecord& record);
-  /// Makes metrics durable: a checkpoint never outlives those that led to it, unless a run goes on without
+  /// Makes metrics durable, so that no checkpoint is newer than its metrics, unless the run continues without
   /// what it cannot write. Throws IoError.
   void before_checkpoint();
   void checkpoint(int64_t step, const std::string& path);
-  /// Ends the progress line and makes sure that all metrics are on the disk. Throws IoError, always.
+  /// Ends the progress line and makes sure that all metrics are on disk. Throws IoError under any policy.
   void finish();
 
  private:
   std::string describe_memory(bool verbose) const;
   void write_metrics(int64_t step, const std::vector<observe::NamedMetric>& metrics);
-  /// Under checkpoint.on_failure: CONTINUE what `write` throws is a warning: lines wait for the next write.
+  /// Under checkpoint.on_failure: CONTINUE an error of `write` becomes a warning; lines wait for the next
+  /// write.
   void keep_going(const std::function<void()>& write);
 
   RunOutputOptions options_;

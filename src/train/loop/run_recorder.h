@@ -20,12 +20,13 @@ class RunRecorder {
   RunRecorder(Worker& worker, const observe::StartupTimes& startup, const std::string& host)
       : worker_(&worker), startup_(startup), host_(host) {}
 
-  /// The worker is about to be destroyed, and this rank to go on with another one (follow).
+  /// Call it before the worker is destroyed and this rank continues with another worker (follow).
   void part();
   void follow(Worker& worker) { worker_ = &worker; }
 
   void add(const StepRecord& record);
-  /// COLLECTIVE: memory is that of the rank where it is largest, waits those of the worker that waits most.
+  /// COLLECTIVE: memory is that of the rank with the most, waiting times are those of the worker that waits
+  /// most.
   observe::RunReport report(comm::Communicator& world, const TrainingOutcome& outcome) const;
 
  private:
@@ -49,10 +50,10 @@ class RunRecorder {
   Clock::time_point network_looked_;
 };
 
-/// Whether the model chooses among classes, one for a sample or one for each token, so that there is a share
-/// of right answers.
+/// Whether the model chooses among classes, per sample or per token, so that there is a share of right
+/// answers.
 bool tells_accuracy(const model::Graph& graph);
-/// Tokens of a sample, where the model predicts each of them; nothing for other models.
+/// Tokens per sample, if the model predicts each of them; nothing for other models.
 std::optional<int64_t> tokens_per_sample(const model::Graph& graph);
 
 }  // namespace lockstep::train

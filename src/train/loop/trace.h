@@ -12,24 +12,23 @@
 
 namespace lockstep::train {
 
-/// The bits of a run: of every step's loss and gradient norm, every tensor's hash after it, and of
-/// evaluations. Names stand in the order in which they came to be, so that the first difference is the one
-/// nearest to its cause.
+/// The bits of a run: loss and gradient norm of every step, every tensor's hash after it, and evaluations.
+/// Names are in the order of their computation, so that the first difference is the nearest to its cause.
 struct Trace {
   using Entries = std::vector<std::pair<std::string, uint64_t>>;
   std::map<int64_t, Entries> steps;        ///< "loss", "gradient norm", then tensors
   std::map<int64_t, Entries> evaluations;  ///< by step: "evaluation loss", "evaluation accuracy"
 
-  /// Goes on with a trace of the same run after it was resumed.
+  /// Appends the trace of the same run after it was resumed.
   void append(const Trace& later);
 };
 
-/// Writes the trace of one rank while it trains, a line of JSON per step.
+/// Writes the trace of one rank while it trains: one line of JSON per step.
 class TraceWriter {
  public:
-  /// Makes the folder where it is missing. Throws IoError.
+  /// Makes the folder if it is missing. Throws IoError.
   TraceWriter(const std::string& directory, int rank);
-  /// COLLECTIVE where the workers hold different parts of the optimizer's state.
+  /// COLLECTIVE if the workers hold different parts of the optimizer state.
   void add(const StepRecord& record, const Worker& worker, comm::Communicator& world);
   void add(const EvaluationRecord& record);
 
@@ -41,10 +40,11 @@ class TraceWriter {
 };
 
 std::string trace_path(const std::string& directory, int rank);
-/// Throws IoError where there is none, DataError where a line is not what TraceWriter writes.
+/// Throws IoError if there is no trace, DataError if a line is not as TraceWriter writes it.
 Trace read_trace(const std::string& path);
 
-/// Where two runs part: a step, what differs first in it, and both values, as bits, or "absent".
+/// The first difference of two runs: the step, the name of what differs, and both values, as bits or
+/// "absent".
 struct TraceDifference {
   int64_t step = 0;
   std::string name;

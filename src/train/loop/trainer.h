@@ -15,44 +15,44 @@
 
 namespace lockstep::train {
 
-/// What is known about a step once it is complete.
+/// The results of a complete step.
 struct StepRecord {
-  int64_t step = 0;  ///< steps complete, counted from 1
-  double loss = 0;   ///< mean over the global batch; no number without has_loss()
+  int64_t step = 0;  ///< number of complete steps, from 1
+  double loss = 0;   ///< mean over the global batch; NaN without has_loss()
   double learning_rate = 0;
   double gradient_norm = 0;       ///< before clipping
-  double correct = 0, count = 0;  ///< of the global batch
-  double step_ms = 0;             ///< since the step before, reports included, evaluation and checkpoints not
+  double correct = 0, count = 0;  ///< right answers and counted labels of the global batch
+  double step_ms = 0;             ///< since the step before, with reports, without evaluation and checkpoints
   double exposed_communication_ms = 0;
   double data_wait_ms = 0;              ///< of this step, on this rank
-  std::optional<double> busy_ms;        ///< likewise, in which it computed; where one thread does everything
+  std::optional<double> busy_ms;        ///< likewise, time of computation; only if one thread does everything
   bool skipped = false;                 ///< not finite, and so not applied
-  std::optional<double> loss_scale;     ///< of this step, where losses are scaled
-  std::optional<observe::Spike> spike;  ///< where loss or norm stand out
+  std::optional<double> loss_scale;     ///< of this step, if losses are scaled
+  std::optional<observe::Spike> spike;  ///< if loss or norm stand out
   bool has_loss() const { return count > 0; }  ///< some label counts
 };
 
 struct EvaluationRecord {
   int64_t step = 0;
-  double loss = 0;      ///< no number without has_loss()
+  double loss = 0;      ///< NaN without has_loss()
   double accuracy = 0;  ///< share of positions where the largest logit is right; classifiers only
   double count = 0;     ///< labels that count
   double milliseconds = 0;
   bool has_loss() const { return count > 0; }
 };
 
-/// What the loop tells whoever watches. All may be empty; called on every rank.
+/// Callbacks of the loop. All may be empty; called on every rank unless stated otherwise.
 struct TrainerEvents {
   std::function<void(const StepRecord&)> on_step;
   std::function<void(const EvaluationRecord&)> on_evaluation;
-  /// On rank 0, before anything of a checkpoint is written: makes durable what must not be older. What it
-  /// throws makes the save fail.
+  /// Called on rank 0 before a checkpoint is written: makes durable what must not be older than the
+  /// checkpoint. If it throws, the save fails.
   std::function<void(int64_t step)> before_checkpoint;
   std::function<void(int64_t step, const std::string& path)> on_checkpoint;  ///< once it is complete
   std::function<void(const std::string& message)> on_message;                ///< for people; rank 0 alone
 };
 
-/// What a rank goes on with where others were lost.
+/// What a rank continues with after other ranks were lost.
 struct Regrouped {
   Worker& worker;
   comm::Communicator& world;
@@ -61,62 +61,62 @@ struct Regrouped {
 
 struct TrainerRunOptions {
   std::string output_directory;  ///< empty: nothing is saved
-  /// Asked once per step, and per batch of an evaluation; ranks stop when any of them says so.
+  /// Called once per step, and once per batch of an evaluation. All ranks stop if any of them returns true.
   std::function<bool()> stop_requested;
   int64_t stop_after = 0;                 ///< steps; 0: none. The same on all ranks
   control::Progress* progress = nullptr;  ///< told of steps and phases; may be null
   control::Mailbox* mailbox =
-      nullptr;  ///< by which checkpoints are written in the background; null: in the foreground
+      nullptr;  ///< for writing checkpoints in the background; null: in the foreground
   checkpoint::FileSystem* files = &checkpoint::posix_file_system();  ///< where checkpoints are written
-  /// COLLECTIVE over `left`, the ranks that are left (all others are lost): a worker that does its part in
-  /// what remains. The trainer's own is destroyed. Empty: nobody can be lost.
+  /// COLLECTIVE over `left`, the remaining ranks, after all others were lost: makes a worker for this rank's
+  /// part of the rest. The trainer's own worker is destroyed. Empty: no rank can be lost.
   std::function<Regrouped(const std::vector<int>& left)> regroup;
-  bool evaluates = false;        ///< and nothing else: messages say so
-  run::KernelObserver observer;  ///< of all steps, which do not overlap then; may be empty. Not of sessions
-  int drawing_threads = 1;       ///< that draw the first parameters; their bits do not depend on it
+  bool evaluates = false;        ///< only evaluates, and messages say so
+  run::KernelObserver observer;  ///< of all steps, which then do not overlap; not of sessions. May be empty
+  int drawing_threads = 1;       ///< threads that draw initial parameters; bits do not depend on it
 };
 
 struct TrainingOutcome {
   int64_t first_step = 0;            ///< 0, or where a checkpoint was resumed
   int64_t steps = 0;                 ///< complete, from the beginning of the training
-  int64_t skipped_steps = 0;         ///< of these, not applied since they were not finite
-  std::optional<double> loss_scale;  ///< at the end, where losses are scaled
+  int64_t skipped_steps = 0;         ///< of these, steps not applied because they were not finite
+  std::optional<double> loss_scale;  ///< at the end, if losses are scaled
   double epochs = 0;
-  std::optional<double> train_loss;            ///< of the last step, where it has one
+  std::optional<double> train_loss;            ///< of the last step, if it has one
   std::optional<EvaluationRecord> evaluation;  ///< the last one
   bool stopped = false;                        ///< by request, before the end
-  int64_t lost_workers = 0;                    ///< without which it went on
+  int64_t lost_workers = 0;                    ///< workers without which it continued
   EvaluationHistory evaluations;               ///< the config's own
   bool ended_early = false;                    ///< trainer.early_stopping
-  int64_t sessions = 0;      ///< of layouts with sessions; from one meeting of all ranks to the next
+  int64_t sessions = 0;      ///< number of sessions, from one meeting of all ranks to the next
   run::Staleness staleness;  ///< of all pushes in them, at the first server
 };
 
-/// The loop: step after step, evaluation and checkpoints when they are due. It owns the loop alone;
-/// everything that computes or communicates is the worker's.
+/// The training loop: step after step, with evaluations and checkpoints when they are due. It owns only the
+/// loop; everything that computes or communicates belongs to the worker.
 class Trainer {
  public:
-  /// `world`: for locating non-finite values and resuming; must outlive the trainer, as must `worker`.
+  /// `world` serves to locate non-finite values and to resume. `world` and `worker` must outlive the trainer.
   Trainer(Worker& worker, comm::Communicator& world, TrainerEvents events, TrainerRunOptions options);
 
-  /// COLLECTIVE: initial parameters, or those of a checkpoint as the config's resume policy says.
+  /// COLLECTIVE: sets initial parameters, or those of a checkpoint, as the config's resume policy says.
   void prepare();
   /// COLLECTIVE: trains to the end, or to an agreed stop. REQUIRES: prepare().
   TrainingOutcome run();
-  /// COLLECTIVE: the next step, or session, and what is due after it; false where none is left, or a stop was
-  /// agreed. REQUIRES: prepare().
+  /// COLLECTIVE: makes the next step, or session, and does what is due after it. False if none is left, or if
+  /// a stop was agreed. REQUIRES: prepare().
   bool advance();
-  /// COLLECTIVE: what is due at the end, which is here, whether or not all steps are made.
+  /// COLLECTIVE: ends the training, whether or not all steps are made, and does what is due at the end.
   TrainingOutcome finish();
-  /// COLLECTIVE: the evaluation set with the parameters as they are; nothing where a stop was requested
-  /// before its end. REQUIRES: prepare(), and that there is one.
+  /// COLLECTIVE: evaluates with the current parameters; nothing if a stop was requested before the end.
+  /// REQUIRES: prepare(), and that there is evaluation data.
   std::optional<EvaluationRecord> evaluate_now();
-  /// COLLECTIVE: begins a checkpoint, unless that of this step is begun. REQUIRES: prepare().
+  /// COLLECTIVE: begins a checkpoint, unless one of this step has begun. REQUIRES: prepare().
   void save_now();
-  /// Somebody else has changed parameters, on all ranks alike: what was saved, compared or evaluated of this
-  /// step does not count.
+  /// Call it after parameters were changed from outside, in the same way on all ranks: earlier saves,
+  /// comparisons and evaluations of this step no longer count.
   void parameters_changed();
-  /// Nobody calls finish(): waits for the save under way, and warns of failed ones. Not COLLECTIVE.
+  /// Instead of finish(): waits for the save in flight, and warns of failed saves. Not COLLECTIVE.
   void abandon() noexcept;
   /// Whether a stop was agreed on before the end.
   bool stopped() const { return stop_ && step_ < worker_->total_steps(); }
@@ -124,61 +124,63 @@ class Trainer {
 
  private:
   run::StepInputs inputs_of(int64_t step) const;
-  /// Of an update, which is the `updates`-th that optimizer state sees, from 1.
+  /// The scalars of an update, which is the `updates`-th of the optimizer state, from 1.
   run::StepScalars constants_of(int64_t step, int64_t updates) const;
   bool stop_is_wanted() const;
   void train_one_step();
-  /// Counts the step where the policy says so; otherwise throws.
+  /// Counts the step if the policy says so; otherwise throws.
   void handle_nonfinite(const run::StepInputs& inputs, const program::Verdict& verdict);
-  /// Where scaling the loss made the gradients overflow: lowers the scale and counts the step. All ranks
-  /// agree on what it looks at; one that saw something else is found by the next step's agreement on norms.
+  /// If scaling the loss made the gradients overflow: lowers the scale and counts the step. All ranks have
+  /// agreed on what it looks at. A rank that saw something else is found by the next step's agreement on
+  /// norms.
   bool lowered_loss_scale(const program::Verdict& verdict);
   void tell_step(const run::StepInputs& inputs, const program::Verdict& verdict, StepRecord record);
-  /// COLLECTIVE where all ranks saw what this one saw: the step again, without an update, to find out whether
-  /// they did. A rank that is alone with it meets the others in their next step, whose communication is the
-  /// same.
+  /// Repeats the step without an update, to find out whether all ranks saw the same values. COLLECTIVE if
+  /// they did. A rank that alone saw others meets the other ranks in their next step, which communicates in
+  /// the same way.
   void require_equal_norms();
   void skip_step(const program::Verdict& verdict);
-  /// What to do about a step that is not finite.
+  /// Advice to the user about a step that is not finite.
   std::string advice(const program::Verdict& verdict) const;
-  /// In steps. The same on all ranks, also on those that only serve.
+  /// Whether steps compare replicas. The same on all ranks, also on those that only serve.
   bool compares_replicas() const {
     return worker_->compiled().placement().replicas() > 1 && config_.trainer.check_every_steps > 0;
   }
-  /// Before a checkpoint and at the end: also what stages of one replica hold in common.
+  /// Whether to compare before a checkpoint and at the end; this includes parameters that stages of one
+  /// replica share.
   bool compares_copies() const {
     return compares_replicas() ||
            (worker_->compiled().placement().ties_stages() && config_.trainer.check_every_steps > 0);
   }
   bool comparison_is_due() const;
-  /// What the ranks compare in a step's agreement: the last norm, and this replica where that is due; 0 on a
-  /// rank without one.
+  /// The hash that ranks compare in a step's agreement: of the last norm and, if due, of this replica; 0 on a
+  /// rank without a replica.
   uint64_t agreement_hash(bool with_replica);
-  /// COLLECTIVE: compares now what the steps so far have left, unless that is done already.
+  /// COLLECTIVE: compares replicas after the last step, unless that is done already.
   void require_equal_replicas();
   [[noreturn]] void report_divergence();
-  std::string locate_held();  ///< COLLECTIVE: what differs in the replicas as they are
+  std::string locate_held();  ///< COLLECTIVE: what differs in the current replicas
   // Of layouts with sessions (session_loop.cpp): steps up to the next evaluation, checkpoint or end.
   void train_one_session();
   int64_t steps_to_meeting() const;
-  /// Of the update that a range sees after so many in a session that began at `first_step`, of which so many
-  /// changed something.
+  /// The scalars of an update of a range, after so many `updates` in a session that began at `first_step`, of
+  /// which `applied` changed something.
   run::StepScalars pushed_constants(int64_t first_step, int64_t updates, int64_t applied) const;
   void make_granted_steps(int64_t first);
-  /// COLLECTIVE over `left`. What servers hold goes with them.
+  /// COLLECTIVE over `left`. Keeps what servers hold.
   void go_on_with(const std::vector<int>& left);
   void require_finite(int64_t step);
   bool skips_too_many(int64_t skipped) const;
   void require_few_skips(int64_t skipped);
-  /// Records of the steps that are complete by now, with means over those that no record was of.
+  /// Reports records of the steps that are complete by now, with means over steps without a record.
   void tell_session(int64_t first, const run::SessionTotals& totals);
   bool ends_early() const;
   bool evaluation_due() const;
   bool checkpoint_due() const;
   bool keeps_best() const;
-  /// False, and nothing is told, where a stop was requested before its end.
+  /// False, without a report, if a stop was requested before the end.
   bool evaluate();
-  /// The evaluation that the config wants, and what follows from it.
+  /// Makes an evaluation that the config wants, and acts on its result.
   void evaluate_as_planned();
   /// COLLECTIVE. REQUIRES: all ranks take the same step for saved, or none of them this one.
   void save_checkpoint();
@@ -187,8 +189,8 @@ class Trainer {
   void agree_on_saved_step();
   /// Tells of the saves that have ended since it was last asked. Failures are remembered, or warned of.
   void hear_of_checkpoints(checkpoint::SaveFailurePolicy on_failure);
-  /// COLLECTIVE: saves the end where the config or a stop wants it, and throws where that, or a save before
-  /// it, failed.
+  /// COLLECTIVE: makes the last save if the config or a stop wants it. Throws if this save or an earlier one
+  /// failed.
   void settle_checkpoints();
   void resume();
   void tell_of_other_batch() const;
@@ -208,11 +210,11 @@ class Trainer {
   int64_t skipped_steps_ = 0;        ///< of all steps so far, those before a resume included
   int64_t optimizer_updates_ = 0;    ///< that optimizer state has seen
   int64_t overflowed_steps_ = 0;  ///< of these, those that lowered the loss scale, if it is scaled now or not
-  std::optional<optim::LossScaler> loss_scaler_;  ///< nothing where losses are not scaled
+  std::optional<optim::LossScaler> loss_scaler_;  ///< nothing if losses are not scaled
   int64_t equal_step_ = -1;                       ///< last step after which the replicas were found equal
   int64_t hashed_step_ = -1;                      ///< last step after which this rank hashed its replica
   double last_norm_ = 0;
-  uint64_t read_hash_ = 0;   ///< of the parameters that the last step has read; 0 where it does not tell
+  uint64_t read_hash_ = 0;   ///< of the parameters that the last step has read; 0 if it does not tell
   int64_t read_step_ = 0;    ///< which that was, counted from 1
   uint64_t norm_hash_ = 0;   ///< of what this rank computed from the last step's reduced gradients
   bool suspicious_ = false;  ///< the last step's loss or norm stands out

@@ -9,7 +9,7 @@
 
 namespace lockstep::train {
 
-/// How this process was started and where it may run, as the operating system and the launcher say.
+/// How this process was started and where it may run, according to the operating system and the launcher.
 struct LaunchFacts {
   std::function<std::optional<std::string>(const std::string& name)> variable;  ///< of the environment
   int world_size = 1;                                                           ///< as MPI says, or 1
@@ -20,23 +20,22 @@ struct LaunchFacts {
 };
 LaunchFacts launch_facts(int world_size, int ranks_on_host);
 
-/// Throws ConfigError where a launcher started several processes that do not find each other, so that each
-/// would train alone ("every process is rank 0"): another MPI's mpirun, srun without --mpi=pmix, jsrun,
-/// PALS, torchrun and whatever else says WORLD_SIZE and RANK.
+/// Throws ConfigError if a launcher started several processes that do not find each other, so that each would
+/// train alone ("every process is rank 0"): another MPI's mpirun, srun without --mpi=pmix, torchrun.
 void check_launcher(const LaunchFacts& facts);
 
-/// Whether the launcher leaves the others alone where a process is lost (mpirun --enable-recovery).
+/// Whether the launcher lets the others continue after a process is lost (mpirun --enable-recovery).
 bool goes_on_after_losses(const LaunchFacts& facts);
 
 /// Kills `pid` on this host if it is `rank` of this process's job, as the launcher numbers it.
 void end_lost_process(int rank, int64_t pid);
 
-/// What makes this placement slow, and what to change: one line each; empty where all is well. `threads`:
-/// that one rank computes and reads with.
+/// What makes this placement slow, and what to change, one line each; empty if all is well. `threads`: the
+/// number with which one rank computes and reads.
 std::vector<std::string> launch_warnings(const LaunchFacts& facts, int threads);
 
-/// On how many threads a rank may compute where it has nothing else to do, as before its first step: its
-/// share of the host's cores, at least 1.
+/// The number of threads on which a rank may compute while it has nothing else to do, as before its first
+/// step: its share of the host's cores, at least 1.
 int idle_threads(const LaunchFacts& facts);
 
 /// COLLECTIVE: for each rank the number of its host, counted from 0 in the order of ranks.

@@ -22,11 +22,11 @@ struct SessionOptions {
   std::string output_directory;  ///< empty: nothing is written
   std::string trace_directory;   ///< empty: no trace; see train/trace.h
   bool quiet = false;
-  DeviceRequest device;                  ///< what to compute on; say() is the session's own
-  std::vector<std::string> failpoints;   ///< faults that the run inflicts on itself; see train/failpoints.h
-  std::string straggler;                 ///< of --straggler; empty: none
-  int64_t stop_after = 0;                ///< 0: no; otherwise save and stop once so many steps are complete
-  std::function<bool()> stop_requested;  ///< by a signal; may be empty
+  DeviceRequest device;                            ///< what to compute on; say() is the session's own
+  std::vector<std::string> failpoints;             ///< faults to inject; see train/faults/failpoints.h
+  std::string straggler;                           ///< of --straggler; empty: none
+  int64_t stop_after = 0;                          ///< save and stop after so many steps; 0: never
+  std::function<bool()> stop_requested;            ///< by a signal; may be empty
   std::function<void(const StepRecord&)> on_step;  ///< on every rank; may be empty
 };
 
@@ -35,14 +35,14 @@ struct SessionResult {
   bool stopped = false;       ///< before the last step
 };
 
-/// One training from config to report: prepares and agrees, restores, trains, evaluates, saves, and writes
-/// and shows on rank 0 what there is to see. What `lockstep train` and the public Training share. Every
-/// method is COLLECTIVE, and so is construction, unless it says otherwise. Where one throws, the training is
-/// over: after a CollectiveError all ranks go on; with several ranks any other error ends the job.
+/// One training from config to report: prepares, agrees, restores, trains, evaluates, saves, and on rank 0
+/// writes and shows results. `lockstep train` and the public Training share it. Construction and every method
+/// are COLLECTIVE unless stated otherwise. If one throws, the training is over: after a CollectiveError all
+/// ranks continue; with several ranks any other error ends the job.
 class Session {
  public:
   Session(World& world, SessionOptions options);
-  /// Waits for what is still written. COLLECTIVE before finish(), unless an error unwinds.
+  /// Waits for writes in flight. COLLECTIVE before finish(), unless an error unwinds.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -52,10 +52,10 @@ class Session {
   std::optional<EvaluationRecord> evaluate();
   void save();
   SessionResult finish();
-  /// Throws CollectiveError, and the training goes on, for a name that is none.
+  /// Throws CollectiveError for an unknown name; then the training continues.
   std::vector<float> parameter(const std::string& name);
   void set_parameter(const std::string& name, std::span<const float> values);
-  /// Not COLLECTIVE. Throws ConfigError where the training is over.
+  /// Not COLLECTIVE. Throws ConfigError if the training is over.
   const Worker& worker() const;
   int64_t steps() const;
   bool stopped() const;
@@ -71,10 +71,10 @@ class Session {
 
   World& world_;
   const int exceptions_ = std::uncaught_exceptions();
-  std::unique_ptr<Parts> parts_;  // null where the training is over
+  std::unique_ptr<Parts> parts_;  // null if the training is over
 };
 
-/// COLLECTIVE: all of it.
+/// COLLECTIVE: a whole training.
 SessionResult train_session(World& world, const SessionOptions& options);
 
 }  // namespace lockstep::train

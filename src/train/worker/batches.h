@@ -10,21 +10,21 @@
 
 namespace lockstep::train {
 
-/// Feeds a rank's `load` instructions from a data set, read ahead in the order in which the program asks.
+/// Feeds a rank's `load` instructions from a data set. Reads ahead in the order in which the program loads.
 class PrefetchedBatches : public run::BatchSource {
  public:
-  /// `batch_samples`: samples of one iteration over all ranks; `positions`: where this rank's micro-batches
-  /// begin in it, ascending; `micro_batch`: samples in each; `stride`: by how much the next iteration that is
-  /// asked for is probably higher.
+  /// `batch_samples`: samples of one iteration, all ranks together. `positions`: where this rank's
+  /// micro-batches begin in it, ascending. `micro_batch`: samples in each. `stride`: the likely difference
+  /// between an iteration and the next one that is loaded.
   PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph, data::SampleOrder order,
                     int64_t batch_samples, std::vector<int64_t> positions, int64_t micro_batch, int threads,
                     int depth, int64_t stride = 1);
 
-  /// By how much later in the data set's order all iterations lie than those of 0, 1, 2... batches would.
+  /// Moves all iterations by so many samples in the data set's order, compared with batches 0, 1, 2...
   /// REQUIRES: nothing is being read.
   void shift(int64_t samples) { shift_ = samples; }
   void load(uint64_t iteration, int64_t position, std::span<const Tensor> fields) override;
-  /// Begins reading what `iteration` will ask for first.
+  /// Begins to read what `iteration` will load first.
   void start(uint64_t iteration);
   double data_wait_ms() const { return prefetcher_->data_wait_ms(); }
   int64_t held_bytes() const { return prefetcher_->held_bytes(); }
@@ -37,10 +37,10 @@ class PrefetchedBatches : public run::BatchSource {
   std::unique_ptr<data::Prefetcher> prefetcher_;
 };
 
-/// What PrefetchedBatches holds once all of its micro-batches have been read ahead.
+/// Bytes that PrefetchedBatches holds once all of its micro-batches have been read ahead.
 int64_t read_ahead_bytes(const model::Graph& graph, int64_t micro_batch, int threads, int depth);
 
-/// Throws ConfigError where the model's inputs are not what the data set has: names, shapes, types, classes.
+/// Throws ConfigError if the data set does not have the model's inputs: names, shapes, types, classes.
 void check_data_fits_model(const data::Dataset& dataset, const model::Graph& graph);
 
 }  // namespace lockstep::train

@@ -5,10 +5,10 @@
 
 namespace lockstep::train {
 
-/// What of a config decides the programs.
+/// The parts of a config that decide the programs.
 compile::CompileOptions compile_options(const config::RunConfig& config);
 
-/// Likewise, with stages of a pipeline that fit into device.memory_limit, if there are any (plan::balanced).
+/// The same, with stages of a pipeline that fit into device.memory_limit, if possible (plan::balanced).
 compile::CompileOptions fitted_options(const config::RunConfig& config, const compile::CompileFacts& facts);
 
 /// The programs of a config, whether or not they fit into device.memory_limit. Throws ConfigError if its

@@ -11,11 +11,12 @@ namespace lockstep::train {
 /// fingerprints and equal math_hash have equal bits.
 std::string arithmetic_fingerprint(int intra_op_threads);
 
-/// The same for a run on `device`: of a GPU, its model, the libraries that compute there, and what the host
-/// makes the first parameters with.
+/// The same for a run on `device`. For a GPU: its model, the libraries that compute there, and whatever the
+/// host uses to draw initial parameters.
 std::string arithmetic_fingerprint(const device::Device& device, int intra_op_threads);
 
-/// By whose library a rank reckons what updates have in common, also one that only serves.
+/// The version of the C library, by which each rank, also one that only serves, computes the scalars of
+/// updates.
 std::string libc_version();
 
 /// Version and content hash of the running program.

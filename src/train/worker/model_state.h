@@ -13,32 +13,32 @@
 
 namespace lockstep::train {
 
-/// Parameters and statistics by name, as checkpoints and hashes see them; of each what this rank holds. They
-/// lie in the device's memory: for the host, shown() one by one.
+/// Parameters and statistics by name, for checkpoints and hashes: the parts that this rank holds. They are in
+/// the device's memory; shown() makes them readable for the host, one at a time.
 std::vector<checkpoint::NamedTensor> parameter_tensors(const Worker& worker);
-/// Of all parameters, wherever they lie.
+/// The records of all parameters, on whichever rank they are.
 std::vector<checkpoint::TensorRecord> parameter_records(const compile::CompiledRun& compiled);
-/// Optimizer state by name: "<parameter>.<slot>", for weights only; of each what this worker holds.
+/// Optimizer state by name, "<parameter>.<slot>", only for weights: the parts that this worker holds.
 std::vector<checkpoint::NamedTensor> optimizer_tensors(const Worker& worker);
-/// Of all optimizer state, wherever it lies, as checkpoints record it.
+/// The records of all optimizer state, on whichever rank it is.
 std::vector<checkpoint::TensorRecord> optimizer_records(const compile::CompiledRun& compiled,
                                                         const optim::OptimizerOptions& optimizer);
 
-/// The tensor with what it holds for the host to read (Worker::window), until the next one is shown.
+/// The tensor, readable for the host (Worker::window) until the next one is shown.
 checkpoint::NamedTensor shown(const Worker& worker, checkpoint::NamedTensor tensor);
 
-/// What `rank` saves of a checkpoint: its tensors lie at `snapshot`, one after the other
+/// What `rank` saves of a checkpoint: its tensors are at `snapshot`, one after the other
 /// (CompiledRun::checkpoint_shares).
 checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compiled,
                                              const optim::OptimizerOptions& optimizer, int rank,
                                              std::byte* snapshot);
 
-/// Copies, on the host, of the parameters and optimizer state of a rank that owns some of them, for another
-/// worker of the same parts to go on with; empty for other ranks.
+/// Copies on the host of the parameters and optimizer state that a rank owns, for another worker that
+/// continues with the same parts. Empty for ranks that own nothing.
 class OwnedState {
  public:
   explicit OwnedState(const Worker& worker);
-  /// Throws InternalError where `worker` owns something else.
+  /// Throws InternalError if `worker` owns something else.
   void restore(Worker& worker) const;
 
  private:
@@ -49,20 +49,21 @@ class OwnedState {
   std::vector<Part> parts_;
 };
 
-/// COLLECTIVE: the values of a parameter, wherever they lie, on every rank.
+/// COLLECTIVE: returns the values of a parameter, wherever they are, on every rank.
 std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& world, int parameter);
-/// COLLECTIVE: puts the values that rank 0 passes in place of a parameter, wherever it lies. REQUIRES: rank 0
-/// passes as many as it has.
+/// COLLECTIVE: replaces a parameter, wherever it is, by the values that rank 0 passes. REQUIRES: rank 0
+/// passes as many values as the parameter has.
 void replace_parameter(Worker& worker, comm::Communicator& world, int parameter,
                        std::span<const float> values);
 
 /// REQUIRES: holds_all().
 uint64_t parameters_hash_of(const Worker& worker);
-/// COLLECTIVE where workers hold stages: of the rank's own replica; 0 on a server of whole models.
+/// The hash of the rank's own replica; 0 on a server of whole models. COLLECTIVE if workers hold stages.
 uint64_t parameters_hash_of(const Worker& worker, comm::Communicator& world);
-/// Parameters and optimizer state. COLLECTIVE where ranks hold different parts of them.
+/// The hash of parameters and optimizer state. COLLECTIVE if ranks hold different parts of them.
 uint64_t state_hash_of(const Worker& worker, comm::Communicator& world);
-/// The hash of each tensor by name: to name the first that differs between two runs. COLLECTIVE likewise.
+/// The hash of each tensor by name, to find the first that differs between two runs. COLLECTIVE in the same
+/// case.
 std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker, comm::Communicator& world);
 
 }  // namespace lockstep::train

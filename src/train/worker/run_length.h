@@ -6,29 +6,29 @@
 
 namespace lockstep::train {
 
-/// How far a training is: optimizer steps, and the samples that they took.
+/// The progress of a training: optimizer steps, and the samples that they took.
 struct RunPosition {
   int64_t step = 0, samples = 0;
   bool operator==(const RunPosition&) const = default;
 };
 
 /// The steps of a training, and where each begins in the stream of samples. Steps before `from` may have had
-/// another batch.
+/// a different batch.
 class RunLength {
  public:
   /// REQUIRES: train_samples > 0.
   RunLength(const config::TrainerOptions& trainer, int64_t train_samples, RunPosition from = {});
 
   RunPosition from() const { return from_; }
-  /// As stated; or, of epochs, those until their samples are taken: ceil(epochs * samples / global_batch)
-  /// where all steps have one batch.
+  /// As stated or, with epochs, the steps until their samples are taken: ceil(epochs * samples /
+  /// global_batch) if all steps have the same batch.
   int64_t total_steps() const { return total_steps_; }
   /// REQUIRES: step >= from().step.
   int64_t samples_after(int64_t step) const { return step * global_batch_ + shift_samples(); }
   double epochs_after(int64_t step) const;
-  /// By which the samples of all steps so far are more, or fewer, than if each had had this batch.
+  /// The samples of all steps so far, minus those that they would have had with this batch.
   int64_t shift_samples() const { return from_.samples - from_.step * global_batch_; }
-  /// Likewise in steps of this batch, for a schedule that ends with the epochs; 0 where steps are stated.
+  /// The same in steps of this batch, for a schedule that ends with the epochs; 0 if steps are stated.
   double schedule_shift() const;
 
  private:

@@ -15,14 +15,14 @@
 
 namespace lockstep::train {
 
-/// Where a job may lose workers in sessions and go on.
+/// For jobs that may lose workers in sessions and continue.
 struct Company {
   control::Muster* muster = nullptr;  ///< null: a loss ends the job
   std::vector<int> members;           ///< by rank: what the muster calls it
 };
 
 struct ServingOptions {
-  /// How long a rank waits for the others; absent: as long as it takes, since a watchdog looks after them.
+  /// How long a rank waits for the others; absent: without limit, because a watchdog observes them.
   std::optional<std::chrono::milliseconds> timeout;
   control::Progress* progress = nullptr;  ///< may be null
   Company company;
@@ -31,8 +31,8 @@ struct ServingOptions {
   std::function<void(int64_t step, int instruction)> before_update;
 };
 
-/// What a rank does in sessions, beside its steps: it talks with servers where it is a worker, and serves
-/// where it is a server, or both, on one thread. Where a layout has no sessions there is none of it.
+/// A rank's part in sessions, beside its steps: a worker communicates with servers, a server serves, a
+/// colocated rank does both, on one thread. Layouts without sessions do not use it.
 class Serving {
  public:
   /// COLLECTIVE. All but `world` must outlive it; `context`: of the rank's serve program.
@@ -40,7 +40,7 @@ class Serving {
           const compile::CompiledRun::RankPrograms& programs, const run::ExecutionContext& context,
           ServingOptions options);
 
-  /// What pulls and pushes are bound to; null on ranks that are no workers.
+  /// The other end of pulls and pushes; null on ranks that are no workers.
   run::WorkerSession* worker() { return worker_ ? &*worker_ : nullptr; }
   bool is_server() const { return server_ != nullptr; }
 
@@ -51,26 +51,26 @@ class Serving {
     std::function<bool()> stop_requested;
   };
   void begin(const Inputs& inputs);
-  /// Waits until the coordinator says whether there is a next step; without, the worker has left.
+  /// Waits until the coordinator says whether there is a next step. If there is none, the worker has left.
   std::optional<run::Grant> next_step();
   /// Serves until all workers have left, or are lost.
   void finish();
-  /// COLLECTIVE: who is left at the end of the session, by rank, ascending.
+  /// COLLECTIVE: the ranks that are left at the end of the session, ascending.
   std::vector<int> meet();
   /// A part of what goes on beside a worker's steps, without waiting; true if there may be more of it.
   bool alongside();
 
   /// See ServerSession.
   bool has_lost_transfers() { return server_ && server_->has_lost_transfers(); }
-  /// After an error: whom the backend reaches shall not wait.
+  /// After an error: releases those waiting ranks that the backend can reach.
   void abort(std::string_view reason) noexcept;
 
-  /// Of the session that is over. REQUIRES: is_server().
+  /// Totals of the session that is over. REQUIRES: is_server().
   const run::SessionTotals& totals() const { return server_->totals(); }
   const run::Staleness& staleness() const { return server_->staleness(); }
   double busy_ms() const { return server_->busy_ms(); }
   comm::TransferredBytes transferred() const;
-  /// Updates of the coordinator that are one optimizer step: with a bound one, otherwise as many as pushes.
+  /// Updates of the coordinator per optimizer step: one with a bound, otherwise as many as pushes.
   bool has_bound() const { return terms_.bound.has_value(); }
   int64_t updates_per_step() const { return terms_.bound ? 1 : terms_.pushes_per_step(); }
 

@@ -20,34 +20,34 @@
 
 namespace lockstep::train {
 
-/// How Progress knows what a rank executes (train/faults/position.h).
+/// Numbers by which Progress says what a rank executes (train/faults/position.h).
 inline constexpr int kNoProgram = 0, kStepProgram = 1, kEvaluateProgram = 2, kBoundaryProgram = 3,
                      kReplayProgram = 4, kSaving = 5, kServeProgram = 6, kGatherProgram = 7;
 
 class Worker;
 
-/// What lies of a parameter in a rank's memory: `count` elements from `first` on.
+/// The part of a parameter in a rank's memory: `count` elements from `first` on.
 struct HeldParameter {
   int parameter;
   int64_t first, count;
   float* data;
 };
 
-/// What a rank needs to know before programs are written: everything else follows from the config.
+/// What a rank must know before programs are written. Everything else follows from the config.
 struct WorkerOptions {
   int rank = 0;
   int world_size = 1;
-  bool shared_memory = false;   ///< all workers share a host's memory: the programs may count on it
-  std::vector<int> hosts = {};  ///< of each rank; none: all are on one
+  bool shared_memory = false;   ///< all workers share one host's memory, and programs may use it
+  std::vector<int> hosts = {};  ///< each rank's host; empty: all are on one
   device::DeviceKind device = device::DeviceKind::cpu;  ///< of workers: cpu or cuda
   int gpu_ordinal = 0;                                  ///< of this rank, if it computes on one
-  /// Where set, lanes run at once on the asynchronous CPU device, each on a thread of its own; otherwise, on
-  /// CPUs, all of them on the calling thread.
+  /// If set, lanes run at the same time on the asynchronous CPU device, each on its own thread. Otherwise, on
+  /// CPUs, all lanes run on the calling thread.
   std::optional<device::AsyncCpuOptions> asynchronous;
-  observe::StartupTimes* startup = nullptr;  ///< which is told what takes how long; may be null
+  observe::StartupTimes* startup = nullptr;  ///< gets the times of the start; may be null
   Company company;                           ///< with mode=async
   control::Progress* progress =
-      nullptr;  ///< what the watchdog reads; null: none watches, and waiting has a limit of its own
+      nullptr;  ///< the watchdog reads it; null: there is no watchdog, and waiting has its own limit
   /// See ExecutorOptions::failed; may be empty.
   std::function<void(const std::exception_ptr& error)> failed;
   double slowdown = 1;  ///< of what a worker on a CPU computes; see ExecutorOptions
@@ -59,9 +59,9 @@ struct WorkerOptions {
       before_instruction;
 };
 
-/// One rank's parts, ready to run: memory, data, communicators, executors. Owns them all. The rank may as
-/// well be a server, which has no batches and holds parts of parameters. The constructor does what needs no
-/// other rank; connect() is COLLECTIVE.
+/// One rank's parts, ready to run: memory, data, communicators, executors. Owns them all. The rank may also
+/// be a server, which has no batches and holds parts of parameters. The constructor does what needs no other
+/// rank; connect() is COLLECTIVE.
 class Worker {
  public:
   Worker(const config::RunConfig& config, const WorkerOptions& options);
@@ -73,42 +73,42 @@ class Worker {
   /// What all ranks must have in common.
   std::vector<comm::AgreementField> agreement_fields() const;
 
-  /// One optimizer step, up to its report: afterwards verdict() holds what was agreed. Its last updates, and
-  /// the sending of what they changed, may go on into the next step (Executor).
+  /// Runs one optimizer step up to its report. Afterwards verdict() holds what was agreed. The last updates,
+  /// and the sending of updated parameters, may continue during the next step (Executor).
   void run_step(const run::StepInputs& inputs) { step_executor_->run(inputs); }
-  /// COLLECTIVE. Completes the last step. Whatever below runs another program or touches parameters does so
-  /// by itself.
+  /// COLLECTIVE. Completes the last step. Methods below that run another program or access parameters call it
+  /// themselves.
   void finish_step() const;
-  /// Whether what is left of a step gets on only while this rank waits for it, or makes the next one.
+  /// Whether the rest of a step advances only while this rank waits for it, or makes the next step.
   bool needs_attention() const;
   run::IterationTimes step_times() const { return step_executor_->last_times(); }
-  /// Of layouts with sessions: between begin and end, workers make steps as they are granted, and servers
-  /// serve. Null for other layouts.
+  /// For layouts with sessions: between begin and end, workers make granted steps, and servers serve. Null
+  /// for other layouts.
   Serving* serving() { return serving_.get(); }
-  /// COLLECTIVE: waits for the end of the session. Who is left, by rank: where that is not everybody, nothing
-  /// else that is collective may follow.
+  /// COLLECTIVE: waits for the end of the session. Returns the ranks that are left. If some are missing, no
+  /// other collective call may follow.
   std::vector<int> end_session();
-  /// COLLECTIVE: workers get the last version of all parameters.
+  /// COLLECTIVE: workers receive the last version of all parameters.
   void gather();
-  /// COLLECTIVE: a step, complete, with an observer of its kernels.
+  /// COLLECTIVE: runs a complete step with an observer of its kernels.
   void run_observed_step(const run::StepInputs& inputs, const run::KernelObserver& observer);
-  /// Likewise, but nothing is updated: to locate what is not finite.
+  /// The same without updates, to locate what is not finite.
   void replay_step(run::StepInputs inputs, const run::KernelObserver& observer);
-  /// The whole evaluation set; returns the sums over it. Ends after the iteration in which any rank's
-  /// `stop_requested` (may be empty) says so; the result says it too.
+  /// Evaluates the whole evaluation set and returns the sums over it. Ends early, after the iteration in
+  /// which any rank's `stop_requested` (may be empty) returns true; the result says so.
   program::Verdict evaluate(const std::function<bool()>& stop_requested = {});
-  /// The boundary program: copies this rank's share of a checkpoint to snapshot(), then calls `prepare`; true
-  /// where that is so on all ranks. COLLECTIVE.
+  /// COLLECTIVE: runs the boundary program, which copies this rank's share of a checkpoint to snapshot(),
+  /// then calls `prepare`. True if `prepare` returned true on all ranks.
   bool run_boundary(const std::function<bool()>& prepare);
-  /// The copy, part behind part as in checkpoint_shares(). Nothing but run_boundary() writes there.
+  /// The copy, one part after the other as in checkpoint_shares(). Only run_boundary() writes to it.
   std::byte* snapshot() const;
 
   program::Verdict verdict() const { return verdict_of(programs_.step); }
-  /// By chunks of parameters (layout::norm_chunks_of), what forward and backward of the last step have read,
-  /// where its program has a digest of that; empty elsewhere.
+  /// Digests, by chunk of parameters (layout::norm_chunks_of), of what forward and backward of the last step
+  /// have read. Empty if its program has no digest.
   std::vector<uint64_t> parameter_digests() const;
   int rank() const { return options_.rank; }
-  /// As messages of the whole job call it: before others were lost.
+  /// The rank's first number, before others were lost; messages of the whole job use it.
   int first_rank() const {
     const auto& members = options_.company.members;
     return members.empty() ? options_.rank : members[static_cast<size_t>(options_.rank)];
@@ -118,7 +118,7 @@ class Worker {
   }  ///< its layout as stated; compiled().layout() is resolved
   const compile::CompiledRun& compiled() const { return *compiled_; }
   const compile::CompiledRun::RankPrograms& programs() const { return programs_; }
-  /// By its number (kStepProgram...); null for any other.
+  /// The program of a number (kStepProgram...); null for any other number.
   const program::Program* program_of(int number) const;
   /// The optimizer step, from 0, that an iteration of step or serve belongs to.
   int64_t step_of(const program::Program& program, uint64_t iteration) const;
@@ -126,41 +126,41 @@ class Worker {
   const data::Dataset& train_data() const { return *data_.train; }
   const data::Dataset& eval_data() const { return *data_.eval; }
   bool has_eval_data() const { return data_.eval != nullptr; }
-  /// REQUIRES: there is something to train on.
+  /// REQUIRES: there is training data.
   const RunLength& length() const { return *length_; }
   int64_t total_steps() const { return length_ ? length_->total_steps() : 0; }
-  /// The training goes on from there. REQUIRES: nothing has been read yet.
+  /// Makes the training continue from `position`. REQUIRES: nothing has been read yet.
   void go_on_from(RunPosition position);
-  /// Where batches of the training data begin to be read ahead.
+  /// Begins to read batches of training data ahead, from `step` on.
   void start_reading(uint64_t step);
   double data_wait_ms() const { return train_batches_ ? train_batches_->data_wait_ms() : 0; }
-  /// By the exchanges of all steps so far.
+  /// Bytes that all exchanges so far have transferred.
   comm::TransferredBytes transferred() const;
-  /// Most that was taken of the host's memory: what the device was given of it, and batches read ahead.
+  /// Peak use of the host's memory: pinned memory of the device, and batches read ahead.
   int64_t peak_host_bytes() const;
 
   /// Private memory of the process before it allocated its plan.
   int64_t private_bytes_before_plan() const { return private_bytes_before_plan_; }
 
   device::Device& device() const { return *device_; }
-  /// Whether it computes a replica of the model, or a stage of one; otherwise it only serves.
+  /// Whether this rank computes a replica of the model, or a stage of one; otherwise it only serves.
   bool is_worker() const { return compiled_->placement().is_worker(options_.rank); }
-  /// Whether all of the model's parameters lie here.
+  /// Whether this rank holds all parameters of the model.
   bool holds_all() const { return compiled_->placement().holds_all(options_.rank); }
-  /// What it holds of the parameters, by ascending number, in the device's memory: to be touched after
-  /// finish_step().
+  /// The parts of parameters that this rank holds, by ascending number, in the device's memory. Access them
+  /// after finish_step().
   std::vector<HeldParameter> held_parameters() const;
-  /// Where a parameter lies. REQUIRES: it lies here, whole.
+  /// The address of a parameter. REQUIRES: this rank holds all of it.
   float* parameter_data(int parameter) const;
-  /// The part of a parameter's optimizer state that this worker holds, which is that of the bytes that it
-  /// owns (ParameterPlace).
+  /// The part of a parameter's optimizer state that this worker holds: that of the bytes that it owns
+  /// (ParameterPlace).
   float* state_data(int parameter, int slot) const;
-  /// For the host to read and write them, one at a time. Between steps only. COLLECTIVE after a step, which
-  /// it completes.
+  /// Lets the host read and write parameters and state, one at a time, between steps. COLLECTIVE after a
+  /// step, which it completes.
   device::HostWindow& window() const;
 
  private:
-  /// Where micro-batches begin in the samples of an iteration.
+  /// The first samples of micro-batches within an iteration.
   struct Positions {
     std::vector<int64_t> train, eval;
   };
@@ -182,9 +182,9 @@ class Worker {
   config::RunConfig config_;
   std::unique_ptr<compile::CompiledRun> compiled_;
   compile::CompiledRun::RankPrograms programs_;
-  std::optional<RunLength> length_;  // none where there is nothing to train on
+  std::optional<RunLength> length_;  // none if there is nothing to train on
   data::DatasetPair data_;
-  std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;  // null where nothing is loaded
+  std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;  // null if nothing is loaded
   std::unique_ptr<device::Device> device_;
   bool device_tells_ = true;  // to options_.progress, where its lanes are
   int64_t private_bytes_before_plan_ = 0;
@@ -194,7 +194,7 @@ class Worker {
   std::vector<std::unique_ptr<comm::Communicator>>
       channels_;  // through shared memory or of GPUs, each over one of those
   std::map<std::string, comm::Communicator*>
-      gpu_channels_;  // by the group's name; null where this rank is no member
+      gpu_channels_;  // by the group's name; null if this rank is no member
   std::unique_ptr<run::ExecutionContext> step_context_, evaluate_context_, boundary_context_;
   std::unique_ptr<run::ExecutionContext> serve_context_, gather_context_;  // of layouts with sessions
   std::unique_ptr<run::Executor> gather_executor_;

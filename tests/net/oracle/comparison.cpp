@@ -127,8 +127,9 @@ class Comparison {
     const double loose = is_near_kink(exact_, config_) ? 0.05 * (1 + largest) : 0;
     const double tolerance = kMargin * doubt + amplitude_of(config_) * (1 + largest) + loose;
     for (size_t i = 0; i < actual.size(); ++i)
-      if (std::isnan(expected[i]) ? !std::isnan(actual[i])
-                                  : !(actual[i] == expected[i] || std::abs(actual[i] - expected[i]) <= tolerance))
+      if (std::isnan(expected[i])
+              ? !std::isnan(actual[i])
+              : !(actual[i] == expected[i] || std::abs(actual[i] - expected[i]) <= tolerance))
         differ(fmt::format("{} of step {}: {} and not {} (+- {:.2g})", what, i + 1, actual[i], expected[i],
                            tolerance));
   }
