@@ -23,13 +23,13 @@ struct DoctorArguments {
   bool job = false;
 };
 
-/// Each verdict at once, where they are not one JSON object.
-void tell(const DoctorArguments& arguments, const doctor::Verdict& verdict) {
-  if (!arguments.output.json) write_result(doctor::line_of(verdict));
+/// Each finding at once, where they are not one JSON object.
+void tell(const DoctorArguments& arguments, const doctor::Finding& finding) {
+  if (!arguments.output.json) write_result(doctor::line_of(finding));
 }
 
-void conclude(const DoctorArguments& arguments, const std::vector<doctor::Verdict>& verdicts) {
-  write_result(arguments.output.json ? doctor::json_of(verdicts) : doctor::summary_of(verdicts));
+void conclude(const DoctorArguments& arguments, const std::vector<doctor::Finding>& findings) {
+  write_result(arguments.output.json ? doctor::json_of(findings) : doctor::summary_of(findings));
 }
 
 std::string list_of_checks() {
@@ -43,10 +43,10 @@ int look_at_host(const DoctorArguments& arguments) {
   if (comm::started_by_mpi_launcher())
     throw ConfigError(
         "doctor looks at one host and runs without mpirun; under mpirun: lockstep doctor --job");
-  const auto verdicts = doctor::run_checks(doctor::host_checks(), arguments.request,
-                                           [&](const doctor::Verdict& verdict) { tell(arguments, verdict); });
-  conclude(arguments, verdicts);
-  return doctor::exit_code_of(verdicts);
+  const auto findings = doctor::run_checks(doctor::host_checks(), arguments.request,
+                                           [&](const doctor::Finding& finding) { tell(arguments, finding); });
+  conclude(arguments, findings);
+  return doctor::exit_code_of(findings);
 }
 
 /// Whether the launcher calls this process the first one of its host.
@@ -57,24 +57,24 @@ bool is_first_of_host() {
 }
 
 /// What each host can say of itself within a job; how mpirun starts one is known by then.
-std::vector<doctor::Verdict> host_verdicts(const doctor::Request& request) {
+std::vector<doctor::Finding> host_findings(const doctor::Request& request) {
   if (!is_first_of_host()) return {};
   std::vector<doctor::Check> checks;
   for (const auto& check : doctor::host_checks())
     if (check.in_job) checks.push_back(check);
-  return doctor::run_checks(checks, request, [](const doctor::Verdict&) {});
+  return doctor::run_checks(checks, request, [](const doctor::Finding&) {});
 }
 
 int look_at_job(const DoctorArguments& arguments) {
   // Before MPI starts: a process with its threads must not be divided.
   const doctor::JobRequest request{.output_directory = arguments.request.output_directory,
-                                   .host_verdicts = host_verdicts(arguments.request)};
+                                   .host_findings = host_findings(arguments.request)};
   return train::run_in_world([&](train::World& world) {
-    const auto verdicts = doctor::look_at_job(
-        world, request, [&](const doctor::Verdict& verdict) { tell(arguments, verdict); });
-    if (world.rank() == 0) conclude(arguments, verdicts);
+    const auto findings = doctor::look_at_job(
+        world, request, [&](const doctor::Finding& finding) { tell(arguments, finding); });
+    if (world.rank() == 0) conclude(arguments, findings);
     // mpirun returns the code of whoever has another one than 0, and ends those that have not left yet.
-    return world.rank() == 0 ? doctor::exit_code_of(verdicts) : static_cast<int>(ExitCode::done);
+    return world.rank() == 0 ? doctor::exit_code_of(findings) : static_cast<int>(ExitCode::done);
   });
 }
 

@@ -116,7 +116,7 @@ int evaluate(const EvalArguments& arguments) {
                             .stop_requested = train::stop_requested,
                             .progress = &world.control().progress(),
                             .evaluates = true,
-                            .drawing_threads = train::idle_threads(world.placement())});
+                            .drawing_threads = train::idle_threads(world.launch())});
     trainer.prepare();
     const auto record = trainer.evaluate_now();
     train::enter_phase(&world.control().progress(), train::Phase::outside);

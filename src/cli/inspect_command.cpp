@@ -85,18 +85,18 @@ std::string program_summary(const program::Program& program) {
 /// Of one that has the other role than `rank`, where servers are no workers: a worker, or the server that
 /// holds most; otherwise nothing.
 std::optional<int> rank_of_other_role(const compile::CompiledRun& run, int rank) {
-  const layout::Placement& placement = run.placement();
-  if (!placement.has_servers()) return {};
-  if (!placement.is_worker(rank)) return 0;
-  int largest = placement.workers();
-  for (int server = largest; server < placement.ranks(); ++server)
-    if (placement.owned_bytes(server) > placement.owned_bytes(largest)) largest = server;
+  const layout::Ownership& ownership = run.ownership();
+  if (!ownership.has_servers()) return {};
+  if (!ownership.is_worker(rank)) return 0;
+  int largest = ownership.workers();
+  for (int server = largest; server < ownership.ranks(); ++server)
+    if (ownership.owned_bytes(server) > ownership.owned_bytes(largest)) largest = server;
   return largest;
 }
 
 std::string memory_text(const config::RunConfig& config, const compile::CompiledRun& run,
                         const compile::CompiledRun::RankPrograms& programs, int rank) {
-  const std::string_view role = run.placement().has_servers() ? run.role_of(rank) : "";
+  const std::string_view role = run.ownership().has_servers() ? run.role_of(rank) : "";
   return fmt::format("memory of rank {} of {}{}, on {}\n{}\n", rank, run.layout().world_size(),
                      role.empty() ? "" : fmt::format(" ({})", role),
                      run.device_of(rank) == device::DeviceKind::cuda ? "GPUs" : "CPUs",

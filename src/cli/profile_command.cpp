@@ -154,7 +154,7 @@ int profile(const ProfileArguments& arguments) {
          .stop_requested = train::stop_requested,
          .progress = &world.control().progress(),
          .observer = [&](const run::KernelObservation& observation) { profiler.observe(observation); },
-         .drawing_threads = train::idle_threads(world.placement())});
+         .drawing_threads = train::idle_threads(world.launch())});
     trainer.prepare();
     const train::TrainingOutcome outcome = trainer.run();
     train::enter_phase(&world.control().progress(), train::Phase::outside);

@@ -9,7 +9,7 @@
 #include "train/faults/failpoint.h"
 #include "train/faults/straggler.h"
 #include "train/loop/stop_request.h"
-#include "train/start/session.h"
+#include "train/start/run.h"
 #include "train/start/world.h"
 
 namespace lockstep::cli {
@@ -57,15 +57,15 @@ std::string not_empty(const std::string& value) {
 
 int train(const TrainArguments& arguments) {
   return train::run_in_world([&](train::World& world) {
-    const auto result = train::train_session(world, {.load_config = [&] { return load(arguments); },
-                                                     .output_directory = arguments.output_directory,
-                                                     .trace_directory = arguments.trace_directory,
-                                                     .quiet = arguments.output.quiet,
-                                                     .device = arguments.device.request(),
-                                                     .failpoints = arguments.failpoints,
-                                                     .straggler = arguments.straggler,
-                                                     .stop_after = arguments.stop_after,
-                                                     .stop_requested = train::stop_requested});
+    const auto result = train::train_run(world, {.load_config = [&] { return load(arguments); },
+                                                 .output_directory = arguments.output_directory,
+                                                 .trace_directory = arguments.trace_directory,
+                                                 .quiet = arguments.output.quiet,
+                                                 .device = arguments.device.request(),
+                                                 .failpoints = arguments.failpoints,
+                                                 .straggler = arguments.straggler,
+                                                 .stop_after = arguments.stop_after,
+                                                 .stop_requested = train::stop_requested});
     if (world.rank() == 0)
       write_result(arguments.output.json ? observe::to_json(result.report) + "\n"
                                          : observe::describe(result.report, arguments.output.verbose));

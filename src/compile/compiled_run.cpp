@@ -101,7 +101,7 @@ void require_own_profile(const model::Graph& graph, const parallel::ParallelOpti
                   profile->source, profile->device, device::name_of(device)));
 }
 
-/// Owners' parts of a bucket lie between borders of 256 KiB, or of parameters (layout::Placement): the more
+/// Owners' parts of a bucket lie between borders of 256 KiB, or of parameters (layout::Ownership): the more
 /// there are for each owner, the less the parts differ. Of a stage there are about eight buckets all the
 /// same, so that their communication overlaps with backward. What is pushed as a whole, in sessions or as a
 /// sum of a host's workers, gains nothing: of a larger one the two directions of a link are used in turns for
@@ -180,9 +180,9 @@ uint64_t hash_of(const program::ModelCode& code, const model::Partition& partiti
   return hash;
 }
 
-layout::PlacementOptions placement_options(const parallel::ParallelOptions& parallel, int state_slots) {
+layout::OwnershipOptions placement_options(const parallel::ParallelOptions& parallel, int state_slots) {
   const layout::Layout& layout = parallel.layout;
-  layout::PlacementOptions options{
+  layout::OwnershipOptions options{
       .workers = layout.workers(), .stages = layout.pp, .state_slots = state_slots};
   // Along the canonical tree each use is summed by itself, wherever it is computed.
   options.ties_first = parallel.reduction == layout::Reduction::fast || layout.has_sessions();
@@ -208,22 +208,22 @@ std::vector<int> hosts_of(const layout::Layout& layout, const CompileFacts& fact
 
 /// A server that owns nothing would be a process for nothing.
 void require_work_for_servers(const model::Graph& graph, const parallel::ParallelOptions& parallel,
-                              int64_t micro_batch, const layout::PlacementOptions& options,
+                              int64_t micro_batch, const layout::OwnershipOptions& options,
                               device::DeviceKind device) {
   const layout::Layout& layout = parallel.layout;
   if (layout.sync != layout::SyncMethod::parameter_server) return;
   // Of workers that serve as many of each stage.
   const int each = layout.placement == layout::ServerPlacement::colocated ? layout.pp : 1;
   const auto idle_with = [&](int servers) {
-    layout::PlacementOptions tried = options;
+    layout::OwnershipOptions tried = options;
     tried.owners.count = servers / each;
     // Buckets are of another size with another number of servers.
     const model::Partition partition = make_partition(
         graph, parallel, bucket_bytes_of(parallel, graph, tried.owners.count, device), micro_batch);
-    const layout::Placement placement(graph, partition, tried);
+    const layout::Ownership ownership(graph, partition, tried);
     int idle = 0;
-    for (int rank = 0; rank < placement.ranks(); ++rank)
-      idle += placement.owns(rank) && placement.owned_bytes(rank) == 0 ? 1 : 0;
+    for (int rank = 0; rank < ownership.ranks(); ++rank)
+      idle += ownership.owns(rank) && ownership.owned_bytes(rank) == 0 ? 1 : 0;
     return idle;
   };
   const int idle = idle_with(layout.servers);
@@ -245,7 +245,7 @@ void require_gpus_for_servers(const parallel::ParallelOptions& parallel, device:
     throw ConfigError("parallel.server_device is GPU, but workers compute on CPUs; leave it out");
 }
 
-/// The division follows from the batch, its limits and the workers; the placement from the partition, the
+/// The division follows from the batch, its limits and the workers; the ownership from the partition, the
 /// division and these options.
 uint64_t hash_of(const parallel::ProgramPlan& plan) {
   const auto& division = plan.division;
@@ -277,7 +277,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
                            parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
   require_own_profile(graph_, parallel, facts.device, division.micro_batch);
-  layout::PlacementOptions placing = placement_options(parallel, options.state_slots);
+  layout::OwnershipOptions placing = placement_options(parallel, options.state_slots);
   partition_ =
       make_partition(graph_, parallel, bucket_bytes_of(parallel, graph_, placing.owners.count, facts.device),
                      division.micro_batch);
@@ -293,7 +293,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   require_work_for_servers(graph_, parallel, division.micro_batch, placing, facts.device);
   placing.reversed = placing.owners == layout::RankRange{0, parallel.layout.dp} &&
                      parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving;
-  placement_ = std::make_unique<layout::Placement>(graph_, partition_, placing);
+  ownership_ = std::make_unique<layout::Ownership>(graph_, partition_, placing);
   plan_ = std::make_unique<parallel::ProgramPlan>(
       parallel::ProgramPlan{.graph = graph_,
                             .partition = partition_,
@@ -301,15 +301,15 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
                             .evaluation = *evaluation_,
                             .division = division,
                             .parallel = parallel,
-                            .placement = *placement_,
-                            .shares = placement_->shares(),
+                            .ownership = *ownership_,
+                            .shares = ownership_->shares(),
                             .state_slots = options.state_slots,
                             .hosts = hosts_of(parallel.layout, facts),
                             .shared_memory = facts.shared_memory,
                             .device = facts.device,
                             .skip_nonfinite = options.skips_nonfinite,
-                            .digests_parameters = options.compares_replicas && placement_->replicas() > 1 &&
-                                                  (placement_->has_owners() || placement_->ties_stages()) &&
+                            .digests_parameters = options.compares_replicas && ownership_->replicas() > 1 &&
+                                                  (ownership_->has_owners() || ownership_->ties_stages()) &&
                                                   !parallel.layout.has_sessions(),
                             .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
   parallel::require_sums_exist(*plan_);
@@ -323,8 +323,8 @@ std::vector<model::NodeTime> CompiledRun::node_times() const {
 }
 
 std::string_view CompiledRun::role_of(int rank) const {
-  if (!placement_->is_worker(rank)) return "server";
-  const bool serves = layout().sync == layout::SyncMethod::parameter_server && placement_->owns(rank);
+  if (!ownership_->is_worker(rank)) return "server";
+  const bool serves = layout().sync == layout::SyncMethod::parameter_server && ownership_->owns(rank);
   return serves ? "worker, server" : "worker";
 }
 
@@ -372,7 +372,7 @@ void CompiledRun::check_kind(const parallel::ProgramPlan& plan,
                              program::Program (*compile_kind)(const parallel::ProgramPlan&, int rank),
                              const std::function<void()>& gets_on) const {
   std::vector<program::Program> programs;
-  for (int rank = 0; rank < plan.placement.ranks(); ++rank) {
+  for (int rank = 0; rank < plan.ownership.ranks(); ++rank) {
     if (gets_on) gets_on();
     programs.push_back(compile_kind(plan, rank));
     finish_program(programs.back());
@@ -389,25 +389,25 @@ void CompiledRun::check_kind(const parallel::ProgramPlan& plan,
 void CompiledRun::check_sessions(const std::function<void()>& gets_on) const {
   // A worker that serves does both at the same time, in memory of their own: it is proven as the two ranks
   // that it would be, had the servers processes of their own.
-  layout::PlacementOptions apart = placement_options(plan_->parallel, plan_->state_slots);
+  layout::OwnershipOptions apart = placement_options(plan_->parallel, plan_->state_slots);
   apart.owners.first = apart.workers;
-  const layout::Placement placement(graph_, partition_, apart);
+  const layout::Ownership ownership(graph_, partition_, apart);
   parallel::ProgramPlan plan{.graph = plan_->graph,
                              .partition = plan_->partition,
                              .training = plan_->training,
                              .evaluation = plan_->evaluation,
                              .division = plan_->division,
                              .parallel = plan_->parallel,
-                             .placement = placement,
-                             .shares = placement.shares(),
+                             .ownership = ownership,
+                             .shares = ownership.shares(),
                              .state_slots = plan_->state_slots,
                              .device = plan_->device,
                              .skip_nonfinite = plan_->skip_nonfinite,
                              .update_as_it_lands = plan_->update_as_it_lands};
   // What it serves lies where it does beside a worker's.
-  if (!placement_->has_servers()) plan.parallel.servers_on_gpus = true;
+  if (!ownership_->has_servers()) plan.parallel.servers_on_gpus = true;
   const auto compile_kind = [](const parallel::ProgramPlan& of, int rank) {
-    if (of.placement.is_worker(rank)) return parallel::compile_step(of, rank);
+    if (of.ownership.is_worker(rank)) return parallel::compile_step(of, rank);
     program::Program serve = parallel::compile_serve(of, rank);
     serve.name = "step";  // what meets the workers' steps
     return serve;

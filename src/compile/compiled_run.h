@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "layout/batch_division.h"
-#include "layout/placement.h"
+#include "layout/ownership.h"
 #include "model/graph.h"
 #include "model/node_times.h"
 #include "model/partition.h"
@@ -93,7 +93,7 @@ class CompiledRun {
   const program::ModelCode& training_code() const { return *training_; }
   const program::ModelCode& evaluation_code() const { return *evaluation_; }
   int state_slot_count() const { return plan_->state_slots; }
-  const layout::Placement& placement() const { return *placement_; }
+  const layout::Ownership& ownership() const { return *ownership_; }
   /// "worker", "server", or "worker, server".
   std::string_view role_of(int rank) const;
   /// The terms without steps, which the beginning of a session adds. REQUIRES: layout().has_sessions().
@@ -112,7 +112,7 @@ class CompiledRun {
                   const std::function<void()>& gets_on) const;
   void check_sessions(const std::function<void()>& gets_on) const;
 
-  std::unique_ptr<layout::Placement> placement_;
+  std::unique_ptr<layout::Ownership> ownership_;
   std::unique_ptr<parallel::ProgramPlan> plan_;
   uint64_t program_hash_ = 0;
 };

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/options.h"
+#include "data/data_options.h"
 
 namespace lockstep::data {
 

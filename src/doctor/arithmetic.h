@@ -8,7 +8,7 @@
 namespace lockstep::doctor {
 
 /// Whether the loops of trainings on CPUs reach at least half of what the processor can do.
-Verdict judge_arithmetic_speed(const ops::ArithmeticSpeed& speed);
-std::vector<Verdict> look_at_arithmetic_speed(const Request& request);
+Finding judge_arithmetic_speed(const ops::ArithmeticSpeed& speed);
+std::vector<Finding> look_at_arithmetic_speed(const Request& request);
 
 }  // namespace lockstep::doctor

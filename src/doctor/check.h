@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "doctor/verdict.h"
+#include "doctor/finding.h"
 
 namespace lockstep::doctor {
 
@@ -23,7 +23,7 @@ struct Check {
   std::string_view looks_at;
   std::string_view by_hand;  ///< a command for the same check by hand, if the check itself fails
   int limit_seconds;
-  std::vector<Verdict> (*look)(const Request&);
+  std::vector<Finding> (*look)(const Request&);
   bool in_job = true;  ///< whether a job runs it on each host; otherwise the job's start has shown it
 };
 
@@ -31,9 +31,9 @@ struct Check {
 std::span<const Check> host_checks();
 
 /// Runs each check in a separate process, all at the same time. A check that crashes or exceeds its limit has
-/// failed, and is ended. `tell` gets the verdicts in the table's order, each as soon as those before it are
+/// failed, and is ended. `tell` gets the findings in the table's order, each as soon as those before it are
 /// known. REQUIRES: this process has a single thread.
-std::vector<Verdict> run_checks(std::span<const Check> checks, const Request& request,
-                                const std::function<void(const Verdict&)>& tell);
+std::vector<Finding> run_checks(std::span<const Check> checks, const Request& request,
+                                const std::function<void(const Finding&)>& tell);
 
 }  // namespace lockstep::doctor

@@ -98,9 +98,9 @@ void CheckProcess::give_up() {
            std::string(check_->by_hand)}});
 }
 
-void CheckProcess::finish(std::vector<Verdict> verdicts) {
-  for (auto& each : verdicts) each.check = check_->name;
-  verdicts_ = std::move(verdicts);
+void CheckProcess::finish(std::vector<Finding> findings) {
+  for (auto& each : findings) each.check = check_->name;
+  findings_ = std::move(findings);
   finished_ = true;
   pipe_.reset();
 }

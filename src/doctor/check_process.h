@@ -29,10 +29,10 @@ class CheckProcess {
   /// The limit has passed.
   void give_up();
   /// REQUIRES: finished().
-  const std::vector<Verdict>& verdicts() const { return verdicts_; }
+  const std::vector<Finding>& findings() const { return findings_; }
 
  private:
-  void finish(std::vector<Verdict> verdicts);
+  void finish(std::vector<Finding> findings);
   void end_process() noexcept;
 
   const Check* check_;
@@ -41,7 +41,7 @@ class CheckProcess {
   Deadline deadline_;
   std::string text_;
   bool finished_ = false;
-  std::vector<Verdict> verdicts_;
+  std::vector<Finding> findings_;
 };
 
 }  // namespace lockstep::doctor

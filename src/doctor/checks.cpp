@@ -79,19 +79,19 @@ void wait_for_any(const std::vector<std::unique_ptr<CheckProcess>>& running) {
 
 std::span<const Check> host_checks() { return kHostChecks; }
 
-std::vector<Verdict> run_checks(std::span<const Check> checks, const Request& request,
-                                const std::function<void(const Verdict&)>& tell) {
+std::vector<Finding> run_checks(std::span<const Check> checks, const Request& request,
+                                const std::function<void(const Finding&)>& tell) {
   std::vector<std::unique_ptr<CheckProcess>> running;
   for (const Check& check : checks) running.push_back(std::make_unique<CheckProcess>(check, request));
-  std::vector<Verdict> all;
+  std::vector<Finding> all;
   for (size_t told = 0; told < running.size();) {
     if (!running[told]->finished()) {
       wait_for_any(running);
       continue;
     }
-    for (const auto& verdict : running[told]->verdicts()) {
-      tell(verdict);
-      all.push_back(verdict);
+    for (const auto& finding : running[told]->findings()) {
+      tell(finding);
+      all.push_back(finding);
     }
     ++told;
   }

@@ -31,13 +31,13 @@ std::string fix_for(const Error& error, const std::string& folder) {
   }
 }
 
-std::vector<Verdict> look_at_config_data(const Request& request) {
+std::vector<Finding> look_at_config_data(const Request& request) {
   auto overrides = request.overrides;
   if (!request.data_directory.empty()) overrides.push_back("data.directory=" + request.data_directory);
   try {
     const auto config = config::load_run_config(request.config, overrides);
     const auto datasets = data::open_datasets(config.data);
-    std::vector<Verdict> found{{Level::ok, datasets.train->description()}};
+    std::vector<Finding> found{{Level::ok, datasets.train->description()}};
     if (datasets.eval) found.push_back({Level::ok, "evaluation: " + datasets.eval->description()});
     return found;
   } catch (const Error& error) {
@@ -57,7 +57,7 @@ int64_t read_through(const std::string& path, Deadline deadline) {
   return total;
 }
 
-std::vector<Verdict> look_at_folder(const std::string& folder) {
+std::vector<Finding> look_at_folder(const std::string& folder) {
   std::error_code problem;
   int files = 0;
   int64_t bytes = 0;
@@ -88,7 +88,7 @@ std::vector<Verdict> look_at_folder(const std::string& folder) {
 
 }  // namespace
 
-std::vector<Verdict> look_at_data(const Request& request) {
+std::vector<Finding> look_at_data(const Request& request) {
   if (!request.config.empty()) return look_at_config_data(request);
   if (request.data_directory.empty())
     return {{Level::skip, "none was named; CONFIG --data-dir DIR has its data opened"}};

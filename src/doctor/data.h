@@ -8,6 +8,6 @@ namespace lockstep::doctor {
 
 /// With a config: opens all of its data as a training would. Without one: reads every file of --data-dir,
 /// without subfolders, to its end or for a few seconds.
-std::vector<Verdict> look_at_data(const Request& request);
+std::vector<Finding> look_at_data(const Request& request);
 
 }  // namespace lockstep::doctor

@@ -45,7 +45,7 @@ std::string describe(const GpuState& gpu) {
 }
 
 /// The worst thing about it.
-Verdict judge(const GpuState& gpu) {
+Finding judge(const GpuState& gpu) {
   const std::string found = describe(gpu);
   const std::string smi = fmt::format("nvidia-smi -i {} ", gpu.index);
   if (gpu.remapping_failed.value_or(false))
@@ -67,7 +67,7 @@ Verdict judge(const GpuState& gpu) {
   return {Level::ok, found};
 }
 
-Verdict judge_xids(const std::optional<std::map<int, int>>& xids) {
+Finding judge_xids(const std::optional<std::map<int, int>>& xids) {
   if (!xids) return {Level::ok, "the kernel's log, where XID errors stand, may not be read here"};
   if (xids->empty()) return {Level::ok, "no XID error in the kernel's log"};
   std::vector<std::string> texts;
@@ -75,7 +75,7 @@ Verdict judge_xids(const std::optional<std::map<int, int>>& xids) {
   return {Level::warn, "the kernel's log has errors of GPUs: " + join(texts, ", "), "dmesg | grep Xid"};
 }
 
-Verdict judge_links(const std::vector<GpuLink>& links) {
+Finding judge_links(const std::vector<GpuLink>& links) {
   std::map<std::string, std::vector<std::string>> by_kind;
   for (const auto& link : links) by_kind[link.kind].push_back(fmt::format("{}-{}", link.first, link.second));
   std::vector<std::string> texts;
@@ -102,22 +102,22 @@ std::map<int, int> xid_counts(std::string_view log) {
   return counts;
 }
 
-std::vector<Verdict> judge_gpus(const NvmlFacts& facts, const std::optional<std::map<int, int>>& xids) {
+std::vector<Finding> judge_gpus(const NvmlFacts& facts, const std::optional<std::map<int, int>>& xids) {
   if (!facts.present) return {{Level::skip, "no NVIDIA driver here: computes on CPUs"}};
   if (facts.gpus.empty())
     return {{Level::fail, facts.problem.empty() ? "there is a driver, but no GPU" : facts.problem,
              "nvidia-smi, and in a container: docker run --gpus all"}};
-  std::vector<Verdict> verdicts{
+  std::vector<Finding> findings{
       {Level::ok, fmt::format("driver {}, {} GPU{}", facts.driver, facts.gpus.size(),
                               facts.gpus.size() == 1 ? "" : "s")}};
-  if (!facts.problem.empty()) verdicts.push_back({Level::fail, facts.problem, "dmesg | grep -i nvrm"});
-  for (const auto& gpu : facts.gpus) verdicts.push_back(judge(gpu));
-  verdicts.push_back(judge_xids(xids));
-  if (!facts.links.empty()) verdicts.push_back(judge_links(facts.links));
-  return verdicts;
+  if (!facts.problem.empty()) findings.push_back({Level::fail, facts.problem, "dmesg | grep -i nvrm"});
+  for (const auto& gpu : facts.gpus) findings.push_back(judge(gpu));
+  findings.push_back(judge_xids(xids));
+  if (!facts.links.empty()) findings.push_back(judge_links(facts.links));
+  return findings;
 }
 
-Verdict judge_cuda(const CudaFacts& facts) {
+Finding judge_cuda(const CudaFacts& facts) {
   if (facts.gpus == 0) return {Level::skip, "no GPU to compute on"};
   if (facts.libraries.empty())
     return {Level::warn, "this program is built without CUDA, so that GPUs are not used", kBuildWithCuda};
@@ -136,21 +136,21 @@ Verdict judge_cuda(const CudaFacts& facts) {
                       facts.driver_version / 1000)};
 }
 
-Verdict judge_nccl(const NcclFacts& facts) {
+Finding judge_nccl(const NcclFacts& facts) {
   if (facts.gpus == 0) return {Level::skip, "no GPU to communicate between"};
   if (facts.library.empty())
     return {Level::warn, "this program is built without NCCL, so that GPUs are not used", kBuildWithCuda};
   return {Level::ok, facts.library};
 }
 
-std::vector<Verdict> look_at_gpus(const Request&) {
+std::vector<Finding> look_at_gpus(const Request&) {
   const NvmlFacts facts = nvml_facts();
   std::optional<std::map<int, int>> xids;
   if (const auto log = kernel_log()) xids = xid_counts(*log);
   return judge_gpus(facts, xids);
 }
 
-std::vector<Verdict> look_at_cuda(const Request&) {
+std::vector<Finding> look_at_cuda(const Request&) {
   CudaFacts facts{.gpus = static_cast<int>(nvml_facts().gpus.size()), .libraries = {}, .driver_problem = {}};
   if (facts.gpus == 0) return {judge_cuda(facts)};
   facts.libraries = device::gpu_libraries();
@@ -164,7 +164,7 @@ std::vector<Verdict> look_at_cuda(const Request&) {
   return {judge_cuda(facts)};
 }
 
-std::vector<Verdict> look_at_nccl(const Request&) {
+std::vector<Finding> look_at_nccl(const Request&) {
   return {judge_nccl(
       {.gpus = static_cast<int>(nvml_facts().gpus.size()), .library = comm::gpu_communication_library()})};
 }

@@ -16,7 +16,7 @@ namespace lockstep::doctor {
 std::map<int, int> xid_counts(std::string_view log);
 
 /// `xids`: nothing if the kernel's log may not be read.
-std::vector<Verdict> judge_gpus(const NvmlFacts& facts, const std::optional<std::map<int, int>>& xids);
+std::vector<Finding> judge_gpus(const NvmlFacts& facts, const std::optional<std::map<int, int>>& xids);
 
 struct CudaFacts {
   int gpus = 0;           ///< as NVML counts them
@@ -24,16 +24,16 @@ struct CudaFacts {
   std::string driver_problem;  ///< why libcuda.so.1 does not answer; empty: it does
   int driver_version = 0;      ///< of CUDA, that the driver supports: 13000 is 13.0
 };
-Verdict judge_cuda(const CudaFacts& facts);
+Finding judge_cuda(const CudaFacts& facts);
 
 struct NcclFacts {
   int gpus = 0;
   std::string library;  ///< "nccl=2.28.9"; empty: built without
 };
-Verdict judge_nccl(const NcclFacts& facts);
+Finding judge_nccl(const NcclFacts& facts);
 
-std::vector<Verdict> look_at_gpus(const Request& request);
-std::vector<Verdict> look_at_cuda(const Request& request);
-std::vector<Verdict> look_at_nccl(const Request& request);
+std::vector<Finding> look_at_gpus(const Request& request);
+std::vector<Finding> look_at_cuda(const Request& request);
+std::vector<Finding> look_at_nccl(const Request& request);
 
 }  // namespace lockstep::doctor

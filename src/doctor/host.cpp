@@ -51,7 +51,7 @@ ProcessorFacts processor_facts() {
   return facts;
 }
 
-Verdict judge_processor(const ProcessorFacts& facts) {
+Finding judge_processor(const ProcessorFacts& facts) {
   std::vector<std::string> missing;
   for (const auto& set : facts.built_for)
     if (std::ranges::find(facts.has, set) == facts.has.end()) missing.push_back(set);
@@ -63,7 +63,7 @@ Verdict judge_processor(const ProcessorFacts& facts) {
           facts.has.empty() ? facts.model : fmt::format("{} with {}", facts.model, join(facts.has, ", "))};
 }
 
-Verdict judge_cores(const CoreFacts& facts) {
+Finding judge_cores(const CoreFacts& facts) {
   const std::string found = fmt::format(
       "{} of {} may be used{}", facts.allowed, plural(facts.host, "core"),
       facts.quota > 0 ? fmt::format(", for the time of {} (control group)", facts.quota) : std::string());
@@ -73,7 +73,7 @@ Verdict judge_cores(const CoreFacts& facts) {
   return {Level::ok, found};
 }
 
-Verdict judge_clock(const ClockFacts& facts) {
+Finding judge_clock(const ClockFacts& facts) {
   if (facts.seconds_since_1970 < kNotBefore)
     return {Level::fail, "the clock says a year before 2024", "timedatectl set-ntp true"};
   // Read by a call of the system, microseconds each time.
@@ -86,7 +86,7 @@ Verdict judge_clock(const ClockFacts& facts) {
                                          : ", not synchronized here (doctor --job compares hosts' clocks)")};
 }
 
-Verdict judge_open_files(const OpenFilesFacts& facts) {
+Finding judge_open_files(const OpenFilesFacts& facts) {
   const std::string found = fmt::format("at most {} files and sockets of a process", facts.limit);
   if (facts.limit >= kFewFiles) return {Level::ok, found};
   const bool may_raise = facts.hard_limit >= kFewFiles;
@@ -96,9 +96,9 @@ Verdict judge_open_files(const OpenFilesFacts& facts) {
                     : "as root: prlimit --pid $$ --nofile=65536:65536"};
 }
 
-std::vector<Verdict> look_at_processor(const Request&) { return {judge_processor(processor_facts())}; }
+std::vector<Finding> look_at_processor(const Request&) { return {judge_processor(processor_facts())}; }
 
-std::vector<Verdict> look_at_cores(const Request&) {
+std::vector<Finding> look_at_cores(const Request&) {
   CoreFacts facts{.host = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)), .quota = core_quota()};
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -107,7 +107,7 @@ std::vector<Verdict> look_at_cores(const Request&) {
   return {judge_cores(facts)};
 }
 
-std::vector<Verdict> look_at_clock(const Request&) {
+std::vector<Finding> look_at_clock(const Request&) {
   ClockFacts facts{.seconds_since_1970 = ::time(nullptr)};
   std::ifstream("/sys/devices/system/clocksource/clocksource0/current_clocksource") >> facts.source;
   timex state{};
@@ -116,7 +116,7 @@ std::vector<Verdict> look_at_clock(const Request&) {
   return {judge_clock(facts)};
 }
 
-std::vector<Verdict> look_at_open_files(const Request&) {
+std::vector<Finding> look_at_open_files(const Request&) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0)
     return {{Level::warn, "the limit of open files is unknown", "ulimit -n"}};

@@ -17,30 +17,30 @@ struct ProcessorFacts {
   std::vector<std::string> has;        ///< of those that lockstep may be compiled for
 };
 ProcessorFacts processor_facts();
-Verdict judge_processor(const ProcessorFacts& facts);
+Finding judge_processor(const ProcessorFacts& facts);
 
 struct CoreFacts {
   int host = 1;     ///< that are there
   int allowed = 1;  ///< that this process may run on
   int quota = 0;    ///< whose time its control group allows; 0: all
 };
-Verdict judge_cores(const CoreFacts& facts);
+Finding judge_cores(const CoreFacts& facts);
 
 struct ClockFacts {
   int64_t seconds_since_1970 = 0;
   std::string source;  ///< as the kernel calls it; empty: unknown
   bool synchronized = false;
 };
-Verdict judge_clock(const ClockFacts& facts);
+Finding judge_clock(const ClockFacts& facts);
 
 struct OpenFilesFacts {
   int64_t limit = 0, hard_limit = 0;
 };
-Verdict judge_open_files(const OpenFilesFacts& facts);
+Finding judge_open_files(const OpenFilesFacts& facts);
 
-std::vector<Verdict> look_at_processor(const Request& request);
-std::vector<Verdict> look_at_cores(const Request& request);
-std::vector<Verdict> look_at_clock(const Request& request);
-std::vector<Verdict> look_at_open_files(const Request& request);
+std::vector<Finding> look_at_processor(const Request& request);
+std::vector<Finding> look_at_cores(const Request& request);
+std::vector<Finding> look_at_clock(const Request& request);
+std::vector<Finding> look_at_open_files(const Request& request);
 
 }  // namespace lockstep::doctor

@@ -78,8 +78,8 @@ Ranks gather_ranks(train::World& world, const JobRequest& request, device::Strea
                 .arithmetic = train::arithmetic_fingerprint(1),
                 .gpu_libraries = device::gpu_libraries() + " " + comm::gpu_communication_library(),
                 .gpus = static_cast<int>(device::probe_gpus().devices.size()),
-                .placement = train::launch_warnings(world.placement(), kThreads),
-                .host_verdicts = request.host_verdicts};
+                .launch_warnings = train::launch_warnings(world.launch(), kThreads),
+                .host_findings = request.host_findings};
   auto& communicator = world.communicator();
   meet(communicator, stream);
   own.clock = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -113,7 +113,7 @@ class BorrowedFolder {
 };
 
 /// COLLECTIVE.
-Verdict look_at_shared_folder(train::World& world, const std::string& directory) {
+Finding look_at_shared_folder(train::World& world, const std::string& directory) {
   if (directory.empty()) return {Level::skip, "no folder was named; --out DIR has it looked at"};
   std::optional<BorrowedFolder> folder;
   std::exception_ptr failure;
@@ -206,14 +206,14 @@ std::vector<LinkFacts> gather(comm::Communicator& communicator, const std::vecto
 
 }  // namespace
 
-std::vector<Verdict> look_at_job(train::World& world, const JobRequest& request,
-                                 const std::function<void(const Verdict&)>& tell) {
-  std::vector<Verdict> all;
-  const auto say = [&](const std::string& check, Verdict verdict) {
+std::vector<Finding> look_at_job(train::World& world, const JobRequest& request,
+                                 const std::function<void(const Finding&)>& tell) {
+  std::vector<Finding> all;
+  const auto say = [&](const std::string& check, Finding finding) {
     if (world.rank() != 0) return;
-    verdict.check = verdict.check.empty() ? check : verdict.check;
-    tell(verdict);
-    all.push_back(std::move(verdict));
+    finding.check = finding.check.empty() ? check : finding.check;
+    tell(finding);
+    all.push_back(std::move(finding));
   };
   const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("doctor");
@@ -223,7 +223,7 @@ std::vector<Verdict> look_at_job(train::World& world, const JobRequest& request,
       kTimeout);
   const Ranks ranks = gather_ranks(world, request, *stream);
   say("ranks", judge_ranks(ranks));
-  for (auto& verdict : judge_hosts(ranks)) say("hosts", std::move(verdict));
+  for (auto& finding : judge_hosts(ranks)) say("hosts", std::move(finding));
   say("placement", judge_placement(ranks));
   say("programs", judge_programs(ranks));
   say("mpi_libraries", judge_mpi_libraries(ranks));
@@ -235,8 +235,8 @@ std::vector<Verdict> look_at_job(train::World& world, const JobRequest& request,
   // Of its own, so that deadlines count: the world's leaves them to the watchdog.
   const auto links = communicator.split(0, world.rank());
   say("pairs", judge_latencies(ranks, gather(*links, try_pairs(*links, ranks))));
-  for (auto& verdict : judge_links(ranks, gather(*links, try_links(*links, ranks))))
-    say("links", std::move(verdict));
+  for (auto& finding : judge_links(ranks, gather(*links, try_links(*links, ranks))))
+    say("links", std::move(finding));
   say("all_reduce", judge_all_reduce(ranks, try_all_reduce(world, *links, *stream)));
   return all;
 }

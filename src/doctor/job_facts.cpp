@@ -81,7 +81,7 @@ std::string describe(const Ranks& ranks, const LinkFacts& link) {
                      link.to);
 }
 
-Verdict judge_link(const Ranks& ranks, const LinkFacts& link, double usual) {
+Finding judge_link(const Ranks& ranks, const LinkFacts& link, double usual) {
   const std::string found = describe(ranks, link);
   if (!between_hosts(ranks, link.from, link.to)) return {Level::ok, found};
   const std::string look =
@@ -107,8 +107,8 @@ std::string encode(const RankFacts& facts) {
                   {"gpus", facts.gpus},
                   {"clock", facts.clock},
                   {"work_rate", facts.work_rate},
-                  {"placement", facts.placement},
-                  {"host_verdicts", encode(facts.host_verdicts)}};
+                  {"placement", facts.launch_warnings},
+                  {"host_verdicts", encode(facts.host_findings)}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -124,11 +124,11 @@ RankFacts decode_rank_facts(const std::string& text) {
           .gpus = json.at("gpus"),
           .clock = json.at("clock"),
           .work_rate = json.at("work_rate"),
-          .placement = json.at("placement"),
-          .host_verdicts = decode(json.at("host_verdicts"))};
+          .launch_warnings = json.at("placement"),
+          .host_findings = decode(json.at("host_verdicts"))};
 }
 
-Verdict judge_ranks(const Ranks& ranks) {
+Finding judge_ranks(const Ranks& ranks) {
   std::map<int, std::vector<int>> by_host;
   for (size_t rank = 0; rank < ranks.size(); ++rank)
     by_host[ranks[rank].host_number].push_back(static_cast<int>(rank));
@@ -138,12 +138,12 @@ Verdict judge_ranks(const Ranks& ranks) {
   return {Level::ok, fmt::format("{}: {}", ranks.size(), join(texts, ", "))};
 }
 
-std::vector<Verdict> judge_hosts(const Ranks& ranks) {
-  std::vector<Verdict> wrong;
+std::vector<Finding> judge_hosts(const Ranks& ranks) {
+  std::vector<Finding> wrong;
   int hosts = 0;
   for (const auto& rank : ranks) {
-    if (!rank.host_verdicts.empty()) ++hosts;
-    for (Verdict each : rank.host_verdicts) {
+    if (!rank.host_findings.empty()) ++hosts;
+    for (Finding each : rank.host_findings) {
       if (each.level == Level::ok || each.level == Level::skip) continue;
       each.found = fmt::format("on {}, {}", rank.host, each.found);
       wrong.push_back(std::move(each));
@@ -157,18 +157,18 @@ std::vector<Verdict> judge_hosts(const Ranks& ranks) {
   return wrong;
 }
 
-Verdict judge_placement(const Ranks& ranks) {
+Finding judge_placement(const Ranks& ranks) {
   for (size_t rank = 0; rank < ranks.size(); ++rank)
-    if (!ranks[rank].placement.empty())
+    if (!ranks[rank].launch_warnings.empty())
       return {
           Level::warn,
           fmt::format("{}: {}", rank_on_host(ranks, static_cast<int>(rank)),
-                      join(ranks[rank].placement, "; ")),
+                      join(ranks[rank].launch_warnings, "; ")),
           "launcher/lockstep-run -n N -- doctor --job, with at most as many ranks on a host as it has cores"};
   return {Level::ok, "each rank has cores to run on"};
 }
 
-Verdict judge_programs(const Ranks& ranks) {
+Finding judge_programs(const Ranks& ranks) {
   const auto other = difference_of(ranks, &RankFacts::binary);
   if (other.ranks.empty()) return {Level::ok, "all ranks run the same program"};
   const auto good = std::ranges::find(ranks, other.most, &RankFacts::binary);
@@ -181,7 +181,7 @@ Verdict judge_programs(const Ranks& ranks) {
               : fmt::format("scp {} {}:{}", good->program, bad.host, bad.program)};
 }
 
-Verdict judge_mpi_libraries(const Ranks& ranks) {
+Finding judge_mpi_libraries(const Ranks& ranks) {
   const auto other = difference_of(ranks, &RankFacts::mpi);
   if (other.ranks.empty()) return {Level::ok, "all ranks have " + first_line(other.most)};
   return {Level::fail,
@@ -190,7 +190,7 @@ Verdict judge_mpi_libraries(const Ranks& ranks) {
           "apt-get install openmpi-bin, of the same version on every host"};
 }
 
-Verdict judge_arithmetic(const Ranks& ranks) {
+Finding judge_arithmetic(const Ranks& ranks) {
   const auto other = difference_of(ranks, &RankFacts::arithmetic);
   if (other.ranks.empty()) return {Level::ok, "all ranks compute alike: " + other.most};
   return {Level::warn,
@@ -200,7 +200,7 @@ Verdict judge_arithmetic(const Ranks& ranks) {
           "oneDNN and libc"};
 }
 
-Verdict judge_gpus_of_ranks(const Ranks& ranks) {
+Finding judge_gpus_of_ranks(const Ranks& ranks) {
   if (std::ranges::all_of(ranks, [](const RankFacts& each) { return each.gpus == 0; }))
     return {Level::skip, "no rank sees a GPU: all compute on CPUs"};
   const auto other = difference_of(ranks, &RankFacts::gpu_libraries);
@@ -223,7 +223,7 @@ Verdict judge_gpus_of_ranks(const Ranks& ranks) {
   return {Level::ok, "every rank sees a GPU: " + other.most};
 }
 
-Verdict judge_clocks(const Ranks& ranks) {
+Finding judge_clocks(const Ranks& ranks) {
   const auto [slow, fast] = std::ranges::minmax_element(ranks, {}, &RankFacts::clock);
   const double apart = fast->clock - slow->clock;
   if (apart <= kClocksApart) return {Level::ok, "clocks of all hosts agree"};
@@ -233,7 +233,7 @@ Verdict judge_clocks(const Ranks& ranks) {
       "timedatectl set-ntp true, on every host"};
 }
 
-Verdict judge_speed(const Ranks& ranks) {
+Finding judge_speed(const Ranks& ranks) {
   std::vector<double> rates;
   for (const auto& each : ranks) rates.push_back(each.work_rate);
   const auto slowest = std::ranges::min_element(rates);
@@ -247,7 +247,7 @@ Verdict judge_speed(const Ranks& ranks) {
           fmt::format("on {}: top -b -n 1 | head -20", nth(ranks, rank).host)};
 }
 
-Verdict judge_latencies(const Ranks& ranks, const std::vector<Latency>& latencies) {
+Finding judge_latencies(const Ranks& ranks, const std::vector<Latency>& latencies) {
   if (latencies.empty()) return {Level::skip, "a single rank has no peers"};
   const Latency& worst = *std::ranges::max_element(latencies, {}, &Latency::seconds);
   std::vector<double> all;
@@ -263,7 +263,7 @@ Verdict judge_latencies(const Ranks& ranks, const std::vector<Latency>& latencie
           : fmt::format("on {}: top -b -n 1 | head -20", nth(ranks, worst.first).host)};
 }
 
-std::vector<Verdict> judge_links(const Ranks& ranks, const std::vector<LinkFacts>& links) {
+std::vector<Finding> judge_links(const Ranks& ranks, const std::vector<LinkFacts>& links) {
   if (links.empty()) return {{Level::skip, "a single rank has no links"}};
   std::vector<double> across;
   for (const auto& each : links)
@@ -274,19 +274,19 @@ std::vector<Verdict> judge_links(const Ranks& ranks, const std::vector<LinkFacts
   std::ranges::stable_sort(sorted, {}, [&](const LinkFacts& each) {
     return std::pair(!between_hosts(ranks, each.from, each.to), each.bytes_per_second);
   });
-  std::vector<Verdict> verdicts;
+  std::vector<Finding> findings;
   for (const auto& each : sorted)
-    if (Verdict verdict = judge_link(ranks, each, usual);
-        verdicts.size() < kMostLinks || verdict.level != Level::ok)
-      verdicts.push_back(std::move(verdict));
-  if (links.size() > 1) verdicts.front().found += "; the slowest link";
-  if (sorted.size() > verdicts.size())
-    verdicts.push_back(
-        {Level::ok, fmt::format("{} more, none of them slow", sorted.size() - verdicts.size())});
-  return verdicts;
+    if (Finding finding = judge_link(ranks, each, usual);
+        findings.size() < kMostLinks || finding.level != Level::ok)
+      findings.push_back(std::move(finding));
+  if (links.size() > 1) findings.front().found += "; the slowest link";
+  if (sorted.size() > findings.size())
+    findings.push_back(
+        {Level::ok, fmt::format("{} more, none of them slow", sorted.size() - findings.size())});
+  return findings;
 }
 
-Verdict judge_all_reduce(const Ranks& ranks, const AllReduceFacts& facts) {
+Finding judge_all_reduce(const Ranks& ranks, const AllReduceFacts& facts) {
   const auto count = static_cast<double>(ranks.size());
   if (count < 2) return {Level::skip, "a single rank sums nothing"};
   // What each link of a ring carries.

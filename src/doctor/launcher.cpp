@@ -81,7 +81,7 @@ std::vector<std::string> wanted_flags() {
 
 }  // namespace
 
-Verdict judge_mpi(const MpiFacts& facts) {
+Finding judge_mpi(const MpiFacts& facts) {
   const std::string library = open_mpi_version(facts.library);
   if (library.empty())
     return {Level::fail,
@@ -106,7 +106,7 @@ Verdict judge_mpi(const MpiFacts& facts) {
   return {Level::ok, fmt::format("Open MPI {}, mpirun and library", library)};
 }
 
-Verdict judge_mpirun(const MpirunFacts& facts) {
+Finding judge_mpirun(const MpirunFacts& facts) {
   if (!facts.found) return {Level::skip, "there is no mpirun to try"};
   if (facts.code == 0)
     return {Level::ok, fmt::format("starts two processes and ends them in {}{}", human_seconds(facts.seconds),
@@ -149,20 +149,20 @@ size_t letters_at_begin(std::string_view host) {
   return static_cast<size_t>(other - host.begin());
 }
 
-Verdict judge_root(const RootFacts& facts) {
+Finding judge_root(const RootFacts& facts) {
   if (facts.user != 0) return {Level::ok, fmt::format("runs as user {}, not as root", facts.user)};
   if (facts.confirmed) return {Level::ok, "runs as root, which mpirun is told to allow"};
   return {Level::warn, "runs as root, which bare mpirun refuses (launcher/lockstep-run tells it to allow it)",
           "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"};
 }
 
-std::vector<Verdict> look_at_mpi(const Request&) {
+std::vector<Finding> look_at_mpi(const Request&) {
   MpiFacts facts{.mpirun = {}, .library = comm::mpi_library()};
   if (mpirun_is_on_path()) facts.mpirun = run_shell("mpirun --version").output;
   return {judge_mpi(facts)};
 }
 
-std::vector<Verdict> look_at_mpirun(const Request&) {
+std::vector<Finding> look_at_mpirun(const Request&) {
   MpirunFacts facts{.found = mpirun_is_on_path(),
                     .output = {},
                     .flags = {},
@@ -182,7 +182,7 @@ std::vector<Verdict> look_at_mpirun(const Request&) {
   return {judge_mpirun(facts)};
 }
 
-std::vector<Verdict> look_at_root(const Request&) {
+std::vector<Finding> look_at_root(const Request&) {
   return {judge_root(
       {.user = static_cast<int>(::geteuid()),
        .confirmed = is_set("OMPI_ALLOW_RUN_AS_ROOT") && is_set("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")})};

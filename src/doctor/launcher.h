@@ -13,7 +13,7 @@ struct MpiFacts {
   std::string mpirun;   ///< what `mpirun --version` says; empty: there is none on PATH
   std::string library;  ///< what the MPI that this program is linked with says
 };
-Verdict judge_mpi(const MpiFacts& facts);
+Finding judge_mpi(const MpiFacts& facts);
 
 /// A trial: two processes that do nothing.
 struct MpirunFacts {
@@ -25,7 +25,7 @@ struct MpirunFacts {
   std::string host;                ///< its name
   std::map<std::string, std::string> missing = {};  ///< missing_for_mpirun()
 };
-Verdict judge_mpirun(const MpirunFacts& facts);
+Finding judge_mpirun(const MpirunFacts& facts);
 
 /// Variables of the environment that are not set and without which Open MPI's mpirun crashes or ends at once,
 /// with values that do.
@@ -39,10 +39,10 @@ struct RootFacts {
   int user = 0;            ///< 0: root
   bool confirmed = false;  ///< both variables that Open MPI wants to see are set
 };
-Verdict judge_root(const RootFacts& facts);
+Finding judge_root(const RootFacts& facts);
 
-std::vector<Verdict> look_at_mpi(const Request& request);
-std::vector<Verdict> look_at_mpirun(const Request& request);
-std::vector<Verdict> look_at_root(const Request& request);
+std::vector<Finding> look_at_mpi(const Request& request);
+std::vector<Finding> look_at_mpirun(const Request& request);
+std::vector<Finding> look_at_root(const Request& request);
 
 }  // namespace lockstep::doctor

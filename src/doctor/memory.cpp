@@ -69,7 +69,7 @@ GroupMemory group_memory(const fs::path& membership, const fs::path& root) {
   return found;
 }
 
-Verdict judge_memory(const MemoryFacts& facts) {
+Finding judge_memory(const MemoryFacts& facts) {
   if (facts.address_limit > 0 && facts.address_limit < kFewAddresses)
     return {Level::warn,
             fmt::format("a process may have {} of addresses, which is less than training may take",
@@ -88,7 +88,7 @@ Verdict judge_memory(const MemoryFacts& facts) {
                                      : "ps -eo rss,pid,args --sort=-rss | head"};
 }
 
-Verdict judge_shared_memory(const SharedMemoryFacts& facts) {
+Finding judge_shared_memory(const SharedMemoryFacts& facts) {
   if (!facts.problem.empty())
     return {Level::warn,
             fmt::format("/dev/shm cannot be used ({}): ranks of one host talk more slowly", facts.problem),
@@ -105,7 +105,7 @@ Verdict judge_shared_memory(const SharedMemoryFacts& facts) {
                                 : "mount -o remount,size=1g /dev/shm, or docker run --shm-size=1g"};
 }
 
-std::vector<Verdict> look_at_memory(const Request&) {
+std::vector<Finding> look_at_memory(const Request&) {
   const std::string text = read_text_file("/proc/meminfo");
   const GroupMemory group = group_memory();
   MemoryFacts facts{.total = memory_field(text, "MemTotal"),
@@ -118,7 +118,7 @@ std::vector<Verdict> look_at_memory(const Request&) {
   return {judge_memory(facts)};
 }
 
-std::vector<Verdict> look_at_shared_memory(const Request&) {
+std::vector<Finding> look_at_shared_memory(const Request&) {
   SharedMemoryFacts facts;
   const int quota = core_quota();
   facts.cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));

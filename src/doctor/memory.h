@@ -15,7 +15,7 @@ struct MemoryFacts {
   int64_t group_limit = 0, group_used = 0;  ///< of the control group; 0: no limit
   int64_t address_limit = 0;                ///< ulimit -v; 0: none
 };
-Verdict judge_memory(const MemoryFacts& facts);
+Finding judge_memory(const MemoryFacts& facts);
 
 /// The lowest limit of this process's control groups (version 2, or else 1), and the memory that this group
 /// uses. `membership` and `root`: as in core_quota(). Zeros if there is no limit.
@@ -30,9 +30,9 @@ struct SharedMemoryFacts {
   int64_t total = 0, free = 0;
   int cores = 1;  ///< as many ranks may be started here
 };
-Verdict judge_shared_memory(const SharedMemoryFacts& facts);
+Finding judge_shared_memory(const SharedMemoryFacts& facts);
 
-std::vector<Verdict> look_at_memory(const Request& request);
-std::vector<Verdict> look_at_shared_memory(const Request& request);
+std::vector<Finding> look_at_memory(const Request& request);
+std::vector<Finding> look_at_shared_memory(const Request& request);
 
 }  // namespace lockstep::doctor

@@ -84,14 +84,14 @@ std::vector<InterfaceFacts> network_interfaces() {
   return interfaces;
 }
 
-Verdict judge_loopback(const LoopbackFacts& facts) {
+Finding judge_loopback(const LoopbackFacts& facts) {
   if (!facts.up) return {Level::fail, "the interface lo is down or has no address", "ip link set lo up"};
   if (!facts.problem.empty())
     return {Level::fail, "this host cannot connect to itself: " + facts.problem, "iptables -L INPUT -n"};
   return {Level::ok, "processes of this host can connect to each other"};
 }
 
-Verdict judge_interfaces(const std::vector<InterfaceFacts>& interfaces, const std::string& chosen) {
+Finding judge_interfaces(const std::vector<InterfaceFacts>& interfaces, const std::string& chosen) {
   std::vector<std::string> texts;
   for (const auto& each : interfaces) texts.push_back(describe(each));
   if (!chosen.empty()) {
@@ -114,7 +114,7 @@ Verdict judge_interfaces(const std::vector<InterfaceFacts>& interfaces, const st
                       join(texts, ", "))};
 }
 
-Verdict judge_ports(const PortFacts& facts) {
+Finding judge_ports(const PortFacts& facts) {
   if (!facts.problem.empty() && !facts.fixed.empty())
     return {Level::fail, fmt::format("LOCKSTEP_CONTROL_PORT is {}: {}", facts.fixed, facts.problem),
             fmt::format("ss -ltnp 'sport = :{}', or unset LOCKSTEP_CONTROL_PORT", facts.fixed)};
@@ -131,17 +131,17 @@ Verdict judge_ports(const PortFacts& facts) {
                       facts.fixed.empty() ? "" : "; LOCKSTEP_CONTROL_PORT " + facts.fixed + " is free")};
 }
 
-std::vector<Verdict> look_at_loopback(const Request&) {
+std::vector<Finding> look_at_loopback(const Request&) {
   const auto address = loopback_address();
   return {judge_loopback(
       {.up = address.has_value(), .problem = address ? try_loopback(*address) : std::string()})};
 }
 
-std::vector<Verdict> look_at_interfaces(const Request&) {
+std::vector<Finding> look_at_interfaces(const Request&) {
   return {judge_interfaces(network_interfaces(), variable("LOCKSTEP_CONTROL_INTERFACE"))};
 }
 
-std::vector<Verdict> look_at_ports(const Request&) {
+std::vector<Finding> look_at_ports(const Request&) {
   PortFacts facts{.fixed = variable("LOCKSTEP_CONTROL_PORT"), .problem = {}};
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> facts.first >> facts.last;
   char* end = nullptr;

@@ -11,7 +11,7 @@ struct LoopbackFacts {
   bool up = false;
   std::string problem;  ///< of a connection of this process to itself; empty: it works
 };
-Verdict judge_loopback(const LoopbackFacts& facts);
+Finding judge_loopback(const LoopbackFacts& facts);
 
 struct InterfaceFacts {
   std::string name;
@@ -23,17 +23,17 @@ std::vector<InterfaceFacts> network_interfaces();
 /// The speed that an interface states, in Mbit/s; 0 if it states none.
 int interface_speed_mbit(const std::string& name);
 /// `chosen`: LOCKSTEP_CONTROL_INTERFACE, a name or an address; empty: not set.
-Verdict judge_interfaces(const std::vector<InterfaceFacts>& interfaces, const std::string& chosen);
+Finding judge_interfaces(const std::vector<InterfaceFacts>& interfaces, const std::string& chosen);
 
 struct PortFacts {
   int first = 0, last = 0;  ///< of those that the system gives out; 0: unknown
   std::string fixed;        ///< LOCKSTEP_CONTROL_PORT; empty: not set
   std::string problem;      ///< why nothing can listen there, or at any free port if it is not set
 };
-Verdict judge_ports(const PortFacts& facts);
+Finding judge_ports(const PortFacts& facts);
 
-std::vector<Verdict> look_at_loopback(const Request& request);
-std::vector<Verdict> look_at_interfaces(const Request& request);
-std::vector<Verdict> look_at_ports(const Request& request);
+std::vector<Finding> look_at_loopback(const Request& request);
+std::vector<Finding> look_at_interfaces(const Request& request);
+std::vector<Finding> look_at_ports(const Request& request);
 
 }  // namespace lockstep::doctor

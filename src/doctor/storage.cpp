@@ -115,7 +115,7 @@ StorageFacts storage_facts(const std::string& output_directory) {
   return facts;
 }
 
-Verdict judge_storage(const StorageFacts& facts) {
+Finding judge_storage(const StorageFacts& facts) {
   const std::string where = fmt::format("{} ({})", facts.folder, facts.file_system);
   const std::string room = fmt::format("{} free", human_bytes(facts.free_bytes));
   if (!facts.write_problem.empty() && (facts.free_bytes >= kTooLittle || facts.file_system.empty()))
@@ -144,7 +144,7 @@ Verdict judge_storage(const StorageFacts& facts) {
   return {Level::ok, found + (facts.file_system == "tmpfs" ? "; it is in memory, gone with the host" : "")};
 }
 
-std::vector<Verdict> look_at_storage(const Request& request) {
+std::vector<Finding> look_at_storage(const Request& request) {
   if (request.output_directory.empty())
     return {{Level::skip, "no folder was named; --out DIR has the one of runs looked at"}};
   return {judge_storage(storage_facts(request.output_directory))};

@@ -23,8 +23,8 @@ struct StorageFacts {
 };
 /// Leaves nothing behind.
 StorageFacts storage_facts(const std::string& output_directory);
-Verdict judge_storage(const StorageFacts& facts);
+Finding judge_storage(const StorageFacts& facts);
 
-std::vector<Verdict> look_at_storage(const Request& request);
+std::vector<Finding> look_at_storage(const Request& request);
 
 }  // namespace lockstep::doctor

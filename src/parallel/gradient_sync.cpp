@@ -160,16 +160,16 @@ void write_all_reduce(const BucketSync& sync, bool ordered) {
 
 }  // namespace
 
-Shards placed_shards(const layout::Placement& placement, int segment,
+Shards placed_shards(const layout::Ownership& ownership, int segment,
                      std::function<std::vector<layout::ByteSpan>(int first, int last)> parts) {
-  const int first = placement.rank_of(placement.stage_of_segment(segment), 0);
-  return {.position = [&placement, first](int owner) { return placement.position_of(first + owner); },
+  const int first = ownership.rank_of(ownership.stage_of_segment(segment), 0);
+  return {.position = [&ownership, first](int owner) { return ownership.position_of(first + owner); },
           .parts = std::move(parts)};
 }
 
-Shards parameter_shards(const layout::Placement& placement, int segment) {
-  return placed_shards(placement, segment, [&placement, segment](int first, int last) {
-    const layout::ByteSpan span = placement.updated(segment, first, last);
+Shards parameter_shards(const layout::Ownership& ownership, int segment) {
+  return placed_shards(ownership, segment, [&ownership, segment](int first, int last) {
+    const layout::ByteSpan span = ownership.updated(segment, first, last);
     return span.empty() ? std::vector<layout::ByteSpan>{} : std::vector<layout::ByteSpan>{span};
   });
 }

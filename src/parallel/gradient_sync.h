@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "layout/batch_division.h"
-#include "layout/placement.h"
+#include "layout/ownership.h"
 #include "program/program.h"
 
 namespace lockstep::parallel {
@@ -20,12 +20,12 @@ struct Shards {
 /// Equal shards of `size_bytes`, on borders of 64 bytes; later ones may be smaller or empty. `reversed`: a
 /// worker's shard is at the position that is its number with bits reversed.
 Shards equal_shards(int64_t size_bytes, int workers, bool reversed);
-/// The shards of a segment by the owners of the placement, which must outlive them. Owners are numbered as
+/// The shards of a segment by the owners of the ownership, which must outlive them. Owners are numbered as
 /// the workers of the segment's stage, from 0; servers come after those of the last stage.
-Shards placed_shards(const layout::Placement& placement, int segment,
+Shards placed_shards(const layout::Ownership& ownership, int segment,
                      std::function<std::vector<layout::ByteSpan>(int first, int last)> parts);
 /// The part of a segment's parameters that each owner updates.
-Shards parameter_shards(const layout::Placement& placement, int segment);
+Shards parameter_shards(const layout::Ownership& ownership, int segment);
 
 /// How one bucket's gradients are summed. Each function appends the instructions of one part of this to the
 /// program of one worker; a synchroniser is a few such calls.

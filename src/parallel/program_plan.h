@@ -4,7 +4,7 @@
 
 #include "device/device.h"
 #include "layout/batch_division.h"
-#include "layout/placement.h"
+#include "layout/ownership.h"
 #include "parallel/parallel_options.h"
 #include "program/segment_code.h"
 
@@ -19,7 +19,7 @@ struct ProgramPlan {
   const program::ModelCode& evaluation;  ///< of forward alone
   layout::BatchDivision division;
   ParallelOptions parallel;
-  const layout::Placement& placement;
+  const layout::Ownership& ownership;
   std::vector<std::vector<layout::SavedPart>> shares = {};  ///< of a checkpoint, by rank
   int state_slots = 0;
   std::vector<int> hosts = {};                          ///< by rank, if the layout needs them
@@ -32,10 +32,10 @@ struct ProgramPlan {
 
   /// Whether ranks that only serve compute on their hosts' processors, beside workers on GPUs.
   bool servers_are_apart() const {
-    return device == device::DeviceKind::cuda && placement.has_servers() && !parallel.servers_on_gpus;
+    return device == device::DeviceKind::cuda && ownership.has_servers() && !parallel.servers_on_gpus;
   }
   device::DeviceKind device_of(int rank) const {
-    return servers_are_apart() && !placement.is_worker(rank) ? device::DeviceKind::cpu : device;
+    return servers_are_apart() && !ownership.is_worker(rank) ? device::DeviceKind::cpu : device;
   }
 };
 

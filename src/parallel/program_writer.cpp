@@ -13,27 +13,27 @@
 namespace lockstep::parallel {
 
 ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const model::Partition& partition,
-                             const program::ModelCode& code, const layout::Placement& placement,
+                             const program::ModelCode& code, const layout::Ownership& ownership,
                              int state_slots, int rank, const std::vector<layout::SavedPart>& share,
                              const ServerRoom& room)
     : graph_(graph),
       partition_(partition),
       code_(code),
-      placement_(placement),
+      ownership_(ownership),
       state_slots_(state_slots),
       rank_(rank),
       share_(share) {
   program.name = std::move(name);
   const int segments = static_cast<int>(partition.segments.size());
   for (int s = 0; s < segments; ++s) {
-    const int64_t bytes = placement.held(s, rank).size();
+    const int64_t bytes = ownership.held(s, rank).size();
     parameters_.push_back(bytes == 0
                               ? -1
                               : program.add_buffer(fmt::format("param.{}", s), program::Space::parameters,
                                                    program::Category::parameters, bytes));
   }
   for (int s = 0; s < segments; ++s) {
-    const int64_t bytes = placement.updated_by(s, rank).size() * state_slots;
+    const int64_t bytes = ownership.updated_by(s, rank).size() * state_slots;
     states_.push_back(bytes == 0 ? -1
                                  : program.add_buffer(fmt::format("state.{}", s), program::Space::optimizer,
                                                       program::Category::optimizer_state, bytes));
@@ -43,10 +43,10 @@ ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const 
   narrow_parameters_.assign(static_cast<size_t>(segments), -1);
   for (int reader = 0; reader < segments; ++reader)
     for (const int s : code.segment(reader).narrow_parameter_segments)
-      if (int& buffer = nth(narrow_parameters_, s); buffer < 0 && placement.computes(reader, rank))
+      if (int& buffer = nth(narrow_parameters_, s); buffer < 0 && ownership.computes(reader, rank))
         buffer = program.add_buffer(fmt::format("param.{}.{}", s, name_of(graph.compute)),
                                     program::Space::parameters, program::Category::parameters,
-                                    placement.held(s, rank).size() / 4 * size_of(graph.compute));
+                                    ownership.held(s, rank).size() / 4 * size_of(graph.compute));
   add_server_room(room);
   // While it is written to the disk, training goes on: no program of the rank may use its place for anything
   // else.
@@ -68,8 +68,8 @@ ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const 
       nth(place.uses, entry.use) = {s, entry.offset_bytes};
       if (entry.use == 0) {
         place.size_bytes = entry.count * 4;
-        const layout::ByteSpan held = placement.held(s, rank), updated = placement.updated_by(s, rank),
-                               owned = placement.owned(entry.parameter, rank);
+        const layout::ByteSpan held = ownership.held(s, rank), updated = ownership.updated_by(s, rank),
+                               owned = ownership.owned(entry.parameter, rank);
         if (!intersection(held, {entry.offset_bytes, entry.offset_bytes + place.size_bytes}).empty()) {
           place.buffer = nth(parameters_, s);
           place.offset = entry.offset_bytes - held.begin;
@@ -92,7 +92,7 @@ void ProgramWriter::add_gradient_slots(int slots) {
     std::vector<int> buffers;
     for (size_t s = 0; s < partition_.buckets.size(); ++s) {
       int64_t bytes = 0;
-      for (const layout::ByteSpan& part : placement_.held_gradients(static_cast<int>(s), rank_))
+      for (const layout::ByteSpan& part : ownership_.held_gradients(static_cast<int>(s), rank_))
         bytes += part.size();
       buffers.push_back(bytes == 0 ? -1
                                    : program.add_buffer(fmt::format("grad.{}.slot{}", s, slot),
@@ -105,7 +105,7 @@ void ProgramWriter::add_gradient_slots(int slots) {
 
 program::ByteRange ProgramWriter::gradient_range(int segment, int slot, const layout::ByteSpan& bytes) const {
   int64_t at = 0;
-  for (const layout::ByteSpan& part : placement_.held_gradients(segment, rank_)) {
+  for (const layout::ByteSpan& part : ownership_.held_gradients(segment, rank_)) {
     if (part.begin <= bytes.begin && bytes.end <= part.end)
       return {gradient_buffer(segment, slot), at + bytes.begin - part.begin, bytes.size()};
     at += part.size();
@@ -142,7 +142,7 @@ int ProgramWriter::keyed_buffer(const std::string& name, program::Category categ
 std::string ProgramWriter::place_text(int storage, bool gradient, int micro_batch, int piece) const {
   if (const auto turns = turns_.find({storage, gradient, piece}); turns != turns_.end())
     return fmt::format("turn{}.piece{}", micro_batch % turns->second, piece);
-  return partition_.piece_count() > placement_.stages() ? fmt::format("mb{}.piece{}", micro_batch, piece)
+  return partition_.piece_count() > ownership_.stages() ? fmt::format("mb{}.piece{}", micro_batch, piece)
                                                         : fmt::format("mb{}", micro_batch);
 }
 
@@ -210,7 +210,7 @@ bool ProgramWriter::loads(const std::vector<int>& segments) const {
 
 bool ProgramWriter::wants(int input) const {
   for (int s = 0; s < static_cast<int>(partition_.segments.size()); ++s)
-    if (placement_.computes(s, rank_) &&
+    if (ownership_.computes(s, rank_) &&
         std::ranges::find(code_.segment(s).reads, input) != code_.segment(s).reads.end())
       return true;
   return false;
@@ -280,7 +280,7 @@ void ProgramWriter::add_ranges(int lane, program::ByteRange destination, program
 
 layout::ByteSpan ProgramWriter::complete_gradients(int segment, GradientsOf of) const {
   return of == GradientsOf::all ? layout::ByteSpan{0, partition_.bucket(segment).owned_bytes}
-                                : placement_.updated_by(segment, rank_);
+                                : ownership_.updated_by(segment, rank_);
 }
 
 void ProgramWriter::add_ties_first(int lane, int segment) {
@@ -300,7 +300,7 @@ void ProgramWriter::add_ties(int lane, int segment, const layout::ByteSpan& comp
     for (size_t use = 1; use < place.uses.size() && place.uses[0].segment == segment; ++use) {
       const auto& owner = place.uses[0];
       const auto& other = place.uses[use];
-      if (placement_.is_tied_first(other.segment) != first) continue;
+      if (ownership_.is_tied_first(other.segment) != first) continue;
       const layout::ByteSpan part =
           intersection(complete, {owner.bucket_offset, owner.bucket_offset + place.size_bytes});
       if (part.empty()) continue;
@@ -308,7 +308,7 @@ void ProgramWriter::add_ties(int lane, int segment, const layout::ByteSpan& comp
         const int64_t from = place_of_use.bucket_offset + part.begin - owner.bucket_offset;
         return gradient_range(place_of_use.segment, 0, {from, from + part.size()});
       };
-      const bool is_here = !elsewhere || placement_.computes(other.segment, rank_);
+      const bool is_here = !elsewhere || ownership_.computes(other.segment, rank_);
       add_ranges(lane, part_of(owner),
                  is_here ? part_of(other) : elsewhere(static_cast<int>(p), static_cast<int>(use)));
     }
@@ -390,7 +390,7 @@ void ProgramWriter::read_verdict(program::Instruction& instruction, UpdateVerdic
 }
 
 void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict, const layout::Slice& slice) {
-  const layout::ByteSpan all = placement_.updated_by(segment, rank_);
+  const layout::ByteSpan all = ownership_.updated_by(segment, rank_);
   const layout::ByteSpan updated = layout::slice_of(all, slice);
   if (updated.empty()) return;
   program::Instruction update = instruction(program::InstructionKind::update, lane, segment, -1, -1);
@@ -402,7 +402,7 @@ void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict, const l
       {program::Role::parameters,
        segment,
        program::Access::read_write,
-       {parameter_buffer(segment), updated.begin - placement_.held(segment, rank_).begin, updated.size()}});
+       {parameter_buffer(segment), updated.begin - ownership_.held(segment, rank_).begin, updated.size()}});
   for (int slot = 0; slot < state_slots_ && state_buffer(segment) >= 0; ++slot)
     update.operands.push_back(
         {program::Role::state,

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/index.h"
-#include "layout/placement.h"
+#include "layout/ownership.h"
 #include "model/graph.h"
 #include "model/partition.h"
 #include "program/program.h"
@@ -45,13 +45,13 @@ class ProgramWriter {
  public:
   /// For a rank that saves `share` of a checkpoint.
   ProgramWriter(std::string name, const model::Graph& graph, const model::Partition& partition,
-                const program::ModelCode& code, const layout::Placement& placement, int state_slots, int rank,
+                const program::ModelCode& code, const layout::Ownership& ownership, int state_slots, int rank,
                 const std::vector<layout::SavedPart>& share, const ServerRoom& room = {});
 
   program::Program program;
 
   /// Adds gradient buffers for `slots` tree nodes per segment: the parts of its bucket that this rank holds
-  /// (Placement::held_gradients), one after the other.
+  /// (Ownership::held_gradients), one after the other.
   void add_gradient_slots(int slots);
   int gradient_buffer(int segment, int slot) const { return nth(nth(gradients_, slot), segment); }
   /// Adds one record of kMetricCount doubles per leaf of this rank.
@@ -87,7 +87,7 @@ class ProgramWriter {
   void exchange(int lane, int group, std::vector<program::Operand> transfers);
   void add_ranges(int lane, program::ByteRange destination, program::ByteRange source);
   /// Adds the gradients of later uses of the segment's tied parameters to those of their first use, in graph
-  /// order: before sums over replicas, all of a worker's gradients for which Placement::is_tied_first.
+  /// order: before sums over replicas, all of a worker's gradients for which Ownership::is_tied_first.
   void add_ties_first(int lane, int segment);
   /// The same for all other uses, after sums over replicas, for a slice of what this rank updates.
   /// `elsewhere`: the place of a gradient whose segment another stage computes.
@@ -154,7 +154,7 @@ class ProgramWriter {
   const model::Graph& graph_;
   const model::Partition& partition_;
   const program::ModelCode& code_;
-  const layout::Placement& placement_;
+  const layout::Ownership& ownership_;
   int state_slots_, rank_;
   const std::vector<layout::SavedPart>& share_;
   std::vector<int> parameters_, states_;     // by segment; -1 if it has none

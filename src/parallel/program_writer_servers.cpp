@@ -16,7 +16,7 @@ void ProgramWriter::add_server_room(const ServerRoom& room) {
   const bool apart = room.apart;
   served_.resize(partition_.segments.size());
   for (int s = 0; s < static_cast<int>(served_.size()) && room.workers > 0; ++s) {
-    const int64_t bytes = placement_.updated_by(s, rank_).size();
+    const int64_t bytes = ownership_.updated_by(s, rank_).size();
     if (bytes == 0) continue;
     Served& served = nth(served_, s);
     const auto add = [&](const std::string& name, program::Space space, program::Category category) {
@@ -24,7 +24,7 @@ void ProgramWriter::add_server_room(const ServerRoom& room) {
                                 apart ? program::Category::staging : category, bytes);
     };
     // A worker's replica is of the version that its step has pulled.
-    if (placement_.is_worker(rank_) || apart)
+    if (ownership_.is_worker(rank_) || apart)
       served.buffer =
           add(fmt::format("served.{}", s), program::Space::parameters, program::Category::parameters);
     for (int slot = 0; slot < room.slots; ++slot)
@@ -62,7 +62,7 @@ void ProgramWriter::push(int lane, int group, int segment, int shard, int server
 }
 
 void ProgramWriter::serve(int lane, int group, int segment, int shard, int bound) {
-  const layout::ByteSpan updated = placement_.updated_by(segment, rank_);
+  const layout::ByteSpan updated = ownership_.updated_by(segment, rank_);
   if (updated.empty()) return;
   const Served& served = nth(served_, segment);
   program::Instruction serve = instruction(program::InstructionKind::serve, lane, segment, -1, -1);
@@ -70,7 +70,7 @@ void ProgramWriter::serve(int lane, int group, int segment, int shard, int bound
   serve.bound = bound;
   serve.deadline = program::DeadlineClass::communication;
   const program::ByteRange replica{parameter_buffer(segment),
-                                   updated.begin - placement_.held(segment, rank_).begin, updated.size()};
+                                   updated.begin - ownership_.held(segment, rank_).begin, updated.size()};
   const bool apart = served.buffer >= 0;
   serve.operands.push_back({program::Role::parameters, shard,
                             apart ? program::Access::write : program::Access::read_write,

@@ -8,7 +8,7 @@ namespace lockstep::parallel {
 namespace {
 
 ServerRoom server_room(const ProgramPlan& plan, int rank) {
-  const layout::RankRange& servers = plan.placement.owners();
+  const layout::RankRange& servers = plan.ownership.owners();
   if (!plan.parallel.layout.has_sessions() || !servers.contains(rank)) return {};
   const program::SessionTerms terms = session_terms(plan);
   return {.workers = terms.workers,
@@ -30,30 +30,30 @@ Channel add_channel(program::Program& program, const std::string& name, program:
 
 Channel add_stage_channel(const ProgramPlan& plan, program::Program& program, const std::string& name,
                           program::Transport transport, int rank) {
-  const layout::Placement& placement = plan.placement;
-  if (placement.stages() == 1) return add_channel(program, name, transport);
+  const layout::Ownership& ownership = plan.ownership;
+  if (ownership.stages() == 1) return add_channel(program, name, transport);
   const int first = static_cast<int>(program.groups.size());
-  for (int stage = 0; stage < placement.stages(); ++stage)
+  for (int stage = 0; stage < ownership.stages(); ++stage)
     program.groups.push_back({fmt::format("{}.stage{}", name, stage),
-                              program::Members::run(placement.rank_of(stage, 0), placement.replicas()),
+                              program::Members::run(ownership.rank_of(stage, 0), ownership.replicas()),
                               transport});
-  return {program.add_lane(name, program::LaneKind::comm), first + placement.stage_of(rank)};
+  return {program.add_lane(name, program::LaneKind::comm), first + ownership.stage_of(rank)};
 }
 
 Channel add_replica_channel(const ProgramPlan& plan, program::Program& program, const std::string& name,
                             int rank) {
-  const layout::Placement& placement = plan.placement;
+  const layout::Ownership& ownership = plan.ownership;
   const int first = static_cast<int>(program.groups.size());
-  for (int replica = 0; replica < placement.replicas(); ++replica)
+  for (int replica = 0; replica < ownership.replicas(); ++replica)
     program.groups.push_back({fmt::format("{}.replica{}", name, replica),
-                              program::Members::run(replica, placement.stages(), placement.replicas()),
+                              program::Members::run(replica, ownership.stages(), ownership.replicas()),
                               worker_transport(plan)});
-  return {program.add_lane(name, program::LaneKind::comm), first + placement.replica_of(rank)};
+  return {program.add_lane(name, program::LaneKind::comm), first + ownership.replica_of(rank)};
 }
 
 Channel add_worker_channel(const ProgramPlan& plan, program::Program& program, const std::string& name) {
   program.groups.push_back(
-      {name, program::Members::run(0, plan.placement.workers()), worker_transport(plan)});
+      {name, program::Members::run(0, plan.ownership.workers()), worker_transport(plan)});
   return {program.add_lane(name, program::LaneKind::comm), static_cast<int>(program.groups.size()) - 1};
 }
 
@@ -63,12 +63,12 @@ program::Transport plain_transport(const ProgramPlan& plan) {
 
 ProgramWriter begin_program(const ProgramPlan& plan, const char* name, int rank,
                             const program::ModelCode& code) {
-  ProgramWriter writer(name, plan.graph, plan.partition, code, plan.placement, plan.state_slots, rank,
+  ProgramWriter writer(name, plan.graph, plan.partition, code, plan.ownership, plan.state_slots, rank,
                        nth(plan.shares, rank), server_room(plan, rank));
   auto& program = writer.program;
   program.rank = rank;
-  program.world_size = plan.placement.ranks();
-  if (plan.placement.stages() > 1) program.replicas = plan.placement.replicas();
+  program.world_size = plan.ownership.ranks();
+  if (plan.ownership.stages() > 1) program.replicas = plan.ownership.replicas();
   program.reduction = plan.parallel.reduction;
   program.virtual_replicas = plan.division.leaves;
   program.micro_batches_per_leaf = plan.division.micro_batches_per_leaf;
@@ -79,11 +79,11 @@ program::SessionTerms session_terms(const ProgramPlan& plan) {
   const layout::Layout& layout = plan.parallel.layout;
   program::SessionTerms terms{.workers = plan.division.workers, .ranges = {}, .pushes = layout.pushes};
   if (layout.mode == layout::ServerMode::stale) terms.bound = layout.bound;
-  const layout::RankRange& servers = plan.placement.owners();
+  const layout::RankRange& servers = plan.ownership.owners();
   for (int server = servers.first; server < servers.end(); ++server) {
     int ranges = 0;
     for (int s = 0; s < static_cast<int>(plan.partition.segments.size()); ++s)
-      ranges += plan.placement.updated_by(s, server).empty() ? 0 : 1;
+      ranges += plan.ownership.updated_by(s, server).empty() ? 0 : 1;
     terms.ranges.push_back(ranges);
   }
   return terms;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "layout/batch_division.h"
-#include "layout/placement.h"
+#include "layout/ownership.h"
 #include "parallel/gradient_sync.h"
 
 namespace lockstep::parallel {

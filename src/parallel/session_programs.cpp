@@ -28,10 +28,10 @@ struct SessionGroups {
 /// Calls `visit(server, shard, bytes)` for each server's part of a segment's parameters.
 template <class Visit>
 void for_parts(const ProgramPlan& plan, int segment, const Visit& visit) {
-  const layout::RankRange& servers = plan.placement.owners();
+  const layout::RankRange& servers = plan.ownership.owners();
   for (int server = servers.first; server < servers.end(); ++server)
-    if (const layout::ByteSpan part = plan.placement.updated_by(segment, server); !part.empty())
-      visit(server, plan.placement.position_of(server), part);
+    if (const layout::ByteSpan part = plan.ownership.updated_by(segment, server); !part.empty())
+      visit(server, plan.ownership.position_of(server), part);
 }
 
 UpdateVerdict pushed_verdict(const ProgramPlan& plan) {
@@ -53,7 +53,7 @@ program::Program compile_session_step(const ProgramPlan& plan, int rank) {
   ProgramWriter writer = begin_session_program(plan, "step", rank);
   auto& program = writer.program;
   const SessionGroups groups(program, rank);
-  if (!plan.placement.is_worker(rank)) return std::move(program);
+  if (!plan.ownership.is_worker(rank)) return std::move(program);
   const int copy = program.add_lane("copy", program::LaneKind::copy);
   const int compute = program.add_lane("compute", program::LaneKind::compute);
   const int alone = program.add_lane("alone", program::LaneKind::comm);
@@ -106,11 +106,11 @@ program::Program compile_serve(const ProgramPlan& plan, int rank) {
   auto& program = writer.program;
   const SessionGroups groups(program, rank);
   const int lane = program.add_lane("server", program::LaneKind::server);
-  if (!plan.placement.owners().contains(rank)) return std::move(program);
+  if (!plan.ownership.owners().contains(rank)) return std::move(program);
   const layout::Layout& layout = plan.parallel.layout;
   const int bound = layout.mode == layout::ServerMode::stale ? layout.bound : -1;
   for (int s = 0; s < static_cast<int>(plan.partition.segments.size()); ++s)
-    writer.serve(lane, groups.servers, s, plan.placement.position_of(rank), bound);
+    writer.serve(lane, groups.servers, s, plan.ownership.position_of(rank), bound);
   return std::move(program);
 }
 
@@ -118,12 +118,12 @@ program::Program compile_gather(const ProgramPlan& plan, int rank) {
   ProgramWriter writer = begin_program(plan, "gather", rank, plan.training);
   auto& program = writer.program;
   const Channel channel = add_channel(program, "gather", plain_transport(plan));
-  const layout::Placement& placement = plan.placement;
+  const layout::Ownership& ownership = plan.ownership;
   for (int s = 0; s < static_cast<int>(plan.partition.segments.size()); ++s) {
     if (writer.parameter_buffer(s) < 0) continue;
     std::vector<Recipient> workers;
-    for (int worker = 0; worker < placement.workers(); ++worker)
-      workers.push_back({worker, placement.held(s, worker)});
+    for (int worker = 0; worker < ownership.workers(); ++worker)
+      workers.push_back({worker, ownership.held(s, worker)});
     write_server_gather({.program = program,
                          .lane = channel.lane,
                          .group = channel.group,
@@ -131,8 +131,8 @@ program::Program compile_gather(const ProgramPlan& plan, int rank) {
                          .workers = plan.division.workers,
                          .segment = s,
                          .slots = {},
-                         .shards = parameter_shards(placement, s)},
-                        placement.owners(), workers, placement.held(s, rank), writer.parameter_buffer(s));
+                         .shards = parameter_shards(ownership, s)},
+                        ownership.owners(), workers, ownership.held(s, rank), writer.parameter_buffer(s));
   }
   return std::move(program);
 }

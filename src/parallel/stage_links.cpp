@@ -48,8 +48,8 @@ std::vector<PieceBorder> piece_borders(const model::Graph& graph, const model::P
 
 StageLinks::StageLinks(const ProgramPlan& plan, ProgramWriter& writer, const program::ModelCode& code,
                        int rank)
-    : placement_(plan.placement), writer_(writer), rank_(rank) {
-  const int stages = placement_.stages();
+    : ownership_(plan.ownership), writer_(writer), rank_(rank) {
+  const int stages = ownership_.stages();
   if (stages == 1) return;
   borders_ = piece_borders(plan.graph, plan.partition, code);
   constexpr std::array kNames{"forward", "backward"};
@@ -61,8 +61,8 @@ StageLinks::StageLinks(const ProgramPlan& plan, ProgramWriter& writer, const pro
 
 Channel StageLinks::channel(bool backward, int lower_piece) const {
   const auto& channels = channels_[backward ? 1 : 0];
-  const int stage = lower_piece % placement_.stages();
-  const bool closes_ring = stage + 1 == placement_.stages();
+  const int stage = lower_piece % ownership_.stages();
+  const bool closes_ring = stage + 1 == ownership_.stages();
   return closes_ring ? channels.back() : nth(channels, stage % 2);
 }
 
@@ -70,7 +70,7 @@ void StageLinks::transfer(program::Role direction, const layout::PipelineEvent& 
   const bool backward = event.receiver < event.piece, sends = direction == program::Role::send;
   const int lower_piece = std::min(event.piece, event.receiver);
   const int here = sends ? event.piece : event.receiver, there = sends ? event.receiver : event.piece;
-  const int peer = placement_.rank_of(there % placement_.stages(), placement_.replica_of(rank_));
+  const int peer = ownership_.rank_of(there % ownership_.stages(), ownership_.replica_of(rank_));
   const PieceBorder& border = nth(borders_, lower_piece);
   const Channel way = channel(backward, lower_piece);
   writer_.pass(direction, way.lane, way.group, peer, backward ? border.gradients : border.activations,

@@ -40,7 +40,7 @@ class StageLinks {
   Channel channel(bool backward, int lower_piece) const;
   void transfer(program::Role direction, const layout::PipelineEvent& event);
 
-  const layout::Placement& placement_;
+  const layout::Ownership& ownership_;
   ProgramWriter& writer_;
   int rank_;
   std::vector<PieceBorder> borders_;

@@ -65,7 +65,7 @@ void go_on_with_landed(ProgramWriter& writer, StepLanes& lanes) {
 /// one's backward.
 void meet(const ProgramPlan& plan, ProgramWriter& writer, StepLanes& lanes, int segment, int nodes) {
   if (!returns_as_it_lands(plan)) return lanes.synchronizer.sum(segment, nodes);
-  const bool serves = !plan.placement.is_worker(writer.program.rank);
+  const bool serves = !plan.ownership.is_worker(writer.program.rank);
   const int count = lanes.synchronizer.slices(segment);
   auto& instructions = writer.program.instructions;
   if (count == 1) go_on_with_landed(writer, lanes);
@@ -88,7 +88,7 @@ void meet(const ProgramPlan& plan, ProgramWriter& writer, StepLanes& lanes, int 
 /// otherwise what is complete first.
 void write_updates(const ProgramPlan& plan, ProgramWriter& writer, StepLanes& lanes) {
   const int segments = static_cast<int>(plan.partition.segments.size());
-  const bool in_order = plan.placement.has_owners() || plan.placement.stages() > 1;
+  const bool in_order = plan.ownership.has_owners() || plan.ownership.stages() > 1;
   const bool as_it_lands = plan.update_as_it_lands && !in_order;
   const UpdateVerdict verdict = plan.update_as_it_lands ? UpdateVerdict::none
                                 : plan.skip_nonfinite   ? UpdateVerdict::scale_and_predicate
@@ -118,12 +118,12 @@ program::Program compile_server_step(const ProgramPlan& plan, int rank) {
   writer.constants(lanes.copy);
   // Workers agree before their last backward; those of stages when all of them are done.
   const auto agree = [&] {
-    writer.agree(lanes.agree.lane, lanes.agree.group, plan.placement.ranks(), most_leaves(plan.division));
+    writer.agree(lanes.agree.lane, lanes.agree.group, plan.ownership.ranks(), most_leaves(plan.division));
   };
-  if (plan.placement.stages() == 1) agree();
+  if (plan.ownership.stages() == 1) agree();
   for (int s = static_cast<int>(plan.partition.segments.size()) - 1; s >= 0; --s)
     if (plan.partition.bucket(s).size_bytes > 0) meet(plan, writer, lanes, s, 1);
-  if (plan.placement.stages() > 1) agree();
+  if (plan.ownership.stages() > 1) agree();
   write_updates(plan, writer, lanes);
   return std::move(writer.program);
 }
@@ -175,7 +175,7 @@ std::vector<int> segments_of(const model::Partition& partition, int piece) {
 /// The first of a rank's pieces that reads a batch; the number of pieces, if none does.
 int first_loading_piece(const ProgramPlan& plan, const ProgramWriter& writer, int rank) {
   const int pieces = plan.partition.piece_count();
-  for (int piece = plan.placement.stage_of(rank); piece < pieces; piece += plan.placement.stages())
+  for (int piece = plan.ownership.stage_of(rank); piece < pieces; piece += plan.ownership.stages())
     if (writer.loads(segments_of(plan.partition, piece))) return piece;
   return pieces;
 }
@@ -232,9 +232,9 @@ class StepWriter {
       : plan_(plan),
         writer_(writer),
         lanes_(lanes),
-        stages_(plan.placement.stages()),
-        stage_(plan.placement.stage_of(rank)),
-        replica_(plan.placement.replica_of(rank)),
+        stages_(plan.ownership.stages()),
+        stage_(plan.ownership.stage_of(rank)),
+        replica_(plan.ownership.replica_of(rank)),
         fold_(fold_of(plan, replica_)),
         micro_batches_(micro_batches_of(plan.division, replica_, fold_)),
         events_(layout::pipeline_events(
@@ -336,7 +336,7 @@ class StepWriter {
   }
 
   void agree() {
-    writer_.agree(lanes_.agree.lane, lanes_.agree.group, plan_.placement.ranks(),
+    writer_.agree(lanes_.agree.lane, lanes_.agree.group, plan_.ownership.ranks(),
                   most_leaves(plan_.division));
   }
 
@@ -354,16 +354,16 @@ class StepWriter {
 
 /// Room for the metrics of all leaves of a worker, where it computes the loss.
 void add_metrics(const ProgramPlan& plan, ProgramWriter& writer, int rank) {
-  const layout::Placement& placement = plan.placement;
-  if (placement.stage_of(rank) + 1 == placement.stages())
-    writer.add_metrics(plan.division.leaves_of(placement.replica_of(rank)).size());
+  const layout::Ownership& ownership = plan.ownership;
+  if (ownership.stage_of(rank) + 1 == ownership.stages())
+    writer.add_metrics(plan.division.leaves_of(ownership.replica_of(rank)).size());
 }
 
 }  // namespace
 
 program::Program compile_step(const ProgramPlan& plan, int rank) {
   if (plan.parallel.layout.has_sessions()) return compile_session_step(plan, rank);
-  if (!plan.placement.is_worker(rank)) return compile_server_step(plan, rank);
+  if (!plan.ownership.is_worker(rank)) return compile_server_step(plan, rank);
   ProgramWriter writer = begin_program(plan, "step", rank, plan.training);
   StepLanes lanes(plan, writer, rank);
   add_metrics(plan, writer, rank);
@@ -377,27 +377,27 @@ program::Program compile_step(const ProgramPlan& plan, int rank) {
 program::Program compile_evaluation(const ProgramPlan& plan, int rank) {
   ProgramWriter writer = begin_program(plan, "evaluate", rank, plan.evaluation);
   auto& program = writer.program;
-  const layout::Placement& placement = plan.placement;
+  const layout::Ownership& ownership = plan.ownership;
   const int copy = program.add_lane("copy", program::LaneKind::copy);
   const int compute = program.add_lane("compute", program::LaneKind::compute);
   const Channel agree = add_channel(program, "agree", plain_transport(plan));
   program.micro_batches_per_leaf = 1;
   StageLinks links(plan, writer, plan.evaluation, rank);
-  if (!placement.is_worker(rank)) {
-    writer.agree(agree.lane, agree.group, placement.ranks(), most_leaves(plan.division));
+  if (!ownership.is_worker(rank)) {
+    writer.agree(agree.lane, agree.group, ownership.ranks(), most_leaves(plan.division));
     return std::move(writer.program);
   }
-  const layout::TreeNode leaves = plan.division.leaves_of(placement.replica_of(rank));
+  const layout::TreeNode leaves = plan.division.leaves_of(ownership.replica_of(rank));
   add_metrics(plan, writer, rank);
   writer.constants(copy);
   writer.cast_parameters(compute);
   const int first_loading = first_loading_piece(plan, writer, rank);
   const int pieces = plan.partition.piece_count();
-  writer.set_batch_buffers(pieces > placement.stages() ? placement.stages() + 1 : 2);
-  for (int piece = placement.stage_of(rank); piece < pieces; piece += placement.stages())
+  writer.set_batch_buffers(pieces > ownership.stages() ? ownership.stages() + 1 : 2);
+  for (int piece = ownership.stage_of(rank); piece < pieces; piece += ownership.stages())
     share_borders(writer, links, piece, 2, 2);
   for (const PipelineEvent& event : layout::evaluation_events(
-           layout::pipeline_shape(plan.parallel.layout, leaves.size()), placement.stage_of(rank))) {
+           layout::pipeline_shape(plan.parallel.layout, leaves.size()), ownership.stage_of(rank))) {
     const int micro_batch = event.unit.micro_batch, leaf = leaves.begin + micro_batch;
     if (event.kind == PipelineEvent::Kind::send) links.send(event);
     if (event.kind == PipelineEvent::Kind::receive) links.receive(event);
@@ -406,7 +406,7 @@ program::Program compile_evaluation(const ProgramPlan& plan, int rank) {
     for (const int s : segments_of(plan.partition, event.piece))
       writer.forward(compute, s, micro_batch, leaf, micro_batch, false);
   }
-  writer.agree(agree.lane, agree.group, placement.ranks(), most_leaves(plan.division));
+  writer.agree(agree.lane, agree.group, ownership.ranks(), most_leaves(plan.division));
   return std::move(writer.program);
 }
 
@@ -417,7 +417,7 @@ program::Program compile_boundary(const ProgramPlan& plan, int rank) {
   const Channel agree = add_channel(program, "agree", plain_transport(plan));
   writer.add_metrics(1);
   writer.snapshot(copy);
-  writer.agree(agree.lane, agree.group, plan.placement.ranks(), 1);
+  writer.agree(agree.lane, agree.group, plan.ownership.ranks(), 1);
   return std::move(writer.program);
 }
 

@@ -29,7 +29,7 @@ constexpr int64_t kMostArrivals = 50'000;
 /// of the other does not lie in one slice of the bucket.
 bool ties_within(const ProgramPlan& plan, int segment) {
   const model::Bucket& bucket = plan.partition.bucket(segment);
-  if (plan.placement.is_tied_first(segment)) return false;
+  if (plan.ownership.is_tied_first(segment)) return false;
   return std::ranges::any_of(bucket.entries, [&](const model::BucketEntry& later) {
     if (later.use == 0) return false;
     return std::ranges::any_of(bucket.entries, [&](const model::BucketEntry& first) {
@@ -42,9 +42,9 @@ bool ties_within(const ProgramPlan& plan, int segment) {
 int64_t least_slice_bytes(const ProgramPlan& plan, const Contributions& contributions) {
   int64_t bytes = 0, nodes = 0;
   for (size_t s = 0; s < plan.partition.segments.size(); ++s)
-    bytes += plan.placement.summed_bytes(static_cast<int>(s));
+    bytes += plan.ownership.summed_bytes(static_cast<int>(s));
   for (const Contributor& one : contributions.from) nodes += static_cast<int64_t>(one.nodes.size());
-  const int64_t of_server = bytes / std::max(1, plan.placement.owners().count);
+  const int64_t of_server = bytes / std::max(1, plan.ownership.owners().count);
   return std::max(kLeastSliceBytes, of_server / std::max(int64_t{1}, kMostArrivals / nodes));
 }
 
@@ -68,7 +68,7 @@ bool reduces_in_shared_memory(const ProgramPlan& plan) {
         "parallel.algorithm is SHARED_MEMORY, but the {} workers do not share one host's memory; start "
         "all of them on one host, or leave the field out",
         plan.division.workers));
-  return plan.shared_memory && !plan.placement.has_owners() &&
+  return plan.shared_memory && !plan.ownership.has_owners() &&
          (algorithm == AllReduceAlgorithm::automatic || algorithm == AllReduceAlgorithm::shared_memory);
 }
 
@@ -80,11 +80,11 @@ program::Transport sum_transport(const ProgramPlan& plan) {
 /// otherwise nothing.
 std::vector<std::vector<std::vector<int>>> hosts_that_sum(const ProgramPlan& plan) {
   if (plan.parallel.layout.aggregate == layout::Aggregation::none) return {};
-  std::vector<std::vector<std::vector<int>>> hosts(static_cast<size_t>(plan.placement.stages()));
-  for (int stage = 0; stage < plan.placement.stages(); ++stage) {
+  std::vector<std::vector<std::vector<int>>> hosts(static_cast<size_t>(plan.ownership.stages()));
+  for (int stage = 0; stage < plan.ownership.stages(); ++stage) {
     std::map<int, std::vector<int>> workers;  // by host
     for (int worker = 0; worker < plan.division.workers; ++worker)
-      workers[nth(plan.hosts, plan.placement.rank_of(stage, worker))].push_back(worker);
+      workers[nth(plan.hosts, plan.ownership.rank_of(stage, worker))].push_back(worker);
     for (auto& [host, numbers] : workers) nth(hosts, stage).push_back(std::move(numbers));
     // As their first workers come.
     std::ranges::sort(nth(hosts, stage));
@@ -95,19 +95,19 @@ std::vector<std::vector<std::vector<int>>> hosts_that_sum(const ProgramPlan& pla
 /// Of all ranks, where there are servers beside the workers, or of a stage's workers.
 Channel add_sum_channel(const ProgramPlan& plan, program::Program& program, const std::string& name,
                         program::Transport transport, int rank) {
-  return plan.placement.has_servers() ? add_channel(program, name, transport)
+  return plan.ownership.has_servers() ? add_channel(program, name, transport)
                                       : add_stage_channel(plan, program, name, transport, rank);
 }
 
 }  // namespace
 
 bool uses_servers(const ProgramPlan& plan) {
-  return plan.placement.has_owners() &&
-         (!plan.placement.all_workers_own() || plan.parallel.layout.aggregate == layout::Aggregation::host);
+  return plan.ownership.has_owners() &&
+         (!plan.ownership.all_workers_own() || plan.parallel.layout.aggregate == layout::Aggregation::host);
 }
 
 bool returns_as_it_lands(const ProgramPlan& plan) {
-  return plan.update_as_it_lands && uses_servers(plan) && plan.placement.stages() == 1;
+  return plan.update_as_it_lands && uses_servers(plan) && plan.ownership.stages() == 1;
 }
 
 void require_sums_exist(const ProgramPlan& plan) { reduces_in_shared_memory(plan); }
@@ -127,13 +127,13 @@ Synchronizer::Synchronizer(const ProgramPlan& plan, ProgramWriter& writer, int r
                        : reduce_),
       norm_(reduce_),
       hosts_(hosts_that_sum(plan)) {
-  for (int stage = 0; stage < plan.placement.stages(); ++stage)
+  for (int stage = 0; stage < plan.ownership.stages(); ++stage)
     contributions_.push_back(hosts_.empty()
                                  ? contributions_of_workers(plan.division)
                                  : contributions_of_hosts(nth(hosts_, stage), plan.division, !tree_));
-  if (!plan.placement.is_worker(rank)) add_arrivals();
-  if (plan.placement.stages() == 1) return;
-  norm_ = plan.placement.has_owners() ? add_channel(writer.program, "stages", plain_transport(plan))
+  if (!plan.ownership.is_worker(rank)) add_arrivals();
+  if (plan.ownership.stages() == 1) return;
+  norm_ = plan.ownership.has_owners() ? add_channel(writer.program, "stages", plain_transport(plan))
                                       : add_replica_channel(plan, writer.program, "stages", rank);
 }
 
@@ -143,7 +143,7 @@ void Synchronizer::add_arrivals() {
     const int count = slices(s);
     for (int slice = 0; slice < count; ++slice) {
       int64_t bytes = 0;
-      for (const layout::ByteSpan& part : plan_.placement.held_gradients(s, rank_))
+      for (const layout::ByteSpan& part : plan_.ownership.held_gradients(s, rank_))
         bytes += layout::slice_of(part, {slice, count}).size();
       most = std::max(most, bytes);
     }
@@ -170,8 +170,8 @@ bool Synchronizer::cuts_buckets() const {
 int Synchronizer::slices(int segment) const {
   if (!cuts_buckets() || ties_within(plan_, segment)) return 1;
   int64_t most = 0;
-  for (int position = 0; position < plan_.placement.owners().count; ++position)
-    most = std::max(most, size_of(plan_.placement.gradients(segment, position, position + 1)));
+  for (int position = 0; position < plan_.ownership.owners().count; ++position)
+    most = std::max(most, size_of(plan_.ownership.gradients(segment, position, position + 1)));
   const int64_t slice_bytes =
       std::max({least_slice_bytes(plan_, contributions_.front()),
                 std::min(plan_.parallel.bucket_bytes.value_or(kBucketBytes), kBucketBytes) / kSlicesOfBucket,
@@ -183,19 +183,19 @@ void Synchronizer::sum(int segment, int nodes, const layout::Slice& slice) {
   const std::vector<int> slots = gradient_slots(segment, nodes);
   BucketSync sync = bucket(segment, reduce_, slots);
   if (sync.size_bytes == 0) return;
-  if (plan_.placement.has_owners()) sync.shards = gradient_shards(segment);
+  if (plan_.ownership.has_owners()) sync.shards = gradient_shards(segment);
   if (servers_) return sum_at_servers(sync, slice);
-  if (plan_.placement.has_owners()) return sum_shards(sync);
+  if (plan_.ownership.has_owners()) return sum_shards(sync);
   sum_whole(std::move(sync));
 }
 
 /// Rank of a stage's first worker in the groups of sums.
 int Synchronizer::first_worker(int stage) const {
-  return plan_.placement.has_servers() ? plan_.placement.rank_of(stage, 0) : 0;
+  return plan_.ownership.has_servers() ? plan_.ownership.rank_of(stage, 0) : 0;
 }
 
 Servers Synchronizer::servers(int stage) const {
-  layout::RankRange ranks = plan_.placement.owners();
+  layout::RankRange ranks = plan_.ownership.owners();
   ranks.first -= first_worker(stage);
   return {.ranks = ranks, .contributions = nth(contributions_, stage), .arrivals = {}};
 }
@@ -203,22 +203,22 @@ Servers Synchronizer::servers(int stage) const {
 /// Who gets a segment's parameters from servers: the workers that compute it, or the first of each host, and
 /// from servers that are no workers also other stages that use it.
 std::vector<Recipient> Synchronizer::recipients(int segment) const {
-  const layout::Placement& placement = plan_.placement;
-  const int own = placement.stage_of_segment(segment);
+  const layout::Ownership& ownership = plan_.ownership;
+  const int own = ownership.stage_of_segment(segment);
   std::vector<Recipient> list;
   for (const Contributor& one : nth(contributions_, own).from)
-    list.push_back({one.rank, placement.held(segment, placement.rank_of(own, one.rank))});
-  for (int rank = 0; rank < placement.workers() && placement.has_servers(); ++rank)
-    if (!placement.computes(segment, rank))
-      list.push_back({rank - first_worker(own), placement.held(segment, rank)});
+    list.push_back({one.rank, ownership.held(segment, ownership.rank_of(own, one.rank))});
+  for (int rank = 0; rank < ownership.workers() && ownership.has_servers(); ++rank)
+    if (!ownership.computes(segment, rank))
+      list.push_back({rank - first_worker(own), ownership.held(segment, rank)});
   std::erase_if(list, [](const Recipient& one) { return one.held.empty(); });
   return list;
 }
 
 const std::vector<int>* Synchronizer::own_host() const {
-  if (hosts_.empty() || !plan_.placement.is_worker(rank_)) return nullptr;
-  const int worker = plan_.placement.replica_of(rank_);
-  for (const auto& host : nth(hosts_, plan_.placement.stage_of(rank_)))
+  if (hosts_.empty() || !plan_.ownership.is_worker(rank_)) return nullptr;
+  const int worker = plan_.ownership.replica_of(rank_);
+  for (const auto& host : nth(hosts_, plan_.ownership.stage_of(rank_)))
     if (std::ranges::find(host, worker) != host.end()) return &host;
   return nullptr;
 }
@@ -230,8 +230,8 @@ void Synchronizer::sum_at_servers(BucketSync sync, const layout::Slice& slice) {
     folded = write_host_fold(sync, *host, plan_.division, !tree_);
     sync.slots = folded.empty() ? own : folded;
   }
-  Servers at = servers(plan_.placement.stage_of_segment(sync.segment));
-  if (!plan_.placement.is_worker(rank_)) {
+  Servers at = servers(plan_.ownership.stage_of_segment(sync.segment));
+  if (!plan_.ownership.is_worker(rank_)) {
     at.add_lane = add_;
     at.arrivals = arrivals_[arrived_ % arrivals_.size()];
   }
@@ -267,19 +267,19 @@ void Synchronizer::sum_whole(BucketSync sync) {
 }
 
 void Synchronizer::gather_parameters(int segment, const layout::Slice& slice) {
-  const layout::Placement& placement = plan_.placement;
+  const layout::Ownership& ownership = plan_.ownership;
   const int buffer = writer_.parameter_buffer(segment);
-  if (!placement.has_owners() || buffer < 0) return;
+  if (!ownership.has_owners() || buffer < 0) return;
   BucketSync sync = bucket(segment, gather_, {});
-  sync.shards = parameter_shards(placement, segment);
-  const bool computes = placement.computes(segment, rank_);
-  if (placement.has_servers() || (servers_ && computes)) {
-    write_server_gather(sync, servers(placement.stage_of_segment(segment)).ranks, recipients(segment),
-                        placement.held(segment, rank_), buffer, slice);
+  sync.shards = parameter_shards(ownership, segment);
+  const bool computes = ownership.computes(segment, rank_);
+  if (ownership.has_servers() || (servers_ && computes)) {
+    write_server_gather(sync, servers(ownership.stage_of_segment(segment)).ranks, recipients(segment),
+                        ownership.held(segment, rank_), buffer, slice);
     if (const auto* host = own_host(); host != nullptr && computes)
-      write_host_gather(sync, *host, placement.owners(), buffer);
+      write_host_gather(sync, *host, ownership.owners(), buffer);
   }
-  if (servers_ || !computes || placement.replicas() == 1) return;
+  if (servers_ || !computes || ownership.replicas() == 1) return;
   if (tree_)
     write_tree_all_gather(sync, plan_.division, buffer);
   else
@@ -288,8 +288,8 @@ void Synchronizer::gather_parameters(int segment, const layout::Slice& slice) {
 }
 
 void Synchronizer::norm(int compute) {
-  const bool has_stages = plan_.placement.stages() > 1;
-  const bool is_in_parts = has_stages || (plan_.placement.has_owners() && plan_.placement.ranks() > 1);
+  const bool has_stages = plan_.ownership.stages() > 1;
+  const bool is_in_parts = has_stages || (plan_.ownership.has_owners() && plan_.ownership.ranks() > 1);
   if (!is_in_parts) return writer_.norm(compute);
   // Each sum of squares is known to one owner, or to one stage of each replica, and zero to all others:
   // adding them rounds nothing, in any order.
@@ -311,23 +311,23 @@ std::vector<int> Synchronizer::gradient_slots(int segment, int count) const {
 }
 
 BucketSync Synchronizer::bucket(int segment, Channel channel, std::span<const int> slots) const {
-  const layout::Placement& placement = plan_.placement;
-  const int first = first_worker(placement.stage_of_segment(segment));
+  const layout::Ownership& ownership = plan_.ownership;
+  const int first = first_worker(ownership.stage_of_segment(segment));
   return {.program = writer_.program,
           .lane = channel.lane,
           .group = channel.group,
-          .worker = placement.has_servers() ? rank_ - first : placement.replica_of(rank_),
+          .worker = ownership.has_servers() ? rank_ - first : ownership.replica_of(rank_),
           .workers = plan_.division.workers,
           .segment = segment,
           .slots = slots,
           .shards = {},
-          .size_bytes = placement.summed_bytes(segment),
+          .size_bytes = ownership.summed_bytes(segment),
           .first = first};
 }
 
 Shards Synchronizer::gradient_shards(int segment) const {
-  return placed_shards(plan_.placement, segment, [this, segment](int first, int last) {
-    return plan_.placement.gradients(segment, first, last);
+  return placed_shards(plan_.ownership, segment, [this, segment](int first, int last) {
+    return plan_.ownership.gradients(segment, first, last);
   });
 }
 

@@ -8,21 +8,21 @@ namespace lockstep::parallel {
 
 TiedStages::TiedStages(const ProgramPlan& plan, ProgramWriter& writer, int rank)
     : plan_(plan), writer_(writer), rank_(rank) {
-  if (plan.placement.ties_stages() && !plan.placement.has_servers())
+  if (plan.ownership.ties_stages() && !plan.ownership.has_servers())
     channel_ = add_worker_channel(plan, writer.program, "tied");
 }
 
 std::vector<TiedStages::Use> TiedStages::uses() const {
-  const layout::Placement& placement = plan_.placement;
+  const layout::Ownership& ownership = plan_.ownership;
   std::vector<Use> list;
   for (size_t p = 0; p < writer_.program.parameters.size(); ++p) {
     const auto& place = writer_.program.parameters[p];
-    const int owner = place.uses[0].segment, stage = placement.stage_of_segment(owner);
+    const int owner = place.uses[0].segment, stage = ownership.stage_of_segment(owner);
     for (size_t use = 1; use < place.uses.size(); ++use) {
       const auto& [segment, offset] = place.uses[use];
-      if (placement.stage_of_segment(segment) == stage) continue;
+      if (ownership.stage_of_segment(segment) == stage) continue;
       const layout::ByteSpan bytes =
-          placement.owned(static_cast<int>(p), placement.rank_of(stage, placement.replica_of(rank_)));
+          ownership.owned(static_cast<int>(p), ownership.rank_of(stage, ownership.replica_of(rank_)));
       if (!bytes.empty())
         list.push_back({static_cast<int>(p), static_cast<int>(use), owner, segment, offset, bytes});
     }
@@ -37,26 +37,26 @@ program::Operand TiedStages::operand(program::Role role, int index, int stage,
           .index = index,
           .access = sends ? program::Access::read : program::Access::write,
           .range = range,
-          .peer = plan_.placement.rank_of(stage, plan_.placement.replica_of(rank_))};
+          .peer = plan_.ownership.rank_of(stage, plan_.ownership.replica_of(rank_))};
 }
 
 void TiedStages::collect() {
   if (channel_.lane < 0) return;
-  const layout::Placement& placement = plan_.placement;
+  const layout::Ownership& ownership = plan_.ownership;
   std::vector<program::Operand> transfers;
   int index = 0;
   for (const Use& use : uses()) {
     ++index;
-    if (placement.computes(use.segment, rank_))
+    if (ownership.computes(use.segment, rank_))
       transfers.push_back(operand(
-          program::Role::send, index, placement.stage_of_segment(use.owner),
+          program::Role::send, index, ownership.stage_of_segment(use.owner),
           writer_.gradients(use.segment, {use.offset + use.bytes.begin, use.offset + use.bytes.end})));
-    if (!placement.computes(use.owner, rank_)) continue;
+    if (!ownership.computes(use.owner, rank_)) continue;
     const int buffer =
         writer_.program.add_buffer(fmt::format("tied.{}.{}", use.parameter, use.number),
                                    program::Space::gradients, program::Category::gradients, use.bytes.size());
     arrived_[{use.parameter, use.number}] = writer_.program.whole(buffer);
-    transfers.push_back(operand(program::Role::receive, index, placement.stage_of_segment(use.segment),
+    transfers.push_back(operand(program::Role::receive, index, ownership.stage_of_segment(use.segment),
                                 writer_.program.whole(buffer)));
   }
   writer_.exchange(channel_.lane, channel_.group, std::move(transfers));
@@ -71,13 +71,13 @@ void TiedStages::add(int lane, int segment) {
 
 void TiedStages::spread(int segment) {
   if (channel_.lane < 0) return;
-  const layout::Placement& placement = plan_.placement;
-  const int owner = placement.stage_of_segment(segment), own = placement.stage_of(rank_);
+  const layout::Ownership& ownership = plan_.ownership;
+  const int owner = ownership.stage_of_segment(segment), own = ownership.stage_of(rank_);
   const int buffer = writer_.parameter_buffer(segment);
   std::vector<program::Operand> transfers;
-  for (int stage = 0; stage < placement.stages(); ++stage) {
+  for (int stage = 0; stage < ownership.stages(); ++stage) {
     const layout::ByteSpan used =
-        stage == owner ? layout::ByteSpan{} : placement.held(segment, placement.rank_of(stage, 0));
+        stage == owner ? layout::ByteSpan{} : ownership.held(segment, ownership.rank_of(stage, 0));
     if (used.empty()) continue;
     if (own == owner)
       transfers.push_back(operand(program::Role::send, segment, stage, {buffer, used.begin, used.size()}));

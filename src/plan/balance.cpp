@@ -60,7 +60,7 @@ class Estimate {
         of_parameter_(
             2 + slots +
             // A replica's share of the copy for a checkpoint, which GPUs leave to the host.
-            (run.device() == device::DeviceKind::cpu ? (1.0 + slots) / run.placement().replicas() : 0)) {
+            (run.device() == device::DeviceKind::cpu ? (1.0 + slots) / run.ownership().replicas() : 0)) {
     const layout::PipelineShape shape =
         layout::pipeline_shape(run.layout(), run.division().micro_batches_of(0));
     chunks_ = shape.chunks;
@@ -85,11 +85,11 @@ class Estimate {
 
   /// Returns whether all stages fit.
   bool learn(const compile::CompiledRun& run, int64_t limit) {
-    const layout::Placement& placement = run.placement();
+    const layout::Ownership& ownership = run.ownership();
     std::vector<int64_t> most(static_cast<size_t>(stages_), 0);
-    for (const int rank : telling_ranks(placement)) {
-      if (!placement.is_worker(rank)) continue;
-      int64_t& of_stage = nth(most, placement.stage_of(rank));
+    for (const int rank : telling_ranks(ownership)) {
+      if (!ownership.is_worker(rank)) continue;
+      int64_t& of_stage = nth(most, ownership.stage_of(rank));
       of_stage = std::max(of_stage, device_plan(run.compile(rank), run.device()).total_bytes);
     }
     for (int stage = 0; stage < stages_; ++stage) {

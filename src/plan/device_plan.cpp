@@ -12,21 +12,21 @@ namespace {
 constexpr int kFewRanks = 16;
 }  // namespace
 
-std::vector<int> telling_ranks(const layout::Placement& placement) {
+std::vector<int> telling_ranks(const layout::Ownership& ownership) {
   std::vector<int> ranks;
-  if (placement.ranks() <= kFewRanks) {
-    for (int rank = 0; rank < placement.ranks(); ++rank) ranks.push_back(rank);
+  if (ownership.ranks() <= kFewRanks) {
+    for (int rank = 0; rank < ownership.ranks(); ++rank) ranks.push_back(rank);
     return ranks;
   }
   const auto add_largest = [&](int first, int count) {
     int largest = first;
     for (int rank = first; rank < first + count; ++rank)
-      if (placement.owned_bytes(rank) > placement.owned_bytes(largest)) largest = rank;
+      if (ownership.owned_bytes(rank) > ownership.owned_bytes(largest)) largest = rank;
     if (count > 0) ranks.push_back(largest);
   };
-  for (int stage = 0; stage < placement.stages(); ++stage)
-    add_largest(placement.rank_of(stage, 0), placement.replicas());
-  add_largest(placement.workers(), placement.ranks() - placement.workers());
+  for (int stage = 0; stage < ownership.stages(); ++stage)
+    add_largest(ownership.rank_of(stage, 0), ownership.replicas());
+  add_largest(ownership.workers(), ownership.ranks() - ownership.workers());
   return ranks;
 }
 
@@ -42,7 +42,7 @@ program::MemoryPlan device_plan(const compile::CompiledRun::RankPrograms& progra
 
 FullestRank fullest_rank(const compile::CompiledRun& run) {
   FullestRank fullest{.rank = -1, .plan = {}};
-  for (const int rank : telling_ranks(run.placement())) {
+  for (const int rank : telling_ranks(run.ownership())) {
     if (run.device_of(rank) != run.device()) continue;  // servers beside GPUs have their hosts' memory
     const program::MemoryPlan plan = device_plan(run.compile(rank), run.device());
     if (fullest.rank < 0 || plan.total_bytes > fullest.plan.total_bytes) fullest = {rank, plan};

@@ -13,7 +13,7 @@ program::MemoryPlan device_plan(const compile::CompiledRun::RankPrograms& progra
 
 /// Ranks of which one has the largest plan: all ranks if there are few. Otherwise, among ranks that differ
 /// only in what they own and save, the rank of each stage, and the server, that own most.
-std::vector<int> telling_ranks(const layout::Placement& placement);
+std::vector<int> telling_ranks(const layout::Ownership& ownership);
 /// The rank with the largest plan, among telling_ranks().
 struct FullestRank {
   int rank = 0;

@@ -222,9 +222,9 @@ std::string text_of(const WaysOut& ways) {
 }
 
 std::string name_of(const compile::CompiledRun& run, int rank) {
-  const layout::Placement& placement = run.placement();
-  if (!placement.is_worker(rank)) return fmt::format("rank {}, a server,", rank);
-  if (placement.stages() > 1) return fmt::format("rank {}, of stage {},", rank, placement.stage_of(rank));
+  const layout::Ownership& ownership = run.ownership();
+  if (!ownership.is_worker(rank)) return fmt::format("rank {}, a server,", rank);
+  if (ownership.stages() > 1) return fmt::format("rank {}, of stage {},", rank, ownership.stage_of(rank));
   return fmt::format("rank {}", rank);
 }
 

@@ -44,10 +44,10 @@ std::vector<PieceShare> pieces_of(const compile::CompiledRun& run) {
 }  // namespace
 
 PipelineSummary summarize_pipeline(const compile::CompiledRun& run) {
-  const layout::Placement& placement = run.placement();
+  const layout::Ownership& ownership = run.ownership();
   PipelineSummary summary{.pieces = pieces_of(run), .memory_bytes = {}, .activation_bytes = {}};
-  for (int stage = 0; stage < placement.stages(); ++stage) {
-    const auto plans = run.compile(placement.rank_of(stage, 0)).plans();
+  for (int stage = 0; stage < ownership.stages(); ++stage) {
+    const auto plans = run.compile(ownership.rank_of(stage, 0)).plans();
     const program::MemoryPlan all = program::combine_plans(plans);
     summary.memory_bytes.push_back(all.total_bytes);
     summary.activation_bytes.push_back(nth(all.category_bytes, program::Category::activations));

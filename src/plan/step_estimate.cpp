@@ -29,8 +29,8 @@ double recomputed_time(const compile::CompiledRun& run, const std::vector<model:
 double update_time(const compile::CompiledRun& run) {
   if (!run.profile()) return 0;
   int64_t most = 0;
-  for (const int rank : telling_ranks(run.placement()))
-    most = std::max(most, run.placement().owned_bytes(rank));
+  for (const int rank : telling_ranks(run.ownership()))
+    most = std::max(most, run.ownership().owned_bytes(rank));
   return run.profile()->update_seconds * static_cast<double>(most) / sizeof(float);
 }
 

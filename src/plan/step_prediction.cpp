@@ -53,7 +53,7 @@ class ComputeTimes {
   double of(int rank, const Instruction& instruction) const {
     switch (instruction.kind) {
       case InstructionKind::constants:
-        return run_.placement().is_worker(rank) ? costs_.overhead : 0;
+        return run_.ownership().is_worker(rank) ? costs_.overhead : 0;
       case InstructionKind::forward:
         return sum(instruction, [](const model::NodeTime& time) { return time.forward; });
       case InstructionKind::backward:
@@ -136,7 +136,7 @@ class SessionTimes {
     const auto far_workers = static_cast<double>(std::ranges::count(crosses_, true));
     if (links > 0) pushes = near + std::min(far, far_workers / links);
     for (int rank = 0; rank < layout.world_size(); ++rank)
-      if (!run_.placement().is_worker(rank) && nth(busy_, rank) > 0)
+      if (!run_.ownership().is_worker(rank) && nth(busy_, rank) > 0)
         pushes = std::min(pushes, layout.workers() / nth(busy_, rank));
     return layout.pushes_per_step() / pushes;
   }
@@ -203,7 +203,7 @@ class SessionTimes {
 
   /// Of what workers have pushed to it, each once.
   void add_updates(int rank) {
-    const auto owned = static_cast<double>(run_.placement().owned_bytes(rank));
+    const auto owned = static_cast<double>(run_.ownership().owned_bytes(rank));
     const bool alone = run_.layout().mode == layout::ServerMode::asynchronous;
     const double workers = run_.layout().workers();
     nth(busy_, rank) += (alone ? workers : 1) * costs_.profile.update_seconds * owned / sizeof(float) +

@@ -21,50 +21,50 @@ namespace {
 
 using testing::HasSubstr;
 
-std::vector<Verdict> look_well(const Request&) { return {{Level::ok, "one"}, {Level::warn, "two", "do it"}}; }
-std::vector<Verdict> look_forever(const Request&) {
+std::vector<Finding> look_well(const Request&) { return {{Level::ok, "one"}, {Level::warn, "two", "do it"}}; }
+std::vector<Finding> look_forever(const Request&) {
   while (true) ::pause();
 }
 /// Starts a process that writes its number to the file that the request names, and waits for it.
-std::vector<Verdict> look_with_child(const Request& request) {
+std::vector<Finding> look_with_child(const Request& request) {
   const std::string command = "echo $$ >" + request.output_directory + "; exec sleep 1000";
   return {{std::system(command.c_str()) == 0 ? Level::ok : Level::fail, "it ended"}};
 }
-std::vector<Verdict> look_and_crash(const Request&) {
+std::vector<Finding> look_and_crash(const Request&) {
   ::signal(SIGSEGV, SIG_DFL);  // sanitizers have a handler
   ::raise(SIGSEGV);
   return {};
 }
-std::vector<Verdict> look_and_leave(const Request&) { ::_exit(3); }
-std::vector<Verdict> look_and_throw(const Request&) { throw std::runtime_error("no such thing"); }
-std::vector<Verdict> look_at_much(const Request&) { return {{Level::ok, std::string(1 << 20, 'x')}}; }
-std::vector<Verdict> look_and_talk(const Request&) {
+std::vector<Finding> look_and_leave(const Request&) { ::_exit(3); }
+std::vector<Finding> look_and_throw(const Request&) { throw std::runtime_error("no such thing"); }
+std::vector<Finding> look_at_much(const Request&) { return {{Level::ok, std::string(1 << 20, 'x')}}; }
+std::vector<Finding> look_and_talk(const Request&) {
   const bool said = ::write(STDOUT_FILENO, "noise", 5) == 5 && ::write(STDERR_FILENO, "noise", 5) == 5;
   return {{said ? Level::ok : Level::fail, "talked"}};
 }
 
-std::vector<Verdict> run(const Check& check, const Request& request = {}) {
-  return run_checks(std::array{check}, request, [](const Verdict&) {});
+std::vector<Finding> run(const Check& check, const Request& request = {}) {
+  return run_checks(std::array{check}, request, [](const Finding&) {});
 }
 
-TEST(CheckProcess, VerdictsCarryTheNameOfTheirCheckAndComeInTheTablesOrder) {
+TEST(CheckProcess, FindingsCarryTheNameOfTheirCheckAndComeInTheTablesOrder) {
   const std::array checks{Check{"a", "", "", 60, look_at_much}, Check{"b", "", "", 60, look_well}};
   std::vector<std::string> told;
-  const auto verdicts = run_checks(
-      checks, {}, [&](const Verdict& each) { told.push_back(each.check + each.found.substr(0, 3)); });
+  const auto findings = run_checks(
+      checks, {}, [&](const Finding& each) { told.push_back(each.check + each.found.substr(0, 3)); });
   EXPECT_EQ(told, (std::vector<std::string>{"axxx", "bone", "btwo"}));
-  ASSERT_EQ(verdicts.size(), 3u);
-  EXPECT_EQ(verdicts[0].found.size(), size_t{1} << 20);
-  EXPECT_EQ(verdicts[2], (Verdict{Level::warn, "two", "do it", "b"}));
+  ASSERT_EQ(findings.size(), 3u);
+  EXPECT_EQ(findings[0].found.size(), size_t{1} << 20);
+  EXPECT_EQ(findings[2], (Finding{Level::warn, "two", "do it", "b"}));
 }
 
 TEST(CheckProcess, OneThatHangsFailsAndKeepsNoOther) {
   const std::array checks{Check{"stuck", "", "look there", 1, look_forever},
                           Check{"b", "", "", 60, look_well}};
-  const auto verdicts = run_checks(checks, {}, [](const Verdict&) {});
-  ASSERT_EQ(verdicts.size(), 3u);
-  EXPECT_EQ(verdicts[0], (Verdict{Level::fail, "took longer than 1 s", "look there", "stuck"}));
-  EXPECT_EQ(verdicts[1].level, Level::ok);
+  const auto findings = run_checks(checks, {}, [](const Finding&) {});
+  ASSERT_EQ(findings.size(), 3u);
+  EXPECT_EQ(findings[0], (Finding{Level::fail, "took longer than 1 s", "look there", "stuck"}));
+  EXPECT_EQ(findings[1].level, Level::ok);
 }
 
 TEST(CheckProcess, WhatAHangingCheckStartedEndsWithIt) {
@@ -94,7 +94,7 @@ TEST(CheckProcess, OneThatEndsBadlyHasFailed) {
   EXPECT_EQ(run({"crash", "", "by hand", 60, look_and_crash})[0].fix, "by hand");
   EXPECT_EQ(run({"leave", "", "", 60, look_and_leave})[0].found, "the check ended with code 3");
   EXPECT_EQ(run({"throw", "", "h", 60, look_and_throw})[0],
-            (Verdict{Level::fail, "no such thing", "h", "throw"}));
+            (Finding{Level::fail, "no such thing", "h", "throw"}));
 }
 
 TEST(CheckProcess, WhatChecksPrintIsNotTheCommands) {
@@ -122,9 +122,9 @@ TEST(HostChecks, HaveNamesOfTheirOwnAndLimitsBelowFifteenSeconds) {
 
 TEST(HostChecks, EachSaysSomethingHereAndHowToMendWhatIsWrong) {
   for (const Check& check : host_checks()) {
-    const auto verdicts = check.look({});
-    EXPECT_FALSE(verdicts.empty()) << check.name;
-    for (const auto& each : verdicts) {
+    const auto findings = check.look({});
+    EXPECT_FALSE(findings.empty()) << check.name;
+    for (const auto& each : findings) {
       EXPECT_NE(each.found, "") << check.name;
       EXPECT_EQ(each.fix.empty(), each.level == Level::ok || each.level == Level::skip) << check.name;
     }

@@ -9,9 +9,9 @@ namespace {
 using testing::HasSubstr;
 
 TEST(DoctorGpus, NoDriverIsNothingToWorryAbout) {
-  const auto verdicts = judge_gpus({}, {});
-  ASSERT_EQ(verdicts.size(), 1u);
-  EXPECT_EQ(verdicts[0], (Verdict{Level::skip, "no NVIDIA driver here: computes on CPUs"}));
+  const auto findings = judge_gpus({}, {});
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0], (Finding{Level::skip, "no NVIDIA driver here: computes on CPUs"}));
   EXPECT_EQ(judge_cuda({}).level, Level::skip);
   EXPECT_EQ(judge_nccl({}).level, Level::skip);
 }
@@ -29,15 +29,15 @@ TEST(DoctorGpus, XidErrorsAreAWarning) {
   NvmlFacts facts{.problem = {}, .present = true, .driver = "580", .gpus = {{.name = "GPU"}}, .links = {}};
   EXPECT_EQ(judge_gpus(facts, std::map<int, int>{}).back().level, Level::ok);
   EXPECT_EQ(judge_gpus(facts, {}).back().level, Level::ok);  // not to be read
-  const Verdict verdict = judge_gpus(facts, std::map<int, int>{{79, 2}}).back();
-  EXPECT_EQ(verdict, (Verdict{Level::warn, "the kernel's log has errors of GPUs: XID 79 2 times",
+  const Finding finding = judge_gpus(facts, std::map<int, int>{{79, 2}}).back();
+  EXPECT_EQ(finding, (Finding{Level::warn, "the kernel's log has errors of GPUs: XID 79 2 times",
                               "dmesg | grep Xid"}));
 }
 
 TEST(DoctorGpus, TheDriverMustKnowTheCudaOfTheProgram) {
   const CudaFacts good{
       .gpus = 1, .libraries = "cuda=13.0 cublaslt=13.0", .driver_problem = {}, .driver_version = 13010};
-  EXPECT_EQ(judge_cuda(good), (Verdict{Level::ok, "the driver supports CUDA 13.1, this program uses 13.0"}));
+  EXPECT_EQ(judge_cuda(good), (Finding{Level::ok, "the driver supports CUDA 13.1, this program uses 13.0"}));
   CudaFacts newer = good;
   newer.driver_version = 13000;
   newer.libraries = "cuda=13.2";
@@ -53,7 +53,7 @@ TEST(DoctorGpus, TheDriverMustKnowTheCudaOfTheProgram) {
   container.driver_problem = "libcuda.so.1: cannot open shared object file";
   EXPECT_THAT(judge_cuda(container).fix, HasSubstr("NVIDIA_DRIVER_CAPABILITIES"));
   EXPECT_EQ(judge_nccl({.gpus = 1, .library = ""}).level, Level::warn);
-  EXPECT_EQ(judge_nccl({.gpus = 1, .library = "nccl=2.28.9"}), (Verdict{Level::ok, "nccl=2.28.9"}));
+  EXPECT_EQ(judge_nccl({.gpus = 1, .library = "nccl=2.28.9"}), (Finding{Level::ok, "nccl=2.28.9"}));
 }
 
 }  // namespace

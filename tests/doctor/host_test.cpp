@@ -17,8 +17,8 @@ constexpr int64_t kMiB = int64_t{1} << 20, kGiB = kMiB << 10;
 
 TEST(DoctorHost, AProgramForAnotherProcessorIsAFailure) {
   EXPECT_EQ(judge_processor({"CPU", {"AVX2", "FMA"}, {"AVX2", "FMA"}}),
-            (Verdict{Level::ok, "CPU with AVX2, FMA"}));
-  const Verdict bad = judge_processor({"CPU", {"AVX2", "AVX-512"}, {"AVX2"}});
+            (Finding{Level::ok, "CPU with AVX2, FMA"}));
+  const Finding bad = judge_processor({"CPU", {"AVX2", "AVX-512"}, {"AVX2"}});
   EXPECT_EQ(bad.level, Level::fail);
   EXPECT_EQ(bad.found, "CPU lacks AVX-512, which this program was built for");
   EXPECT_THAT(bad.fix, HasSubstr("LOCKSTEP_CPU_ARCH"));
@@ -29,7 +29,7 @@ TEST(DoctorHost, LoopsBelowHalfOfThePeakAreAWarning) {
   ops::ArithmeticSpeed speed{
       .instruction_set = "AVX-512", .peak = 100e9, .products = 90e9, .attention = 50e9, .library = 80e9};
   EXPECT_EQ(judge_arithmetic_speed(speed),
-            (Verdict{Level::ok,
+            (Finding{Level::ok,
                      "AVX-512, at most 100 GFLOP/s of a core: products reach 90 %, attention 50 %, "
                      "oneDNN 80 %"}));
   speed.attention = 49e9;
@@ -41,13 +41,13 @@ TEST(DoctorHost, LoopsBelowHalfOfThePeakAreAWarning) {
 TEST(DoctorHost, AShellThatIsBoundToOneCoreIsAWarning) {
   EXPECT_EQ(judge_cores({.host = 1, .allowed = 1}).level, Level::ok);
   EXPECT_EQ(judge_cores({.host = 8, .allowed = 4, .quota = 2}),
-            (Verdict{Level::ok, "4 of 8 cores may be used, for the time of 2 (control group)"}));
+            (Finding{Level::ok, "4 of 8 cores may be used, for the time of 2 (control group)"}));
   EXPECT_EQ(judge_cores({.host = 8, .allowed = 1}).level, Level::warn);
   EXPECT_EQ(judge_cores({.host = 8, .allowed = 1}).fix, "taskset -p -c 0-7 $$");
 }
 
 TEST(DoctorHost, ClocksThatAreWrongOrSlowAreNamed) {
-  EXPECT_EQ(judge_clock({1'800'000'000, "tsc", true}), (Verdict{Level::ok, "source tsc, synchronized"}));
+  EXPECT_EQ(judge_clock({1'800'000'000, "tsc", true}), (Finding{Level::ok, "source tsc, synchronized"}));
   EXPECT_EQ(judge_clock({1'800'000'000, "", false}).level, Level::ok);
   EXPECT_EQ(judge_clock({86'400, "tsc", true}).level, Level::fail);
   EXPECT_EQ(judge_clock({1'800'000'000, "hpet", true}).level, Level::warn);
@@ -64,7 +64,7 @@ TEST(DoctorHost, FewOpenFilesAreMendedByWhoMay) {
 
 TEST(DoctorMemory, TheNarrowestLimitCounts) {
   const MemoryFacts good{.total = 64 * kGiB, .available = 32 * kGiB};
-  EXPECT_EQ(judge_memory(good), (Verdict{Level::ok, "32.00 GiB of 64.00 GiB are available"}));
+  EXPECT_EQ(judge_memory(good), (Finding{Level::ok, "32.00 GiB of 64.00 GiB are available"}));
   MemoryFacts little = good;
   little.available = 900 * kMiB;
   EXPECT_EQ(judge_memory(little).level, Level::warn);
@@ -102,7 +102,7 @@ TEST(DoctorMemory, LimitsOfControlGroupsAreReadInBothVersions) {
 
 TEST(DoctorMemory, SharedMemoryMustHoldWhatTheRanksOfThisHostShare) {
   EXPECT_EQ(judge_shared_memory({"", 64 * kMiB, 64 * kMiB, 4}).level, Level::ok);  // a container's
-  const Verdict many = judge_shared_memory({"", 64 * kMiB, 64 * kMiB, 64});
+  const Finding many = judge_shared_memory({"", 64 * kMiB, 64 * kMiB, 64});
   EXPECT_EQ(many.level, Level::warn);
   EXPECT_EQ(
       many.found,
@@ -115,7 +115,7 @@ TEST(DoctorMemory, SharedMemoryMustHoldWhatTheRanksOfThisHostShare) {
 TEST(DoctorLauncher, MpirunMustBeOfTheLibrarysVersion) {
   const std::string library = "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4";
   EXPECT_EQ(judge_mpi({"mpirun (Open MPI) 4.1.4\n", library}),
-            (Verdict{Level::ok, "Open MPI 4.1.4, mpirun and library"}));
+            (Finding{Level::ok, "Open MPI 4.1.4, mpirun and library"}));
   EXPECT_THAT(judge_mpi({"mpirun (Open MPI) 5.0.3\n", library}).found,
               HasSubstr("would not find each other"));
   EXPECT_EQ(judge_mpi({"HYDRA build details:\n", library}).level, Level::fail);
@@ -131,7 +131,7 @@ TEST(DoctorLauncher, ATrialThatFailsIsShownWithoutFrames) {
             "starts two processes and ends them in 250 ms; trainings want --bind-to none "
             "(launcher/lockstep-run gives "
             "them)");
-  const Verdict bad =
+  const Finding bad =
       judge_mpirun({.found = true, .code = 1, .seconds = 0.2, .output = "-----\nno slots\n-----\n"});
   EXPECT_EQ(bad.level, Level::fail);
   EXPECT_EQ(bad.found, "ends with 1: no slots");

@@ -25,8 +25,8 @@ Ranks four() {
                      .gpu_libraries = "",
                      .clock = 100,
                      .work_rate = 10,
-                     .placement = {},
-                     .host_verdicts = {}});
+                     .launch_warnings = {},
+                     .host_findings = {}});
   return ranks;
 }
 
@@ -52,18 +52,18 @@ TEST(JobPairs, EverybodyMeetsEverybodyOnceAndNobodyTwoAtATime) {
 TEST(JobFacts, TravelUnchanged) {
   RankFacts facts = four()[3];
   facts.gpus = 2;
-  facts.placement = {"slow"};
-  facts.host_verdicts = {{Level::warn, "few files", "ulimit -n 4096", "open_files"}};
+  facts.launch_warnings = {"slow"};
+  facts.host_findings = {{Level::warn, "few files", "ulimit -n 4096", "open_files"}};
   const RankFacts again = decode_rank_facts(encode(facts));
   EXPECT_EQ(encode(again), encode(facts));
-  EXPECT_EQ(again.host_verdicts, facts.host_verdicts);
+  EXPECT_EQ(again.host_findings, facts.host_findings);
   EXPECT_EQ(again.clock, 100);
 }
 
 TEST(JobFacts, RanksThatAreAlikeAreFine) {
   const Ranks ranks = four();
-  EXPECT_EQ(judge_ranks(ranks), (Verdict{Level::ok, "4: 2 on a, 2 on b"}));
-  for (const Verdict& each : {judge_placement(ranks), judge_programs(ranks), judge_mpi_libraries(ranks),
+  EXPECT_EQ(judge_ranks(ranks), (Finding{Level::ok, "4: 2 on a, 2 on b"}));
+  for (const Finding& each : {judge_placement(ranks), judge_programs(ranks), judge_mpi_libraries(ranks),
                               judge_arithmetic(ranks), judge_clocks(ranks), judge_speed(ranks)})
     EXPECT_EQ(each.level, Level::ok) << each.found;
   EXPECT_EQ(judge_gpus_of_ranks(ranks).level, Level::skip);
@@ -74,7 +74,7 @@ TEST(JobFacts, RanksThatDifferAreNamedWithTheirHost) {
   Ranks ranks = four();
   ranks[3].binary = "2";
   EXPECT_EQ(judge_programs(ranks),
-            (Verdict{Level::fail,
+            (Finding{Level::fail,
                      "rank 3 on b: another lockstep (/opt/lockstep) than that of the others (/opt/lockstep)",
                      "scp /opt/lockstep b:/opt/lockstep"}));
   ranks[2].binary = "2";  // as many as of rank 0's, which counts
@@ -88,13 +88,13 @@ TEST(JobFacts, RanksThatDifferAreNamedWithTheirHost) {
 
 TEST(JobFacts, FindingsOfHostsCarryTheHostsName) {
   Ranks ranks = four();
-  ranks[0].host_verdicts = {{Level::ok, "fine", "", "memory"}};
-  ranks[2].host_verdicts = {{Level::ok, "fine", "", "memory"}, {Level::skip, "none", "", "gpus"}};
+  ranks[0].host_findings = {{Level::ok, "fine", "", "memory"}};
+  ranks[2].host_findings = {{Level::ok, "fine", "", "memory"}, {Level::skip, "none", "", "gpus"}};
   ASSERT_EQ(judge_hosts(ranks).size(), 1u);
   EXPECT_THAT(judge_hosts(ranks)[0].found, HasSubstr("nothing is wrong on 2 hosts"));
-  ranks[2].host_verdicts.push_back({Level::warn, "few", "ulimit -n 4096", "open_files"});
+  ranks[2].host_findings.push_back({Level::warn, "few", "ulimit -n 4096", "open_files"});
   ASSERT_EQ(judge_hosts(ranks).size(), 1u);
-  EXPECT_EQ(judge_hosts(ranks)[0], (Verdict{Level::warn, "on b, few", "ulimit -n 4096", "open_files"}));
+  EXPECT_EQ(judge_hosts(ranks)[0], (Finding{Level::warn, "on b, few", "ulimit -n 4096", "open_files"}));
 }
 
 TEST(JobFacts, EachRankNeedsAGpuWhereOthersHaveOne) {
@@ -118,14 +118,14 @@ TEST(JobFacts, ClocksAndSlowRanksAreNamed) {
   ranks[1].work_rate = 5;
   EXPECT_EQ(judge_speed(ranks).level, Level::warn);
   EXPECT_THAT(judge_speed(ranks).found, HasSubstr("rank 1 on a, at 50 % of the median"));
-  ranks[0].placement = {"bound"};
+  ranks[0].launch_warnings = {"bound"};
   EXPECT_EQ(judge_placement(ranks).found, "rank 0 on a: bound");
 }
 
 TEST(JobLinks, TheSlowestPairIsNamed) {
   const Ranks ranks = four();
   EXPECT_EQ(judge_latencies(ranks, {}).level, Level::skip);
-  const Verdict good = judge_latencies(ranks, {{0, 1, 1e-6}, {0, 2, 50e-6}, {0, 3, 40e-6}});
+  const Finding good = judge_latencies(ranks, {{0, 1, 1e-6}, {0, 2, 50e-6}, {0, 3, 40e-6}});
   EXPECT_EQ(good.level, Level::ok);
   EXPECT_EQ(good.found,
             "3 connected: median latency 40 us, slowest 50 us between rank 0 on a and rank 2 on b");
@@ -139,12 +139,12 @@ TEST(JobLinks, AreHeldAgainstTheirInterfaceAndTheOthers) {
   const auto good = judge_links(ranks, {{0, 1, 9e9, "", 0}, {0, 2, 1.1e9, "eth0", 10000}});
   ASSERT_EQ(good.size(), 2u);
   EXPECT_EQ(good[0],
-            (Verdict{Level::ok,
+            (Finding{Level::ok,
                      "a to b: 8.8 Gbit/s by eth0, which says 10 Gbit/s (rank 0 to 2); the slowest link"}));
-  EXPECT_EQ(good[1], (Verdict{Level::ok, "within a: 72 Gbit/s (rank 0 to 1)"}));
+  EXPECT_EQ(good[1], (Finding{Level::ok, "within a: 72 Gbit/s (rank 0 to 1)"}));
   const auto slow = judge_links(ranks, {{2, 0, 1.2e7, "eth0", 10000}});
   EXPECT_EQ(slow[0],
-            (Verdict{Level::warn,
+            (Finding{Level::warn,
                      "b to a: 96 Mbit/s by eth0, which says 10 Gbit/s (rank 2 to 0): far less than that",
                      "ethtool eth0, on both hosts"}));
   // An interface that says nothing: of three links, one has a third of what the others have.
@@ -159,10 +159,10 @@ TEST(JobLinks, AreHeldAgainstTheirInterfaceAndTheOthers) {
 TEST(JobLinks, OfManyTheSlowAreListed) {
   std::vector<LinkFacts> links(100, LinkFacts{0, 2, 1e9, "e", 0});
   links[70].bytes_per_second = 1e8;
-  const auto verdicts = judge_links(four(), links);
-  EXPECT_EQ(verdicts.size(), 31u);
-  EXPECT_EQ(verdicts.front().level, Level::warn);
-  EXPECT_EQ(verdicts.back().found, "70 more, none of them slow");
+  const auto findings = judge_links(four(), links);
+  EXPECT_EQ(findings.size(), 31u);
+  EXPECT_EQ(findings.front().level, Level::warn);
+  EXPECT_EQ(findings.back().found, "70 more, none of them slow");
 }
 
 TEST(JobLinks, SumsSayWhatEachLinkOfARingCarries) {
@@ -171,7 +171,7 @@ TEST(JobLinks, SumsSayWhatEachLinkOfARingCarries) {
   const AllReduceFacts facts{
       .size_bytes = 16 << 20, .seconds = 0.025165824, .backend = "mpi", .shm_problem = ""};
   EXPECT_EQ(judge_all_reduce(ranks, facts),
-            (Verdict{Level::ok, "16.00 MiB in 25.2 ms over MPI: 8 Gbit/s by rank"}));
+            (Finding{Level::ok, "16.00 MiB in 25.2 ms over MPI: 8 Gbit/s by rank"}));
   AllReduceFacts small = facts;
   small.shm_problem = "No space left on device";
   EXPECT_EQ(judge_all_reduce(ranks, small).level, Level::warn);

@@ -33,10 +33,10 @@ TEST(DoctorNetwork, SaysWhichInterfaceWillBeTaken) {
 }
 
 TEST(DoctorNetwork, PortsThatAreTakenOrFewAreNamed) {
-  EXPECT_EQ(judge_ports({32768, 60999, "", ""}), (Verdict{Level::ok, "free ports from 32768 to 60999"}));
+  EXPECT_EQ(judge_ports({32768, 60999, "", ""}), (Finding{Level::ok, "free ports from 32768 to 60999"}));
   EXPECT_EQ(judge_ports({32768, 60999, "4000", ""}).found,
             "free ports from 32768 to 60999; LOCKSTEP_CONTROL_PORT 4000 is free");
-  const Verdict taken = judge_ports({32768, 60999, "4000", "Address already in use"});
+  const Finding taken = judge_ports({32768, 60999, "4000", "Address already in use"});
   EXPECT_EQ(taken.level, Level::fail);
   EXPECT_EQ(taken.fix, "ss -ltnp 'sport = :4000', or unset LOCKSTEP_CONTROL_PORT");
   EXPECT_EQ(judge_ports({60000, 60099, "", ""}).level, Level::warn);

@@ -23,16 +23,16 @@ class Nvml : public testing::Test {
     ::setenv(name.c_str(), value.c_str(), 1);
   }
   /// What is said of them, without a log of the kernel.
-  std::vector<Verdict> judged() { return judge_gpus(nvml_facts(), std::map<int, int>{}); }
+  std::vector<Finding> judged() { return judge_gpus(nvml_facts(), std::map<int, int>{}); }
   void expect(const std::string& name, const std::string& value, Level level, const std::string& found,
               const std::string& fix) {
     set("FAKE_GPUS", "1");
     set(name, value);
-    const auto verdicts = judged();
-    ASSERT_EQ(verdicts.size(), 3u) << name;  // driver, GPU, log
-    EXPECT_EQ(verdicts[1].level, level) << name;
-    EXPECT_THAT(verdicts[1].found, HasSubstr(found));
-    EXPECT_EQ(verdicts[1].fix, fix);
+    const auto findings = judged();
+    ASSERT_EQ(findings.size(), 3u) << name;  // driver, GPU, log
+    EXPECT_EQ(findings[1].level, level) << name;
+    EXPECT_THAT(findings[1].found, HasSubstr(found));
+    EXPECT_EQ(findings[1].fix, fix);
     ::unsetenv(name.c_str());
   }
 
@@ -42,12 +42,12 @@ class Nvml : public testing::Test {
 
 TEST_F(Nvml, GpusInOrderAreListedWithTheirTopology) {
   set("FAKE_GPUS", "3");
-  const auto verdicts = judged();
-  ASSERT_EQ(verdicts.size(), 6u);
-  for (const auto& each : verdicts) EXPECT_EQ(each.level, Level::ok) << each.found;
-  EXPECT_EQ(verdicts[0].found, "driver 580.65.06, 3 GPUs");
-  EXPECT_EQ(verdicts[2].found, "GPU 1: NVIDIA H100, 80.00 GiB, 700 W, 0 uncorrected ECC errors");
-  EXPECT_EQ(verdicts[5].found, "topology: all pairs by the link between processors");
+  const auto findings = judged();
+  ASSERT_EQ(findings.size(), 6u);
+  for (const auto& each : findings) EXPECT_EQ(each.level, Level::ok) << each.found;
+  EXPECT_EQ(findings[0].found, "driver 580.65.06, 3 GPUs");
+  EXPECT_EQ(findings[2].found, "GPU 1: NVIDIA H100, 80.00 GiB, 700 W, 0 uncorrected ECC errors");
+  EXPECT_EQ(findings[5].found, "topology: all pairs by the link between processors");
   set("FAKE_NVLINK", "1");
   EXPECT_EQ(judged()[5].found, "topology: all pairs by NVLink");
 }
@@ -63,24 +63,24 @@ TEST_F(Nvml, WhatIsWrongWithAGpuIsNamedWithACommand) {
 }
 
 TEST_F(Nvml, ADriverWithoutGpusAndOneThatDoesNotAnswerAreFailures) {
-  auto verdicts = judged();
-  ASSERT_EQ(verdicts.size(), 1u);
-  EXPECT_EQ(verdicts[0].level, Level::fail);
-  EXPECT_EQ(verdicts[0].found, "there is a driver, but no GPU");
+  auto findings = judged();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].level, Level::fail);
+  EXPECT_EQ(findings[0].found, "there is a driver, but no GPU");
   set("FAKE_NVML_STATUS", "9");
-  verdicts = judged();
-  ASSERT_EQ(verdicts.size(), 1u);
-  EXPECT_THAT(verdicts[0].found, HasSubstr("nvmlInit_v2 returns 9"));
+  findings = judged();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_THAT(findings[0].found, HasSubstr("nvmlInit_v2 returns 9"));
 }
 
 TEST_F(Nvml, AGpuThatIsLostIsAFailureBesideTheOthers) {
   set("FAKE_GPUS", "2");
   set("FAKE_LOST", "0");
-  const auto verdicts = judged();
-  ASSERT_EQ(verdicts.size(), 4u);
-  EXPECT_EQ(verdicts[1].level, Level::fail);
-  EXPECT_THAT(verdicts[1].found, HasSubstr("GPU 0 does not answer"));
-  EXPECT_THAT(verdicts[2].found, HasSubstr("GPU 1: "));
+  const auto findings = judged();
+  ASSERT_EQ(findings.size(), 4u);
+  EXPECT_EQ(findings[1].level, Level::fail);
+  EXPECT_THAT(findings[1].found, HasSubstr("GPU 0 does not answer"));
+  EXPECT_THAT(findings[2].found, HasSubstr("GPU 1: "));
 }
 
 }  // namespace

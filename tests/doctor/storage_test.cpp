@@ -27,14 +27,14 @@ StorageFacts good() {
 
 TEST(DoctorStorage, SaysRoomAndSpeed) {
   EXPECT_EQ(judge_storage(good()),
-            (Verdict{Level::ok,
+            (Finding{Level::ok,
                      "/runs (ext4): 4.00 GiB free, writes 128.00 MiB/s with fsync, renames whole folders"}));
   StorageFacts facts = good();
   facts.free_bytes = 500 * kMiB;
   EXPECT_EQ(judge_storage(facts).level, Level::warn);
   facts.free_bytes = 50 * kMiB;
   EXPECT_EQ(judge_storage(facts),
-            (Verdict{Level::fail, "/runs (ext4) has only 50.00 MiB free", "df -h /runs"}));
+            (Finding{Level::fail, "/runs (ext4) has only 50.00 MiB free", "df -h /runs"}));
   facts = good();
   facts.written_seconds = 10;
   EXPECT_THAT(judge_storage(facts).found, HasSubstr("that is slow"));

@@ -62,6 +62,29 @@ layer { name: "b" linear { units: 4 } }
 layer { name: "loss" input: "b" input: "label" softmax_cross_entropy {} }
 )",
      "parallel { reduction: REPRODUCIBLE bucket_bytes: 64 }", "dp=2,recompute=selective"},
+    // A segment uses a parameter of its own stage again, and one of another stage: the first was summed with the
+    // second, then added to its other use, and summed once more.
+    {"TiesOfTwoStagesInOneSegment",
+     R"(
+layer { name: "flatten" input: "image" flatten {} }
+layer { name: "in" linear { units: 16 } }
+layer { name: "r0" relu {} }
+layer { name: "q0" linear { units: 16 bias: false } }
+layer { name: "r1" relu {} }
+layer { name: "w0" linear { units: 64 } }
+layer { name: "w1" linear { units: 16 } }
+layer { name: "p0" linear { units: 16 bias: false } }
+layer { name: "r2" relu {} }
+layer { name: "p1" linear { units: 16 bias: false } tie { parameter: "weight" with: "p0.weight" } }
+layer { name: "r3" relu {} }
+layer { name: "q1" linear { units: 16 bias: false } tie { parameter: "weight" with: "q0.weight" } }
+layer { name: "r4" relu {} }
+layer { name: "out" linear { units: 3 } }
+layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} }
+)",
+     "parallel { reduction: FAST bucket_bytes: 1500 }",
+     "dp=2,pp=2 dp=2,pp=2,schedule=zero_bubble dp=2,pp=2,schedule=interleaved dp=2,pp=2,sync=ps,aggregate=host "
+     "dp=2,pp=2,shard=optimizer dp=4"},
     // The one label of the evaluation is ignored: there is no loss.
     {"NoLabelOfTheEvaluationCounts",
      R"(

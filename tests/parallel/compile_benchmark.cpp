@@ -59,15 +59,15 @@ void measure(const std::string& name, int leaves, int micro_batches_per_leaf, in
       layout::divide_batch(int64_t{leaves} * micro_batches_per_leaf, 1, leaves, parallel.reduction, 1);
   const program::ModelCode training(graph, partition, {.micro_batch = 1}),
       evaluation(graph, partition, {.micro_batch = 1, .training = false});
-  const layout::Placement placement(graph, partition, {.workers = 1, .state_slots = kStateSlots});
+  const layout::Ownership ownership(graph, partition, {.workers = 1, .state_slots = kStateSlots});
   const parallel::ProgramPlan plan{.graph = graph,
                                    .partition = partition,
                                    .training = training,
                                    .evaluation = evaluation,
                                    .division = division,
                                    .parallel = parallel,
-                                   .placement = placement,
-                                   .shares = placement.shares(),
+                                   .ownership = ownership,
+                                   .shares = ownership.shares(),
                                    .state_slots = kStateSlots};
   Watch watch;
   program::Program step = parallel::compile_step(plan, 0);

@@ -33,7 +33,7 @@ class LongStep : public testing::Test {
   Planned step(int leaves, int micro_batches_per_leaf) const {
     const ParallelOptions parallel{.reduction = leaves > 1 ? layout::Reduction::reproducible
                                                            : layout::Reduction::fast};
-    const layout::Placement placement(graph_, partition_, {.workers = 1, .state_slots = kStateSlots});
+    const layout::Ownership ownership(graph_, partition_, {.workers = 1, .state_slots = kStateSlots});
     const ProgramPlan plan{.graph = graph_,
                            .partition = partition_,
                            .training = training_,
@@ -41,8 +41,8 @@ class LongStep : public testing::Test {
                            .division = layout::divide_batch(int64_t{leaves} * micro_batches_per_leaf, 1,
                                                             leaves, parallel.reduction, 1),
                            .parallel = parallel,
-                           .placement = placement,
-                           .shares = placement.shares(),
+                           .ownership = ownership,
+                           .shares = ownership.shares(),
                            .state_slots = kStateSlots};
     Planned result{compile_step(plan, 0), {}};
     program::derive_dependencies(result.program);

@@ -61,8 +61,8 @@ TEST(StepEstimate, OfAProfileIsInSecondsAndHasUpdates) {
   const compile::CompiledRun two(options, facts_of(options));
   EXPECT_NEAR(estimate_step(two),
               8 * 3e-3 * (nodes + 9) + 1e-6 / 4 *
-                                           static_cast<double>(std::max(two.placement().owned_bytes(0),
-                                                                        two.placement().owned_bytes(1))),
+                                           static_cast<double>(std::max(two.ownership().owned_bytes(0),
+                                                                        two.ownership().owned_bytes(1))),
               1e-9);
 }
 

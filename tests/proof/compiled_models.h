@@ -47,7 +47,7 @@ inline compile::CompileFacts facts_of(const compile::CompileOptions& options,
 
 inline std::vector<program::Program> steps_of(const compile::CompiledRun& run) {
   std::vector<program::Program> steps;
-  for (int rank = 0; rank < run.placement().ranks(); ++rank) steps.push_back(run.compile(rank).step);
+  for (int rank = 0; rank < run.ownership().ranks(); ++rank) steps.push_back(run.compile(rank).step);
   return steps;
 }
 

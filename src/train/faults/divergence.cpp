@@ -166,7 +166,7 @@ ReplicaComparison::ReplicaComparison(const Worker& worker) : worker_(worker) {
   add(parameter_records(compiled),
       worker.is_worker() ? parameter_tensors(worker) : std::vector<checkpoint::NamedTensor>{});
   // What one rank alone holds has nothing to be compared with.
-  if (!compiled.placement().has_owners())
+  if (!compiled.ownership().has_owners())
     add(optimizer_records(compiled, worker.config().optimizer), optimizer_tensors(worker));
   if (worker_.is_worker()) hashes_.resize(tensors_.size());
 }
@@ -214,17 +214,17 @@ std::string ReplicaComparison::locate_read(comm::Communicator& world) const {
   if (!worker_.compiled().digests_parameters()) return "";
   const auto hosts = comm::gather_texts(world, host_name(), comm::kPatience);
   const auto digests = gather(world, digests_);
-  for (int stage = 0; stage < worker_.compiled().placement().stages(); ++stage)
+  for (int stage = 0; stage < worker_.compiled().ownership().stages(); ++stage)
     if (std::string what = locate_read(hosts, of_stage(digests, stage)); !what.empty()) return what;
   return "";
 }
 
 std::vector<std::vector<uint64_t>> ReplicaComparison::of_stage(const std::vector<std::vector<uint64_t>>& all,
                                                                int stage) const {
-  const layout::Placement& placement = worker_.compiled().placement();
+  const layout::Ownership& ownership = worker_.compiled().ownership();
   std::vector<std::vector<uint64_t>> result(all.size());
-  for (int replica = 0; replica < placement.replicas(); ++replica) {
-    const int rank = placement.rank_of(stage, replica);
+  for (int replica = 0; replica < ownership.replicas(); ++replica) {
+    const int rank = ownership.rank_of(stage, replica);
     nth(result, rank) = nth(all, rank);
   }
   return result;
@@ -249,7 +249,7 @@ std::string ReplicaComparison::locate_read(const std::vector<std::string>& hosts
   const int parameter = chunks.parameter_of(first);
   const int64_t begin = (first - nth(chunks.first, parameter)) * layout::kNormChunk;
   const auto owner = std::find_if(parties.suspects.begin(), parties.suspects.end(), [&](int rank) {
-    const layout::ByteSpan owned = worker_.compiled().placement().owned(parameter, rank);
+    const layout::ByteSpan owned = worker_.compiled().ownership().owned(parameter, rank);
     return owned.begin <= begin * 4 && begin * 4 < owned.end;
   });
   return tell_parties(parties, hosts, "read",
@@ -266,11 +266,11 @@ std::string ReplicaComparison::locate_read(const std::vector<std::string>& hosts
 std::string ReplicaComparison::locate(comm::Communicator& world) const {
   const auto hosts = comm::gather_texts(world, host_name(), comm::kPatience);
   const auto hashes = gather(world, hashes_);
-  const layout::Placement& placement = worker_.compiled().placement();
-  for (int stage = 0; stage < placement.stages(); ++stage)
+  const layout::Ownership& ownership = worker_.compiled().ownership();
+  for (int stage = 0; stage < ownership.stages(); ++stage)
     if (std::string what = locate(world, hosts, of_stage(hashes, stage)); !what.empty()) return what;
   // What several stages hold is equal there, too.
-  for (size_t t = 0; t < tensors_.size() && placement.ties_stages(); ++t) {
+  for (size_t t = 0; t < tensors_.size() && ownership.ties_stages(); ++t) {
     std::vector<std::vector<uint64_t>> of_tensor(hashes.size());
     for (size_t rank = 0; rank < hashes.size(); ++rank)
       if (hashes[rank][t] != 0) {

@@ -71,7 +71,7 @@ void Profiler::end_step(bool skipped, std::optional<double> busy_ms) {
 
 model::Profile Profiler::result(comm::Communicator& world) const {
   const compile::CompiledRun& compiled = worker_.compiled();
-  const int64_t updated = compiled.placement().owned_bytes(worker_.rank()) / int64_t{sizeof(float)};
+  const int64_t updated = compiled.ownership().owned_bytes(worker_.rank()) / int64_t{sizeof(float)};
   std::vector<double> own{updated == 0 ? 0 : median(updates_) / static_cast<double>(updated)};
   for (const Samples& samples : nodes_)
     for (const auto* phase : {&samples.forward, &samples.backward_input, &samples.backward_weight})

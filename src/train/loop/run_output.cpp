@@ -59,11 +59,11 @@ std::string describe(const config::PrecisionOptions& precision, device::DeviceKi
 
 /// "served bytes: 1.2 MiB on rank 2, ..."
 std::string served_bytes(const compile::CompiledRun& compiled) {
-  const layout::Placement& placement = compiled.placement();
+  const layout::Ownership& ownership = compiled.ownership();
   std::vector<std::string> parts;
-  for (int rank = 0; rank < placement.ranks(); ++rank)
-    if (placement.owns(rank))
-      parts.push_back(fmt::format("{} on rank {}", human_bytes(placement.owned_bytes(rank)), rank));
+  for (int rank = 0; rank < ownership.ranks(); ++rank)
+    if (ownership.owns(rank))
+      parts.push_back(fmt::format("{} on rank {}", human_bytes(ownership.owned_bytes(rank)), rank));
   return "served bytes: " + join(parts, ", ") + "\n";
 }
 
@@ -94,10 +94,10 @@ std::string describe_sessions(const compile::CompiledRun& compiled, const config
 
 /// Of the one that serves most.
 std::string memory_of_servers(const compile::CompiledRun& compiled, const data::DataOptions& data) {
-  const layout::RankRange& servers = compiled.placement().owners();
+  const layout::RankRange& servers = compiled.ownership().owners();
   int largest = servers.first;
   for (int rank = servers.first; rank < servers.end(); ++rank)
-    if (compiled.placement().owned_bytes(rank) > compiled.placement().owned_bytes(largest)) largest = rank;
+    if (compiled.ownership().owned_bytes(rank) > compiled.ownership().owned_bytes(largest)) largest = rank;
   return fmt::format("memory of a server, rank {}:\n{}", largest,
                      describe(plan_worker_memory(compiled, compiled.compile(largest), data)));
 }
@@ -166,11 +166,11 @@ void RunOutput::show_start() {
   const auto& config = worker_->config();
   const bool verbose = log_level() == LogLevel::debug;
   const int workers = compiled.layout().workers();
-  const bool has_stages = compiled.placement().stages() > 1;
-  const layout::RankRange& owners = compiled.placement().owners();
+  const bool has_stages = compiled.ownership().stages() > 1;
+  const layout::RankRange& owners = compiled.ownership().owners();
   std::string text = fmt::format(
       "{} worker{}{}, layout {}, {} reduction; model of {} parameters\n", workers, workers == 1 ? "" : "s",
-      compiled.placement().has_servers()
+      compiled.ownership().has_servers()
           ? fmt::format(" and {} server{}", owners.count, owners.count == 1 ? "" : "s")
           : "",
       layout_, config.parallel.reduction == layout::Reduction::fast ? "FAST" : "REPRODUCIBLE",
@@ -193,16 +193,16 @@ std::string RunOutput::describe_memory(bool verbose) const {
   const auto& data = worker_->config().data;
   const bool some_serve = compiled.role_of(0) == "worker, server";
   const std::string who = some_serve                          ? "rank 0, which serves too"
-                          : compiled.placement().stages() > 1 ? "rank 0, of stage 0"
+                          : compiled.ownership().stages() > 1 ? "rank 0, of stage 0"
                                                               : "each worker";
   const WorkerMemory memory = plan_worker_memory(compiled, worker_->programs(), data);
-  const std::string served = compiled.placement().has_servers() || some_serve ? served_bytes(compiled) : "";
+  const std::string served = compiled.ownership().has_servers() || some_serve ? served_bytes(compiled) : "";
   if (!verbose)
     return fmt::format("memory of {} ({}): {}, and {} of the host beside it\n{}", who,
                        worker_->device().description(), human_bytes(memory.device.total_bytes),
                        human_bytes(memory.host.total_bytes()), served);
   return fmt::format("memory of {} ({}):\n{}{}{}", who, worker_->device().description(), describe(memory),
-                     served, compiled.placement().has_servers() ? memory_of_servers(compiled, data) : "");
+                     served, compiled.ownership().has_servers() ? memory_of_servers(compiled, data) : "");
 }
 
 void RunOutput::open(int64_t first_step) {

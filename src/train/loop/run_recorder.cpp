@@ -203,9 +203,9 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
     rank.host = nth(hosts, rank.rank).host;
     if (std::ranges::none_of(report.ranks, [&](const auto& other) { return other.host == rank.host; }))
       rank.interfaces = nth(hosts, rank.rank).interfaces;
-    if (compiled.placement().stages() > 1 && compiled.placement().is_worker(rank.rank)) {
-      rank.stage = compiled.placement().stage_of(rank.rank);
-      rank.replica = compiled.placement().replica_of(rank.rank);
+    if (compiled.ownership().stages() > 1 && compiled.ownership().is_worker(rank.rank)) {
+      rank.stage = compiled.ownership().stage_of(rank.rank);
+      rank.replica = compiled.ownership().replica_of(rank.rank);
     }
     rank.waited_ms = numbers.at(0);
     rank.data_wait_ms = numbers.at(1);
@@ -226,7 +226,7 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
         std::max(report.process_memory_growth_bytes, static_cast<int64_t>(numbers.at(10)));
     report.ranks.push_back(std::move(rank));
   }
-  if (compiled.placement().stages() > 1) {
+  if (compiled.ownership().stages() > 1) {
     report.bubble_fraction = idle_fraction(report.ranks);
     const int micro_batches = compiled.division().micro_batches_of(0);
     report.bubble_fraction_theory =

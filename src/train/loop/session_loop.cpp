@@ -88,7 +88,7 @@ void Trainer::train_one_session() {
   const bool some_are_lost = static_cast<int>(left.size()) < world_->size();
   if (some_are_lost) go_on_with(left);
   worker_->gather();
-  summary = share_summary(*world_, worker_->compiled().placement().owners().first, summary);
+  summary = share_summary(*world_, worker_->compiled().ownership().owners().first, summary);
   tell_session(first, summary.totals);
   if (some_are_lost && step_ < worker_->total_steps()) worker_->start_reading(static_cast<uint64_t>(step_));
   skipped_steps_ += summary.totals.skipped;

@@ -144,13 +144,13 @@ class Trainer {
   std::string advice(const program::Verdict& verdict) const;
   /// Whether steps compare replicas. The same on all ranks, also on those that only serve.
   bool compares_replicas() const {
-    return worker_->compiled().placement().replicas() > 1 && config_.trainer.check_every_steps > 0;
+    return worker_->compiled().ownership().replicas() > 1 && config_.trainer.check_every_steps > 0;
   }
   /// Whether to compare before a checkpoint and at the end; this includes parameters that stages of one
   /// replica share.
   bool compares_copies() const {
     return compares_replicas() ||
-           (worker_->compiled().placement().ties_stages() && config_.trainer.check_every_steps > 0);
+           (worker_->compiled().ownership().ties_stages() && config_.trainer.check_every_steps > 0);
   }
   bool comparison_is_due() const;
   /// The hash that ranks compare in a step's agreement: of the last norm and, if due, of this replica; 0 on a

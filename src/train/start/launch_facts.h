@@ -30,7 +30,7 @@ bool goes_on_after_losses(const LaunchFacts& facts);
 /// Kills `pid` on this host if it is `rank` of this process's job, as the launcher numbers it.
 void end_lost_process(int rank, int64_t pid);
 
-/// What makes this placement slow, and what to change, one line each; empty if all is well. `threads`: the
+/// What makes this launch slow, and what to change, one line each; empty if all is well. `threads`: the
 /// number with which one rank computes and reads.
 std::vector<std::string> launch_warnings(const LaunchFacts& facts, int threads);
 

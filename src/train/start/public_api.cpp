@@ -7,7 +7,7 @@
 #include "lockstep/train.h"
 #include "train/loop/run_recorder.h"
 #include "train/loop/stop_request.h"
-#include "train/start/session.h"
+#include "train/start/run.h"
 #include "train/start/world.h"
 
 namespace lockstep {
@@ -53,9 +53,9 @@ struct Training::Parts {
   ~Parts() { job.is_training = false; }
   Parts(const Parts&) = delete;
 
-  train::SessionOptions session_options(const std::optional<ModelSpec>& model, const Config& config) {
+  train::RunOptions session_options(const std::optional<ModelSpec>& model, const Config& config) {
     require(!job.is_training, "a Training is made while another one lives; end that one's life first");
-    train::SessionOptions session;
+    train::RunOptions session;
     session.load_config = [this, model, config] { return load(model, config, options); };
     session.output_directory = options.output_directory;
     session.quiet = options.quiet;
@@ -74,7 +74,7 @@ struct Training::Parts {
   const TrainingOptions options;
   std::optional<TrainingStep> last_step;
   bool finished = false;
-  train::Session session;
+  train::Run session;
 };
 
 Training::Training(Job& job, const ModelSpec& model, const Config& config, TrainingOptions options)

@@ -190,7 +190,7 @@ void World::start() {
   enter_phase(&control_->progress(), Phase::outside);
   watch_communicator();
   // From here on a loss is told of; before, such an mpirun says nothing.
-  if (rank_ == 0 && goes_on_after_losses(placement())) say("lockstep: all processes are connected\n");
+  if (rank_ == 0 && goes_on_after_losses(launch())) say("lockstep: all processes are connected\n");
   startup_.end(observe::StartupPart::launch);
 }
 
@@ -224,7 +224,7 @@ bool World::one_host() const {
   return std::ranges::all_of(hosts_, [this](int host) { return host == hosts_.front(); });
 }
 
-LaunchFacts World::placement() const {
+LaunchFacts World::launch() const {
   return launch_facts(size_, static_cast<int>(std::ranges::count(hosts_, nth(hosts_, rank_))));
 }
 
@@ -251,7 +251,7 @@ ExitCode World::tell_failure(const std::exception& error) noexcept {
 
 void World::fail(const std::exception& error) noexcept {
   const ExitCode code = tell_failure(error);
-  if (!control_ && goes_on_after_losses(placement()))
+  if (!control_ && goes_on_after_losses(launch()))
     report_end(static_cast<int>(code), /*is_complete=*/true);
   if (!control_ && environment_) environment_->abort_job(static_cast<int>(code));
   std::_Exit(static_cast<int>(code));
@@ -292,7 +292,7 @@ int run_in_world(const std::function<int(World&)>& body) {
     }
     try {
       world->finish();
-      if (world->rank() == 0 && goes_on_after_losses(world->placement()))
+      if (world->rank() == 0 && goes_on_after_losses(world->launch()))
         report_end(code, world->is_complete());
     } catch (const Error& error) {
       // The others did not come: what should have been an error of all ranks was one of this rank alone.
@@ -358,7 +358,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
     own.gpu_ordinal = choice.ordinal;
     if (loaded.watchdog.enabled) {
       own.progress = progress;
-      if (world.size() > 1 && goes_on_after_losses(world.placement()))
+      if (world.size() > 1 && goes_on_after_losses(world.launch()))
         own.company = {&world.control().muster(), world.members()};
     }
     // One process alone has nobody to tell, and whoever called it may go on after an error.
@@ -390,8 +390,8 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
   worker->connect(communicator);
   const auto& config = worker->config();
   if (world.rank() == 0 && world.is_complete())
-    for (const auto& warning :
-         launch_warnings(world.placement(), config.parallel.intra_op_threads + config.data.prefetch_threads))
+    for (const auto& warning : launch_warnings(
+             world.launch(), config.parallel.intra_op_threads + config.data.prefetch_threads))
       log_warning(warning);
   return worker;
 }

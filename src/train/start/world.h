@@ -50,7 +50,7 @@ class World {
   observe::StartupTimes& startup() { return startup_; }
   bool one_host() const;
   /// Where this rank may run, and how many share its host.
-  LaunchFacts placement() const;
+  LaunchFacts launch() const;
 
   /// COLLECTIVE: waits for the other ranks and leaves MPI. Nothing may communicate afterwards.
   void finish();

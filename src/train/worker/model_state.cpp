@@ -52,10 +52,10 @@ std::vector<checkpoint::TensorChunks> gather(
 /// those that several stages hold, the bits that all of them have; where these differ, a hash that no tensor
 /// has.
 std::vector<checkpoint::TensorChunks> gather_stages(const Worker& worker, comm::Communicator& world) {
-  const layout::Placement& placement = worker.compiled().placement();
-  const int replica = worker.is_worker() ? placement.replica_of(worker.rank()) : 0;
+  const layout::Ownership& ownership = worker.compiled().ownership();
+  const int replica = worker.is_worker() ? ownership.replica_of(worker.rank()) : 0;
   auto all = gather(world, hashes_of(worker, parameter_tensors(worker)), [&](int rank) {
-    return placement.is_worker(rank) && placement.replica_of(rank) == replica;
+    return ownership.is_worker(rank) && ownership.replica_of(rank) == replica;
   });
   std::ranges::stable_sort(all, {}, &checkpoint::TensorChunks::name);
   std::vector<checkpoint::TensorChunks> once;
@@ -73,10 +73,10 @@ std::vector<checkpoint::TensorChunks> gather_stages(const Worker& worker, comm::
 /// COLLECTIVE where parameters lie on several ranks: those that a worker, with the other stages of its
 /// replica, or all servers together hold.
 std::vector<checkpoint::TensorChunks> parameter_chunks(const Worker& worker, comm::Communicator& world) {
-  const layout::Placement& placement = worker.compiled().placement();
-  if (placement.stages() > 1) return gather_stages(worker, world);
+  const layout::Ownership& ownership = worker.compiled().ownership();
+  if (ownership.stages() > 1) return gather_stages(worker, world);
   auto own = hashes_of(worker, parameter_tensors(worker));
-  if (!placement.has_servers()) return own;
+  if (!ownership.has_servers()) return own;
   // What a rank holds whole it answers for by itself.
   auto parts = gather(world, worker.is_worker() ? std::vector<checkpoint::TensorChunks>{} : own);
   return worker.is_worker() ? own : parts;
@@ -84,12 +84,12 @@ std::vector<checkpoint::TensorChunks> parameter_chunks(const Worker& worker, com
 
 /// COLLECTIVE where optimizer state lies on several ranks.
 std::vector<checkpoint::TensorChunks> state_chunks(const Worker& worker, comm::Communicator& world) {
-  const layout::Placement& placement = worker.compiled().placement();
+  const layout::Ownership& ownership = worker.compiled().ownership();
   auto own = hashes_of(worker, optimizer_tensors(worker));
-  if (world.size() == 1 || (placement.stages() == 1 && !placement.has_owners())) return own;
+  if (world.size() == 1 || (ownership.stages() == 1 && !ownership.has_owners())) return own;
   // Without owners each replica has all of it.
   return gather(world, own, [&](int rank) {
-    return placement.has_owners() || placement.replica_of(rank) == placement.replica_of(worker.rank());
+    return ownership.has_owners() || ownership.replica_of(rank) == ownership.replica_of(worker.rank());
   });
 }
 
@@ -114,7 +114,7 @@ checkpoint::CheckpointShare::Shard shard_of(const std::vector<std::vector<layout
 
 /// Of a rank that owns some of the parameters, all that it holds; others have nothing that is theirs alone.
 std::vector<checkpoint::NamedTensor> owned_tensors(const Worker& worker) {
-  if (!worker.compiled().placement().owns(worker.rank())) return {};
+  if (!worker.compiled().ownership().owns(worker.rank())) return {};
   std::vector<checkpoint::NamedTensor> tensors = parameter_tensors(worker);
   for (auto& tensor : optimizer_tensors(worker)) tensors.push_back(std::move(tensor));
   return tensors;
@@ -282,7 +282,7 @@ uint64_t parameters_hash_of(const Worker& worker) {
 }
 
 uint64_t parameters_hash_of(const Worker& worker, comm::Communicator& world) {
-  if (worker.compiled().placement().stages() == 1) return worker.is_worker() ? parameters_hash_of(worker) : 0;
+  if (worker.compiled().ownership().stages() == 1) return worker.is_worker() ? parameters_hash_of(worker) : 0;
   return checkpoint::fold_tensors(checkpoint::fold_parts(gather_stages(worker, world)));
 }
 

@@ -32,14 +32,14 @@ Serving::Serving(comm::Communicator& world, const compile::CompiledRun& compiled
                  const compile::CompiledRun::RankPrograms& programs, const run::ExecutionContext& context,
                  ServingOptions options)
     : options_(std::move(options)),
-      has_replica_(compiled.placement().is_worker(world.rank())),
+      has_replica_(compiled.ownership().is_worker(world.rank())),
       first_pull_(first_of(programs.step, program::InstructionKind::pull)),
       first_serve_(first_of(programs.serve, program::InstructionKind::serve)),
       terms_(compiled.session_terms()),
       rank_(world.rank()),
       to_servers_(world.open_port()),
       to_workers_(world.open_port()),
-      servers_(compiled.placement().owners()),
+      servers_(compiled.ownership().owners()),
       patience_(has_replica_ ? std::chrono::microseconds{0} : run::kLongestNap) {
   const run::SessionPorts ports{*to_servers_, *to_workers_};
   if (has_replica_) worker_.emplace(ports, ranks_from(servers_.first, servers_.count), terms_);

@@ -84,7 +84,7 @@ bool Worker::computes_on_gpu() const {
 
 Worker::Positions Worker::read_positions() {
   const auto& division = compiled_->division();
-  const int replica = compiled_->placement().replica_of(options_.rank);
+  const int replica = compiled_->ownership().replica_of(options_.rank);
   Positions positions;
   // Where no worker waits for another, whoever comes next takes the next share of a batch.
   const bool by_share = compiled_->layout().mode == layout::ServerMode::asynchronous;

@@ -144,9 +144,9 @@ class Worker {
 
   device::Device& device() const { return *device_; }
   /// Whether this rank computes a replica of the model, or a stage of one; otherwise it only serves.
-  bool is_worker() const { return compiled_->placement().is_worker(options_.rank); }
+  bool is_worker() const { return compiled_->ownership().is_worker(options_.rank); }
   /// Whether this rank holds all parameters of the model.
-  bool holds_all() const { return compiled_->placement().holds_all(options_.rank); }
+  bool holds_all() const { return compiled_->ownership().holds_all(options_.rank); }
   /// The parts of parameters that this rank holds, by ascending number, in the device's memory. Access them
   /// after finish_step().
   std::vector<HeldParameter> held_parameters() const;

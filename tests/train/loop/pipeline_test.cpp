@@ -221,7 +221,7 @@ TEST(Pipeline, KeepsOptimizerStateWhereItIsUpdated) {
     const auto run = compile_run(with(config, layout), {.world_size = processes_of(layout)});
     for (size_t p = 0; p < run.graph().parameters.size(); ++p) {
       int64_t owned = 0;
-      for (int rank = 0; rank < run.placement().ranks(); ++rank) {
+      for (int rank = 0; rank < run.ownership().ranks(); ++rank) {
         const auto program = run.compile(rank).step;
         owned += program.parameters[p].owned_end - program.parameters[p].owned_begin;
       }

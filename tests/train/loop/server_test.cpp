@@ -29,12 +29,12 @@ std::vector<Case> all_cases() {
                              {"dp=4,sync=ps,servers=2,aggregate=host", {0, 1, 0, 1, 2, 2}}};
   for (const int dp : {2, 3})
     for (const int servers : {1, 2, 3})
-      for (const std::string placement : {"dedicated", "colocated"})
+      for (const std::string ownership : {"dedicated", "colocated"})
         for (const std::string assign : {"sharded", "whole"})
           for (const std::string aggregate : {"none", "host"}) {
             const std::string layout =
                 fmt::format("dp={},sync=ps,servers={},placement={},assign={},aggregate={}", dp, servers,
-                            placement, assign, aggregate);
+                            ownership, assign, aggregate);
             try {
               Case one{layout, std::vector<int>(static_cast<size_t>(processes_of(layout)), 1)};
               // Two workers share a host, with a third one or dedicated servers on another.

@@ -144,15 +144,15 @@ program::Program compiled_for_one(const GoldenModel& model,
   division.workers = 1;
   const auto training = model.code(true), evaluation = model.code(false);
   const int slots = optim::state_slots(model.optimizer);
-  const layout::Placement placement(model.graph, model.partition, {.workers = 1, .state_slots = slots});
+  const layout::Ownership ownership(model.graph, model.partition, {.workers = 1, .state_slots = slots});
   parallel::ProgramPlan plan{.graph = model.graph,
                              .partition = model.partition,
                              .training = *training,
                              .evaluation = *evaluation,
                              .division = division,
                              .parallel = {.layout = {}, .reduction = layout::Reduction::reproducible},
-                             .placement = placement,
-                             .shares = placement.shares(),
+                             .ownership = ownership,
+                             .shares = ownership.shares(),
                              .state_slots = slots};
   program::Program program = compile(plan, 0);
   program::derive_dependencies(program);

@@ -67,28 +67,28 @@ TEST(Launcher, AGoodStartIsLeftAlone) {
   EXPECT_EQ(refusal(facts({{"WORLD_SIZE", "2"}})), "") << "somebody's own variable";
 }
 
-TEST(Placement, WarnsOfBindingWhereCoresLieIdle) {
+TEST(LaunchFacts, WarnsOfBindingWhereCoresLieIdle) {
   EXPECT_THAT(launch_warnings(facts({}, 2, 1, 8, 2), 2),
               ElementsAre(HasSubstr("bound to 1 of 8 cores, but has 2 busy threads")));
   EXPECT_THAT(launch_warnings(facts({}, 8, 1, 8, 8), 2), IsEmpty()) << "every core has its rank";
   EXPECT_THAT(launch_warnings(facts({}, 2, 8, 8, 2), 2), IsEmpty());
 }
 
-TEST(Placement, WarnsOfMoreRanksThanCores) {
+TEST(LaunchFacts, WarnsOfMoreRanksThanCores) {
   EXPECT_THAT(launch_warnings(facts({}, 4, 2, 2, 4), 1),
               ElementsAre(HasSubstr("4 ranks share 2 cores"), HasSubstr("mpi_yield_when_idle=1")));
   EXPECT_THAT(launch_warnings(facts({{"OMPI_MCA_mpi_yield_when_idle", "1"}}, 4, 2, 2, 4), 1),
               ElementsAre(HasSubstr("4 ranks share 2 cores")));
 }
 
-TEST(Placement, HostsAreNumberedInTheOrderOfRanks) {
+TEST(LaunchFacts, HostsAreNumberedInTheOrderOfRanks) {
   run_ranks(4, [](int rank, comm::Communicator& world) {
     const char* names[] = {"b", "a", "b", "c"};
     EXPECT_THAT(hosts_of_ranks(world, names[rank]), ElementsAre(0, 1, 0, 2));
   });
 }
 
-TEST(Placement, IdleThreadsAreARanksShareOfTheCores) {
+TEST(LaunchFacts, IdleThreadsAreARanksShareOfTheCores) {
   EXPECT_EQ(idle_threads(facts({}, 1, 8, 8, 1)), 8);
   EXPECT_EQ(idle_threads(facts({}, 2, 8, 8, 2)), 4) << "both ranks may run on all cores";
   EXPECT_EQ(idle_threads(facts({}, 8, 1, 8, 8)), 1) << "each is bound to its own core";
@@ -97,7 +97,7 @@ TEST(Placement, IdleThreadsAreARanksShareOfTheCores) {
   EXPECT_EQ(idle_threads(facts({}, 4, 2, 2, 4)), 1) << "more ranks than cores";
 }
 
-TEST(Placement, IdleThreadsKeepToTheControlGroupsQuota) {
+TEST(LaunchFacts, IdleThreadsKeepToTheControlGroupsQuota) {
   auto limited = facts({}, 2, 64, 64, 2);
   limited.quota_cores = 6;
   EXPECT_EQ(idle_threads(limited), 3);

@@ -1,4 +1,4 @@
-#include "layout/placement.h"
+#include "layout/ownership.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,22 +52,22 @@ struct Model {
     bucket.entries.push_back({parameter, 1, bucket.size_bytes, count});
     bucket.size_bytes += 4 * count;
   }
-  Placement place(const PlacementOptions& options) const { return {graph, partition, options}; }
+  Ownership place(const OwnershipOptions& options) const { return {graph, partition, options}; }
 };
 
-std::vector<ByteSpan> shards(const Placement& placement, int segment) {
+std::vector<ByteSpan> shards(const Ownership& ownership, int segment) {
   std::vector<ByteSpan> spans;
-  for (int position = 0; position < placement.owners().count; ++position)
-    spans.push_back(placement.updated(segment, position, position + 1));
+  for (int position = 0; position < ownership.owners().count; ++position)
+    spans.push_back(ownership.updated(segment, position, position + 1));
   return spans;
 }
 
-TEST(Placement, WithoutShardsEveryoneUpdatesEverything) {
+TEST(Ownership, WithoutShardsEveryoneUpdatesEverything) {
   const Model model({{parameter(5), parameter(3)}, {parameter(7)}});
-  const Placement placement = model.place({.workers = 2});
+  const Ownership ownership = model.place({.workers = 2});
   for (const int worker : {0, 1}) {
-    EXPECT_EQ(placement.updated_by(0, worker), (ByteSpan{0, 128}));
-    EXPECT_EQ(placement.owned(1, worker), (ByteSpan{0, 12}));
+    EXPECT_EQ(ownership.updated_by(0, worker), (ByteSpan{0, 128}));
+    EXPECT_EQ(ownership.owned(1, worker), (ByteSpan{0, 12}));
   }
 }
 
@@ -80,87 +80,87 @@ Model staged() {
   return model;
 }
 
-TEST(Placement, StagesHoldTheirSegmentsAndWhatTheyUseOfOthers) {
+TEST(Ownership, StagesHoldTheirSegmentsAndWhatTheyUseOfOthers) {
   const Model model = staged();
-  const Placement placement = model.place({.workers = 4, .stages = 2});
-  EXPECT_TRUE(placement.ties_stages());
+  const Ownership ownership = model.place({.workers = 4, .stages = 2});
+  EXPECT_TRUE(ownership.ties_stages());
   for (const int replica : {0, 1}) {
-    const int first = placement.rank_of(0, replica), second = placement.rank_of(1, replica);
+    const int first = ownership.rank_of(0, replica), second = ownership.rank_of(1, replica);
     EXPECT_EQ(first, replica);
     EXPECT_EQ(second, 2 + replica);
-    EXPECT_EQ(placement.held(0, first), (ByteSpan{0, 320}));
-    EXPECT_EQ(placement.held(1, first), (ByteSpan{0, 64}));
-    EXPECT_EQ(placement.held(2, first), ByteSpan{});
+    EXPECT_EQ(ownership.held(0, first), (ByteSpan{0, 320}));
+    EXPECT_EQ(ownership.held(1, first), (ByteSpan{0, 64}));
+    EXPECT_EQ(ownership.held(2, first), ByteSpan{});
     // From the first to the last that it uses, with what lies between.
-    EXPECT_EQ(placement.held(0, second), (ByteSpan{64, 64 + 128 + 80}));
-    EXPECT_EQ(placement.held(1, second), ByteSpan{});
-    EXPECT_EQ(placement.held(2, second), (ByteSpan{0, 64}));
+    EXPECT_EQ(ownership.held(0, second), (ByteSpan{64, 64 + 128 + 80}));
+    EXPECT_EQ(ownership.held(1, second), ByteSpan{});
+    EXPECT_EQ(ownership.held(2, second), (ByteSpan{0, 64}));
     // The stage of the first use updates, and sends copies.
-    EXPECT_EQ(placement.updated_by(0, first), (ByteSpan{0, 320}));
-    EXPECT_EQ(placement.updated_by(0, second), ByteSpan{});
-    EXPECT_EQ(placement.updated_by(2, second), (ByteSpan{0, 64}));
-    EXPECT_EQ(placement.owned(1, first), (ByteSpan{0, 12}));
-    EXPECT_EQ(placement.owned(1, second), ByteSpan{});
-    EXPECT_THAT(placement.held_gradients(0, second), IsEmpty());
-    EXPECT_THAT(placement.held_gradients(2, second), ElementsAre(ByteSpan{0, 64 + 12 + 80}));
+    EXPECT_EQ(ownership.updated_by(0, first), (ByteSpan{0, 320}));
+    EXPECT_EQ(ownership.updated_by(0, second), ByteSpan{});
+    EXPECT_EQ(ownership.updated_by(2, second), (ByteSpan{0, 64}));
+    EXPECT_EQ(ownership.owned(1, first), (ByteSpan{0, 12}));
+    EXPECT_EQ(ownership.owned(1, second), ByteSpan{});
+    EXPECT_THAT(ownership.held_gradients(0, second), IsEmpty());
+    EXPECT_THAT(ownership.held_gradients(2, second), ElementsAre(ByteSpan{0, 64 + 12 + 80}));
   }
 }
 
-TEST(Placement, WorkersOfAStageShardWhatItComputes) {
+TEST(Ownership, WorkersOfAStageShardWhatItComputes) {
   const Model model = staged();
-  const Placement placement = model.place({.workers = 4, .stages = 2, .owners = {0, 2}});
-  EXPECT_TRUE(placement.all_workers_own());
-  EXPECT_FALSE(placement.has_servers());
-  EXPECT_EQ(placement.owners_of(0), (RankRange{0, 2}));
-  EXPECT_EQ(placement.owners_of(2), (RankRange{2, 2}));
+  const Ownership ownership = model.place({.workers = 4, .stages = 2, .owners = {0, 2}});
+  EXPECT_TRUE(ownership.all_workers_own());
+  EXPECT_FALSE(ownership.has_servers());
+  EXPECT_EQ(ownership.owners_of(0), (RankRange{0, 2}));
+  EXPECT_EQ(ownership.owners_of(2), (RankRange{2, 2}));
   for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_TRUE(placement.owns(rank));
-    EXPECT_EQ(placement.position_of(rank), rank % 2);
+    EXPECT_TRUE(ownership.owns(rank));
+    EXPECT_EQ(ownership.position_of(rank), rank % 2);
   }
   // Borders of parameters: 64, 128 and 192 of 320 bytes.
-  EXPECT_EQ(placement.updated_by(0, 0), (ByteSpan{0, 192}));
-  EXPECT_EQ(placement.updated_by(0, 1), (ByteSpan{192, 320}));
-  EXPECT_EQ(placement.updated_by(0, 2), ByteSpan{});
-  EXPECT_EQ(placement.updated_by(2, 0), ByteSpan{});
-  EXPECT_EQ(placement.updated_by(2, 2).size() + placement.updated_by(2, 3).size(), 64);
+  EXPECT_EQ(ownership.updated_by(0, 0), (ByteSpan{0, 192}));
+  EXPECT_EQ(ownership.updated_by(0, 1), (ByteSpan{192, 320}));
+  EXPECT_EQ(ownership.updated_by(0, 2), ByteSpan{});
+  EXPECT_EQ(ownership.updated_by(2, 0), ByteSpan{});
+  EXPECT_EQ(ownership.updated_by(2, 2).size() + ownership.updated_by(2, 3).size(), 64);
   // Of what the second stage has of the first one's parameters, gradients go to the shards there.
-  EXPECT_EQ(placement.owned(1, 0), (ByteSpan{0, 12}));
-  EXPECT_EQ(placement.owned(3, 1), (ByteSpan{0, 80}));
-  EXPECT_THAT(placement.gradients(2, 0, 1), testing::Contains(ByteSpan{64, 64 + 12}));
-  EXPECT_THAT(placement.gradients(2, 1, 2), testing::Contains(ByteSpan{76, 76 + 80}));
-  EXPECT_EQ(placement.held(0, 2), (ByteSpan{64, 272}));
+  EXPECT_EQ(ownership.owned(1, 0), (ByteSpan{0, 12}));
+  EXPECT_EQ(ownership.owned(3, 1), (ByteSpan{0, 80}));
+  EXPECT_THAT(ownership.gradients(2, 0, 1), testing::Contains(ByteSpan{64, 64 + 12}));
+  EXPECT_THAT(ownership.gradients(2, 1, 2), testing::Contains(ByteSpan{76, 76 + 80}));
+  EXPECT_EQ(ownership.held(0, 2), (ByteSpan{64, 272}));
 }
 
-TEST(Placement, OneWorkerOfEachStageMayServeIt) {
+TEST(Ownership, OneWorkerOfEachStageMayServeIt) {
   const Model model = staged();
-  const Placement placement = model.place({.workers = 6, .stages = 2, .owners = {0, 1}});
-  for (int rank = 0; rank < 6; ++rank) EXPECT_EQ(placement.owns(rank), rank % 3 == 0) << rank;
-  EXPECT_EQ(placement.updated_by(0, 0), (ByteSpan{0, 320}));
-  EXPECT_EQ(placement.updated_by(2, 3), (ByteSpan{0, 64}));
-  EXPECT_EQ(placement.updated_by(2, 4), ByteSpan{});
+  const Ownership ownership = model.place({.workers = 6, .stages = 2, .owners = {0, 1}});
+  for (int rank = 0; rank < 6; ++rank) EXPECT_EQ(ownership.owns(rank), rank % 3 == 0) << rank;
+  EXPECT_EQ(ownership.updated_by(0, 0), (ByteSpan{0, 320}));
+  EXPECT_EQ(ownership.updated_by(2, 3), (ByteSpan{0, 64}));
+  EXPECT_EQ(ownership.updated_by(2, 4), ByteSpan{});
 }
 
-TEST(Placement, ServersOwnWhatAllStagesCompute) {
+TEST(Ownership, ServersOwnWhatAllStagesCompute) {
   const Model model = staged();
-  const Placement placement = model.place({.workers = 4, .stages = 2, .owners = {4, 2}});
-  EXPECT_TRUE(placement.has_servers());
-  EXPECT_EQ(placement.ranks(), 6);
+  const Ownership ownership = model.place({.workers = 4, .stages = 2, .owners = {4, 2}});
+  EXPECT_TRUE(ownership.has_servers());
+  EXPECT_EQ(ownership.ranks(), 6);
   for (int segment = 0; segment < 3; ++segment) {
-    EXPECT_EQ(placement.owners_of(segment), (RankRange{4, 2}));
-    for (int worker = 0; worker < 4; ++worker) EXPECT_EQ(placement.updated_by(segment, worker), ByteSpan{});
-    EXPECT_EQ(placement.updated_by(segment, 4).size() + placement.updated_by(segment, 5).size(),
+    EXPECT_EQ(ownership.owners_of(segment), (RankRange{4, 2}));
+    for (int worker = 0; worker < 4; ++worker) EXPECT_EQ(ownership.updated_by(segment, worker), ByteSpan{});
+    EXPECT_EQ(ownership.updated_by(segment, 4).size() + ownership.updated_by(segment, 5).size(),
               model.partition.bucket(segment).owned_bytes);
   }
-  EXPECT_EQ(placement.position_of(5), 1);
+  EXPECT_EQ(ownership.position_of(5), 1);
 }
 
-TEST(Placement, PiecesGoAroundTheStages) {
+TEST(Ownership, PiecesGoAroundTheStages) {
   Model model({{parameter(1)}, {parameter(1)}, {parameter(1)}, {parameter(1)}});
   model.partition.pieces = {0, 1, 2, 3};
-  const Placement placement = model.place({.workers = 2, .stages = 2});
-  EXPECT_FALSE(placement.ties_stages());
+  const Ownership ownership = model.place({.workers = 2, .stages = 2});
+  EXPECT_FALSE(ownership.ties_stages());
   for (int segment = 0; segment < 4; ++segment)
-    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(placement.computes(segment, rank), segment % 2 == rank);
+    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ownership.computes(segment, rank), segment % 2 == rank);
 }
 
 TEST(CheckpointShares, OfStagesAreSavedByTheirOwnRanks) {
@@ -175,30 +175,30 @@ TEST(CheckpointShares, OfStagesAreSavedByTheirOwnRanks) {
   EXPECT_THAT(saved, testing::Each(1));
 }
 
-TEST(Placement, ShardsEndOnBordersOfChunks) {
+TEST(Ownership, ShardsEndOnBordersOfChunks) {
   // Chunks of 65536, 65536 and 10 elements, then one of 100.
   const Model model({{parameter(2 * kChunk + 10), parameter(100)}});
-  const Placement placement = model.place({.workers = 2, .owners = {0, 2}});
-  EXPECT_THAT(shards(placement, 0),
+  const Ownership ownership = model.place({.workers = 2, .owners = {0, 2}});
+  EXPECT_THAT(shards(ownership, 0),
               ElementsAre(ByteSpan{0, kChunkBytes}, ByteSpan{kChunkBytes, 2 * kChunkBytes + 64 + 448}));
-  EXPECT_EQ(placement.owned(0, 0), (ByteSpan{0, kChunkBytes}));
-  EXPECT_EQ(placement.owned(0, 1), (ByteSpan{kChunkBytes, 2 * kChunkBytes + 40}));
-  EXPECT_EQ(placement.owned(1, 0), ByteSpan{});
-  EXPECT_EQ(placement.owned(1, 1), (ByteSpan{0, 400}));
+  EXPECT_EQ(ownership.owned(0, 0), (ByteSpan{0, kChunkBytes}));
+  EXPECT_EQ(ownership.owned(0, 1), (ByteSpan{kChunkBytes, 2 * kChunkBytes + 40}));
+  EXPECT_EQ(ownership.owned(1, 0), ByteSpan{});
+  EXPECT_EQ(ownership.owned(1, 1), (ByteSpan{0, 400}));
 }
 
-TEST(Placement, WhoHasGotLessGetsMoreOfTheNextSegment) {
+TEST(Ownership, WhoHasGotLessGetsMoreOfTheNextSegment) {
   const Model model({{parameter(10)},
                      {parameter(10)},
                      {parameter(10)},
                      {parameter(4 * kChunk)},
                      {parameter(kChunk)},
                      {parameter(2 * kChunk)}});
-  const Placement placement = model.place({.workers = 3, .owners = {0, 3}});
+  const Ownership ownership = model.place({.workers = 3, .owners = {0, 3}});
   std::vector<std::vector<int64_t>> sizes;
   for (int segment = 0; segment < 6; ++segment) {
     sizes.emplace_back();
-    for (const ByteSpan& span : shards(placement, segment)) sizes.back().push_back(span.size());
+    for (const ByteSpan& span : shards(ownership, segment)) sizes.back().push_back(span.size());
   }
   // The middle one first: its share of one chunk ends nearest to the chunk's end.
   EXPECT_THAT(sizes, ElementsAre(ElementsAre(0, 64, 0), ElementsAre(64, 0, 0), ElementsAre(0, 0, 64),
@@ -206,7 +206,7 @@ TEST(Placement, WhoHasGotLessGetsMoreOfTheNextSegment) {
                                  ElementsAre(kChunkBytes, 0, 0), ElementsAre(0, kChunkBytes, kChunkBytes)));
 }
 
-TEST(Placement, ShardsCoverEverySegmentOnceAndAreEven) {
+TEST(Ownership, ShardsCoverEverySegmentOnceAndAreEven) {
   std::vector<std::vector<model::Parameter>> segments;
   int64_t total = 0;
   for (int s = 0; s < 23; ++s) {
@@ -220,11 +220,11 @@ TEST(Placement, ShardsCoverEverySegmentOnceAndAreEven) {
   for (const int workers : {1, 2, 3, 4, 5, 7, 8, 16, 100}) {
     for (const bool reversed : {false, true}) {
       if (reversed && (workers & (workers - 1)) != 0) continue;
-      const Placement placement =
+      const Ownership ownership =
           model.place({.workers = workers, .owners = {0, workers}, .reversed = reversed});
       for (int s = 0; s < static_cast<int>(segments.size()); ++s) {
         int64_t at = 0;
-        for (const ByteSpan& span : shards(placement, s)) {
+        for (const ByteSpan& span : shards(ownership, s)) {
           EXPECT_EQ(span.begin, at) << workers;
           at = span.end;
         }
@@ -234,7 +234,7 @@ TEST(Placement, ShardsCoverEverySegmentOnceAndAreEven) {
       for (int p = 0; p < static_cast<int>(model.graph.parameters.size()); ++p) {
         int64_t together = 0;
         for (int worker = 0; worker < workers; ++worker) {
-          const ByteSpan span = placement.owned(p, worker);
+          const ByteSpan span = ownership.owned(p, worker);
           together += span.size();
           owned[static_cast<size_t>(worker)] += span.size();
           EXPECT_EQ(span.begin % kChunkBytes, 0);
@@ -248,26 +248,49 @@ TEST(Placement, ShardsCoverEverySegmentOnceAndAreEven) {
   }
 }
 
-TEST(Placement, PositionsAreReversedForHalving) {
+TEST(Ownership, PositionsAreReversedForHalving) {
   const Model model({{parameter(8 * kChunk)}});
-  const Placement placement = model.place({.workers = 8, .owners = {0, 8}, .reversed = true});
+  const Ownership ownership = model.place({.workers = 8, .owners = {0, 8}, .reversed = true});
   std::vector<int> positions;
-  for (int worker = 0; worker < 8; ++worker) positions.push_back(placement.position_of(worker));
+  for (int worker = 0; worker < 8; ++worker) positions.push_back(ownership.position_of(worker));
   EXPECT_THAT(positions, ElementsAre(0, 4, 2, 6, 1, 5, 3, 7));
-  EXPECT_EQ(placement.updated_by(0, 1), (ByteSpan{4 * kChunkBytes, 5 * kChunkBytes}));
+  EXPECT_EQ(ownership.updated_by(0, 1), (ByteSpan{4 * kChunkBytes, 5 * kChunkBytes}));
 }
 
-TEST(Placement, GradientsOfTiedParametersGoWhereTheyAreUpdated) {
+TEST(Ownership, GradientsOfTiedParametersGoWhereTheyAreUpdated) {
   Model model({{parameter(2 * kChunk)}, {parameter(kChunk)}});
   model.tie(0, 1);
-  const Placement placement = model.place({.workers = 2, .owners = {0, 2}});
-  EXPECT_THAT(placement.gradients(0, 1, 2), ElementsAre(ByteSpan{kChunkBytes, 2 * kChunkBytes}));
+  const Ownership ownership = model.place({.workers = 2, .owners = {0, 2}});
+  EXPECT_THAT(ownership.gradients(0, 1, 2), ElementsAre(ByteSpan{kChunkBytes, 2 * kChunkBytes}));
   // Segment 1: its own chunk at first, which worker 0 updates, then those of the tied use.
-  EXPECT_THAT(placement.gradients(1, 0, 1),
+  EXPECT_THAT(ownership.gradients(1, 0, 1),
               ElementsAre(ByteSpan{0, kChunkBytes}, ByteSpan{kChunkBytes, 2 * kChunkBytes}));
-  EXPECT_THAT(placement.gradients(1, 1, 2), ElementsAre(ByteSpan{2 * kChunkBytes, 3 * kChunkBytes}));
-  EXPECT_THAT(placement.gradients(1, 0, 2),
+  EXPECT_THAT(ownership.gradients(1, 1, 2), ElementsAre(ByteSpan{2 * kChunkBytes, 3 * kChunkBytes}));
+  EXPECT_THAT(ownership.gradients(1, 0, 2),
               ElementsAre(ByteSpan{0, kChunkBytes}, ByteSpan{kChunkBytes, 3 * kChunkBytes}));
+}
+
+TEST(Ownership, TiedGradientsOfOneStageMeetWithTheFirstAndThoseOfTwoByThemselves) {
+  // Two stages of two segments each. Segment 1 uses a parameter of segment 0 again; segment 3 one of segment 2,
+  // and one of the other stage.
+  Model model({{parameter(kChunk)}, {parameter(kChunk)}, {parameter(kChunk)}, {parameter(kChunk)}});
+  model.partition.pieces = {0, 0, 1, 1};
+  model.tie(0, 1);
+  model.tie(2, 3);
+  model.tie(1, 3);
+  const Ownership each = model.place({.workers = 4, .stages = 2});
+  for (int segment = 0; segment < 4; ++segment) {
+    EXPECT_FALSE(each.is_tied_first(segment));
+    EXPECT_EQ(each.summed_bytes(segment), model.partition.bucket(segment).size_bytes);
+  }
+  const Ownership first = model.place({.workers = 4, .stages = 2, .owners = {0, 2}, .ties_first = true});
+  EXPECT_TRUE(first.is_tied_first(1));
+  EXPECT_FALSE(first.is_tied_first(3));
+  EXPECT_EQ(first.summed_bytes(1), kChunkBytes);
+  EXPECT_EQ(first.summed_bytes(3), 3 * kChunkBytes);
+  EXPECT_THAT(first.gradients(1, 0, 2), ElementsAre(ByteSpan{0, kChunkBytes}));
+  EXPECT_EQ(first.gradients(3, 0, 2).size(), 3u);
+  EXPECT_THAT(first.held_gradients(1, 0), ElementsAre(ByteSpan{0, 2 * kChunkBytes})) << "workers make them";
 }
 
 std::vector<std::vector<SavedPart>> shares_of(const std::vector<model::Parameter>& parameters, int slots,

@@ -17,7 +17,7 @@
 
 namespace lockstep::train {
 
-struct SessionOptions {
+struct RunOptions {
   std::function<config::RunConfig()> load_config;
   std::string output_directory;  ///< empty: nothing is written
   std::string trace_directory;   ///< empty: no trace; see train/trace.h
@@ -30,7 +30,7 @@ struct SessionOptions {
   std::function<void(const StepRecord&)> on_step;  ///< on every rank; may be empty
 };
 
-struct SessionResult {
+struct RunResult {
   observe::RunReport report;  ///< the same on all ranks
   bool stopped = false;       ///< before the last step
 };
@@ -39,19 +39,19 @@ struct SessionResult {
 /// writes and shows results. `lockstep train` and the public Training share it. Construction and every method
 /// are COLLECTIVE unless stated otherwise. If one throws, the training is over: after a CollectiveError all
 /// ranks continue; with several ranks any other error ends the job.
-class Session {
+class Run {
  public:
-  Session(World& world, SessionOptions options);
+  Run(World& world, RunOptions options);
   /// Waits for writes in flight. COLLECTIVE before finish(), unless an error unwinds.
-  ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
+  ~Run();
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
 
   /// See Trainer.
   bool advance();
   std::optional<EvaluationRecord> evaluate();
   void save();
-  SessionResult finish();
+  RunResult finish();
   /// Throws CollectiveError for an unknown name; then the training continues.
   std::vector<float> parameter(const std::string& name);
   void set_parameter(const std::string& name, std::span<const float> values);
@@ -75,6 +75,6 @@ class Session {
 };
 
 /// COLLECTIVE: a whole training.
-SessionResult train_session(World& world, const SessionOptions& options);
+RunResult train_run(World& world, const RunOptions& options);
 
 }  // namespace lockstep::train

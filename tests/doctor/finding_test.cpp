@@ -1,4 +1,4 @@
-#include "doctor/verdict.h"
+#include "doctor/finding.h"
 
 #include <gtest/gtest.h>
 
@@ -9,18 +9,18 @@
 namespace lockstep::doctor {
 namespace {
 
-const Verdict kOk{Level::ok, "all is well", "", "memory"};
-const Verdict kSkip{Level::skip, "nothing here", "", "gpus"};
-const Verdict kWarn{Level::warn, "few files", "ulimit -n 4096", "open_files"};
-const Verdict kFail{Level::fail, "lo is down", "ip link set lo up", "loopback"};
+const Finding kOk{Level::ok, "all is well", "", "memory"};
+const Finding kSkip{Level::skip, "nothing here", "", "gpus"};
+const Finding kWarn{Level::warn, "few files", "ulimit -n 4096", "open_files"};
+const Finding kFail{Level::fail, "lo is down", "ip link set lo up", "loopback"};
 
-TEST(Verdicts, AreOneLineEach) {
+TEST(Findings, AreOneLineEach) {
   EXPECT_EQ(line_of(kOk), "ok    memory: all is well\n");
   EXPECT_EQ(line_of(kWarn), "warn  open_files: few files; fix: ulimit -n 4096\n");
   EXPECT_EQ(line_of({Level::fail, "a\nb\x1b[2J", "c\nd", "x"}), "fail  x: a b [2J; fix: c d\n");
 }
 
-TEST(Verdicts, TheWorstDecidesTheExitCode) {
+TEST(Findings, TheWorstDecidesTheExitCode) {
   EXPECT_EQ(exit_code_of({}), 0);
   EXPECT_EQ(exit_code_of({kOk, kSkip}), 0);
   EXPECT_EQ(exit_code_of({kOk, kWarn, kSkip}), 1);
@@ -28,7 +28,7 @@ TEST(Verdicts, TheWorstDecidesTheExitCode) {
   EXPECT_EQ(summary_of({kOk, kOk, kSkip, kWarn}), "2 ok, 1 skipped, 1 warning, 0 failures\n");
 }
 
-TEST(Verdicts, JsonHoldsWhatLinesSay) {
+TEST(Findings, JsonHoldsWhatLinesSay) {
   const auto json = nlohmann::json::parse(json_of({kOk, kWarn, {Level::ok, "\xff", "", "x"}}));
   EXPECT_EQ(json["verdict"], "warn");
   ASSERT_EQ(json["checks"].size(), 3u);
@@ -38,12 +38,12 @@ TEST(Verdicts, JsonHoldsWhatLinesSay) {
   EXPECT_EQ(json["checks"][1]["fix"], "ulimit -n 4096");
 }
 
-TEST(Verdicts, TravelUnchanged) {
-  const std::vector<Verdict> all{kOk, kSkip, kWarn, kFail};
+TEST(Findings, TravelUnchanged) {
+  const std::vector<Finding> all{kOk, kSkip, kWarn, kFail};
   EXPECT_EQ(decode(encode(all)), all);
   EXPECT_TRUE(decode(encode({})).empty());
   for (const char* broken :
-       {"", "[", "[1]", "[{}]", R"([{"check":"","verdict":"good","found":"","fix":""}])"})
+       {"", "[", "[1]", "[{}]", R"([{"check":"","finding":"good","found":"","fix":""}])"})
     EXPECT_THROW(decode(broken), InternalError) << broken;
 }
 

@@ -1,4 +1,4 @@
-#include "doctor/verdict.h"
+#include "doctor/finding.h"
 
 #include <fmt/format.h>
 
@@ -15,14 +15,14 @@ using Json = nlohmann::ordered_json;
 
 constexpr Level kLevels[] = {Level::ok, Level::skip, Level::warn, Level::fail};
 
-size_t count(const std::vector<Verdict>& verdicts, Level level) {
+size_t count(const std::vector<Finding>& findings, Level level) {
   return static_cast<size_t>(
-      std::ranges::count_if(verdicts, [level](const Verdict& each) { return each.level == level; }));
+      std::ranges::count_if(findings, [level](const Finding& each) { return each.level == level; }));
 }
 
-Level worst_of(const std::vector<Verdict>& verdicts) {
+Level worst_of(const std::vector<Finding>& findings) {
   for (const Level level : {Level::fail, Level::warn})
-    if (count(verdicts, level) > 0) return level;
+    if (count(findings, level) > 0) return level;
   return Level::ok;
 }
 
@@ -33,9 +33,9 @@ std::string in_one_line(std::string text) {
   return text;
 }
 
-Json json_list(const std::vector<Verdict>& verdicts) {
+Json json_list(const std::vector<Finding>& findings) {
   Json list = Json::array();
-  for (const auto& each : verdicts)
+  for (const auto& each : findings)
     list.push_back(
         {{"check", each.check}, {"verdict", name_of(each.level)}, {"found", each.found}, {"fix", each.fix}});
   return list;
@@ -51,24 +51,24 @@ std::string_view name_of(Level level) {
   return kNames[static_cast<size_t>(level)];
 }
 
-std::string line_of(const Verdict& verdict) {
-  return fmt::format("{:<4}  {}: {}{}{}\n", name_of(verdict.level), verdict.check, in_one_line(verdict.found),
-                     verdict.fix.empty() ? "" : "; fix: ", in_one_line(verdict.fix));
+std::string line_of(const Finding& finding) {
+  return fmt::format("{:<4}  {}: {}{}{}\n", name_of(finding.level), finding.check, in_one_line(finding.found),
+                     finding.fix.empty() ? "" : "; fix: ", in_one_line(finding.fix));
 }
 
-std::string summary_of(const std::vector<Verdict>& verdicts) {
-  const size_t warnings = count(verdicts, Level::warn), failures = count(verdicts, Level::fail);
-  return fmt::format("{} ok, {} skipped, {} warning{}, {} failure{}\n", count(verdicts, Level::ok),
-                     count(verdicts, Level::skip), warnings, warnings == 1 ? "" : "s", failures,
+std::string summary_of(const std::vector<Finding>& findings) {
+  const size_t warnings = count(findings, Level::warn), failures = count(findings, Level::fail);
+  return fmt::format("{} ok, {} skipped, {} warning{}, {} failure{}\n", count(findings, Level::ok),
+                     count(findings, Level::skip), warnings, warnings == 1 ? "" : "s", failures,
                      failures == 1 ? "" : "s");
 }
 
-std::string json_of(const std::vector<Verdict>& verdicts) {
-  return dump({{"verdict", name_of(worst_of(verdicts))}, {"checks", json_list(verdicts)}}) + "\n";
+std::string json_of(const std::vector<Finding>& findings) {
+  return dump({{"verdict", name_of(worst_of(findings))}, {"checks", json_list(findings)}}) + "\n";
 }
 
-int exit_code_of(const std::vector<Verdict>& verdicts) {
-  switch (worst_of(verdicts)) {
+int exit_code_of(const std::vector<Finding>& findings) {
+  switch (worst_of(findings)) {
     case Level::fail:
       return static_cast<int>(ExitCode::unavailable);
     case Level::warn:
@@ -78,22 +78,22 @@ int exit_code_of(const std::vector<Verdict>& verdicts) {
   }
 }
 
-std::string encode(const std::vector<Verdict>& verdicts) { return dump(json_list(verdicts)); }
+std::string encode(const std::vector<Finding>& findings) { return dump(json_list(findings)); }
 
-std::vector<Verdict> decode(const std::string& text) {
-  std::vector<Verdict> verdicts;
+std::vector<Finding> decode(const std::string& text) {
+  std::vector<Finding> findings;
   try {
     for (const auto& each : Json::parse(text)) {
       const std::string name = each.at("verdict");
       const auto level =
           std::ranges::find_if(kLevels, [&name](Level candidate) { return name_of(candidate) == name; });
       ensure(level != std::end(kLevels), "a verdict has a level that does not exist");
-      verdicts.push_back({*level, each.at("found"), each.at("fix"), each.at("check")});
+      findings.push_back({*level, each.at("found"), each.at("fix"), each.at("check")});
     }
   } catch (const Json::exception& error) {
     throw InternalError(fmt::format("verdicts cannot be read: {}", error.what()));
   }
-  return verdicts;
+  return findings;
 }
 
 }  // namespace lockstep::doctor

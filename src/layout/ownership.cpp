@@ -1,4 +1,4 @@
-#include "layout/placement.h"
+#include "layout/ownership.h"
 
 #include <algorithm>
 #include <bit>
@@ -57,8 +57,8 @@ std::vector<int64_t> cut(const std::vector<int64_t>& borders, std::vector<int64_
 
 }  // namespace
 
-Placement::Placement(const model::Graph& graph, const model::Partition& partition,
-                     const PlacementOptions& options)
+Ownership::Ownership(const model::Graph& graph, const model::Partition& partition,
+                     const OwnershipOptions& options)
     : graph_(graph), partition_(partition), options_(options), homes_(graph.parameters.size()) {
   ensure(!options.reversed || (all_workers_own() && std::has_single_bit(static_cast<unsigned>(replicas()))),
          "bits of owners are reversed where all workers own and these are a power of two");
@@ -101,42 +101,42 @@ Placement::Placement(const model::Graph& graph, const model::Partition& partitio
     }
 }
 
-bool Placement::ties_stages() const {
+bool Ownership::ties_stages() const {
   return std::ranges::any_of(tied_, [](const auto& stages) {
     return std::ranges::any_of(stages, [](const ByteSpan& used) { return !used.empty(); });
   });
 }
 
-bool Placement::is_tied_first(int segment) const {
+bool Ownership::is_tied_first(int segment) const {
   return options_.ties_first && !static_cast<bool>(nth(has_outer_ties_, segment));
 }
 
-int64_t Placement::summed_bytes(int segment) const {
+int64_t Ownership::summed_bytes(int segment) const {
   const model::Bucket& bucket = partition_.bucket(segment);
   return is_tied_first(segment) ? bucket.owned_bytes : bucket.size_bytes;
 }
 
-RankRange Placement::owners_of(int segment) const {
+RankRange Ownership::owners_of(int segment) const {
   if (!has_owners() || has_servers()) return owners();
   return {rank_of(stage_of_segment(segment), owners().first), owners().count};
 }
 
-bool Placement::owns(int rank) const {
+bool Ownership::owns(int rank) const {
   return has_owners() && owners().contains(has_servers() ? rank : replica_of(rank));
 }
 
-int Placement::position_of(int owner) const {
+int Ownership::position_of(int owner) const {
   const int number = (has_servers() ? owner : replica_of(owner)) - owners().first;
   return options_.reversed ? reversed_bits(number, owners().count) : number;
 }
 
-ByteSpan Placement::updated(int segment, int first, int last) const {
+ByteSpan Ownership::updated(int segment, int first, int last) const {
   if (!has_owners()) return {0, partition_.bucket(segment).owned_bytes};
   const auto& cuts = nth(cuts_, segment);
   return {nth(cuts, first), nth(cuts, last)};
 }
 
-ByteSpan Placement::updated_by(int segment, int rank) const {
+ByteSpan Ownership::updated_by(int segment, int rank) const {
   if (!has_owners())
     return computes(segment, rank) ? ByteSpan{0, partition_.bucket(segment).owned_bytes} : ByteSpan{};
   if (!owners_of(segment).contains(rank)) return {};
@@ -144,13 +144,13 @@ ByteSpan Placement::updated_by(int segment, int rank) const {
   return updated(segment, position, position + 1);
 }
 
-ByteSpan Placement::held(int segment, int rank) const {
+ByteSpan Ownership::held(int segment, int rank) const {
   if (!is_worker(rank)) return updated_by(segment, rank);
   return computes(segment, rank) ? ByteSpan{0, partition_.bucket(segment).owned_bytes}
                                  : nth(nth(tied_, segment), stage_of(rank));
 }
 
-std::vector<ByteSpan> Placement::gradients(int segment, int first, int last) const {
+std::vector<ByteSpan> Ownership::gradients(int segment, int first, int last) const {
   const model::Bucket& bucket = partition_.bucket(segment);
   std::vector<ByteSpan> spans{updated(segment, first, last)};
   for (const auto& entry : bucket.entries) {
@@ -166,34 +166,34 @@ std::vector<ByteSpan> Placement::gradients(int segment, int first, int last) con
   return spans;
 }
 
-std::vector<ByteSpan> Placement::held_gradients(int segment, int rank) const {
+std::vector<ByteSpan> Ownership::held_gradients(int segment, int rank) const {
   if (!is_worker(rank)) return gradients(segment, position_of(rank), position_of(rank) + 1);
   const int64_t size_bytes = computes(segment, rank) ? partition_.bucket(segment).size_bytes : 0;
   return size_bytes > 0 ? std::vector<ByteSpan>{{0, size_bytes}} : std::vector<ByteSpan>{};
 }
 
-ByteSpan Placement::owned(int parameter, int rank) const {
+ByteSpan Ownership::owned(int parameter, int rank) const {
   const Home& home = nth(homes_, parameter);
   const ByteSpan part =
       intersection(updated_by(home.segment, rank), {home.offset, home.offset + size_bytes_of(parameter)});
   return part.empty() ? ByteSpan{} : ByteSpan{part.begin - home.offset, part.end - home.offset};
 }
 
-int64_t Placement::owned_bytes(int rank) const {
+int64_t Ownership::owned_bytes(int rank) const {
   int64_t bytes = 0;
   for (int p = 0; p < static_cast<int>(homes_.size()); ++p) bytes += owned(p, rank).size();
   return bytes;
 }
 
-int64_t Placement::size_bytes_of(int parameter) const {
+int64_t Ownership::size_bytes_of(int parameter) const {
   return graph_.parameter(parameter).spec.shape.count() * size_of(DType::float32);
 }
 
-int Placement::slots_of(int parameter) const {
+int Ownership::slots_of(int parameter) const {
   return graph_.parameter(parameter).spec.role == ops::ParameterRole::weight ? options_.state_slots : 0;
 }
 
-std::vector<int> Placement::savers_of_parameters() const {
+std::vector<int> Ownership::savers_of_parameters() const {
   const auto count = graph_.parameters.size();
   const auto bytes_with = [&](int p) { return size_bytes_of(p) * (has_owners() ? 1 : 1 + slots_of(p)); };
   std::vector<int> order(count);
@@ -211,11 +211,11 @@ std::vector<int> Placement::savers_of_parameters() const {
   return saver;
 }
 
-RankRange Placement::savers_of_stage(int stage) const {
+RankRange Ownership::savers_of_stage(int stage) const {
   return {rank_of(stage, 0), options_.savers > 0 ? std::min(options_.savers, replicas()) : replicas()};
 }
 
-std::vector<std::vector<SavedPart>> Placement::shares() const {
+std::vector<std::vector<SavedPart>> Ownership::shares() const {
   const int count = static_cast<int>(graph_.parameters.size());
   const std::vector<int> saver = savers_of_parameters();
   std::vector<std::vector<SavedPart>> shares(static_cast<size_t>(ranks()));

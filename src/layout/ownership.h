@@ -31,7 +31,7 @@ struct RankRange {
   bool operator==(const RankRange&) const = default;
 };
 
-struct PlacementOptions {
+struct OwnershipOptions {
   int workers = 1;  ///< ranks that compute, from 0
   /// Stages of each replica of the model. Each worker computes one stage. Workers are ordered stage by stage,
   /// so the replicas of one stage are neighbours. A stage computes the pieces of the partition whose number
@@ -43,7 +43,7 @@ struct PlacementOptions {
   /// are the owners of the first stage, and as many of the first replicas of each other stage own what that
   /// stage computes.
   RankRange owners = {};
-  bool reversed = false;  ///< shards are in the order of the owners' reversed bits; see Placement
+  bool reversed = false;  ///< shards are in the order of the owners' reversed bits; see Ownership
   bool whole = false;     ///< an owner has all of a parameter, or nothing
   int savers = 0;         ///< number of workers that save parameters, from the first on; 0: all
   /// Workers add the gradients of a parameter's later uses to that of its first before sums over workers, if
@@ -66,11 +66,11 @@ struct PlacementOptions {
 /// owner's shards are at its position: its number among the owners or, for sums that fold workers by halving
 /// (neighbours first), this number with its bits reversed. Then workers that still exchange parts own
 /// neighbouring bytes.
-class Placement {
+class Ownership {
  public:
   /// `graph` and `partition` must outlive it. REQUIRES: `reversed` only if all workers are owners, and their
   /// number in a stage is a power of two.
-  Placement(const model::Graph& graph, const model::Partition& partition, const PlacementOptions& options);
+  Ownership(const model::Graph& graph, const model::Partition& partition, const OwnershipOptions& options);
 
   int workers() const { return options_.workers; }
   bool is_worker(int rank) const { return rank < options_.workers; }
@@ -88,7 +88,7 @@ class Placement {
   /// Whether a parameter is on several stages.
   bool ties_stages() const;
   /// Whether the gradients of later uses that lie in this segment are added to those of the first before they
-  /// meet those of other replicas; PlacementOptions::ties_first.
+  /// meet those of other replicas; OwnershipOptions::ties_first.
   bool is_tied_first(int segment) const;
   /// Of a segment's bucket what meets those of other replicas: bytes from its beginning on.
   int64_t summed_bytes(int segment) const;
@@ -138,7 +138,7 @@ class Placement {
 
   const model::Graph& graph_;
   const model::Partition& partition_;
-  PlacementOptions options_;
+  OwnershipOptions options_;
   std::vector<Home> homes_;                  // by parameter
   std::vector<std::vector<ByteSpan>> tied_;  // by segment, stage: of another stage's segment what it uses
   std::vector<char> has_outer_ties_;         // by segment: it has a later use whose first is of another stage

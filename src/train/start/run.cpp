@@ -1,4 +1,4 @@
-#include "train/start/session.h"
+#include "train/start/run.h"
 
 #include <fmt/format.h>
 
@@ -43,13 +43,13 @@ void on_first_rank(World& world, const std::function<void()>& action) {
 }  // namespace
 
 /// Everything that belongs to a training of this rank.
-class Session::Parts {
+class Run::Parts {
  public:
-  Parts(World& world, SessionOptions options)
+  Parts(World& world, RunOptions options)
       : world_(world), options_(std::move(options)), first_(world.rank() == 0) {}
 
   void prepare();
-  SessionResult finish();
+  RunResult finish();
   Trainer& trainer() { return *trainer_; }
   Worker& worker() { return *worker_; }
   void enter(Phase phase) { enter_phase(&world_.control().progress(), phase); }
@@ -64,7 +64,7 @@ class Session::Parts {
   void begin();
 
   World& world_;
-  const SessionOptions options_;
+  const RunOptions options_;
   bool first_, finished_ = false;
   std::unique_ptr<DirectoryLock> lock_;
   std::unique_ptr<Failpoints> failpoints_;
@@ -78,7 +78,7 @@ class Session::Parts {
   std::optional<Trainer> trainer_;
 };
 
-void Session::Parts::start(const std::function<config::RunConfig()>& load_config) {
+void Run::Parts::start(const std::function<config::RunConfig()>& load_config) {
   WorkerOptions worker_options;
   if (!options_.failpoints.empty())
     worker_options.before_instruction = [this](const Worker& worker, const program::Program& program,
@@ -106,7 +106,7 @@ void Session::Parts::start(const std::function<config::RunConfig()>& load_config
 }
 
 /// On all ranks alike.
-void Session::Parts::check(const Straggler& straggler) const {
+void Run::Parts::check(const Straggler& straggler) const {
   const compile::CompiledRun& run = worker_->compiled();
   if (straggler.rank >= run.layout().workers())
     throw comm::CollectiveError(
@@ -118,7 +118,7 @@ void Session::Parts::check(const Straggler& straggler) const {
                                 ExitCode::usage);
 }
 
-void Session::Parts::make_worker() {
+void Run::Parts::make_worker() {
   start([this] {
     config::RunConfig config = options_.load_config();
     failpoints_ = Failpoints::parse(options_.failpoints, world_.rank(), world_.size());
@@ -136,7 +136,7 @@ void Session::Parts::make_worker() {
   if (!out.empty() && world_.size() > 1) check_shared_directory(world_.communicator(), out, world_.host());
 }
 
-Regrouped Session::Parts::regroup(const std::vector<int>& left) {
+Regrouped Run::Parts::regroup(const std::vector<int>& left) {
   enter(Phase::prepare);
   const observe::StartupTimes startup = world_.startup();
   config::RunConfig config = worker_->config();
@@ -158,7 +158,7 @@ Regrouped Session::Parts::regroup(const std::vector<int>& left) {
   return {*worker_, world_.communicator(), &world_.mailbox()};
 }
 
-TrainerEvents Session::Parts::events() {
+TrainerEvents Run::Parts::events() {
   TrainerEvents events;
   events.on_step = [this](const StepRecord& record) {
     world_.startup().end(observe::StartupPart::first_step);
@@ -183,7 +183,7 @@ TrainerEvents Session::Parts::events() {
   return events;
 }
 
-void Session::Parts::make_trainer() {
+void Run::Parts::make_trainer() {
   if (failpoints_) failing_files_ = failpoints_->wrap(checkpoint::posix_file_system());
   const bool watched = worker_->config().watchdog.enabled;
   trainer_.emplace(
@@ -195,10 +195,10 @@ void Session::Parts::make_trainer() {
                         .mailbox = &world_.mailbox(),
                         .files = failing_files_ ? failing_files_.get() : &checkpoint::posix_file_system(),
                         .regroup = [this](const std::vector<int>& left) { return regroup(left); },
-                        .drawing_threads = idle_threads(world_.placement())});
+                        .drawing_threads = idle_threads(world_.launch())});
 }
 
-void Session::Parts::begin() {
+void Run::Parts::begin() {
   if (first_) output_->show_start();
   if (!options_.failpoints.empty())
     on_all_ranks(world_, [this] {
@@ -219,7 +219,7 @@ void Session::Parts::begin() {
   if (failpoints_) failpoints_->at_start();
 }
 
-void Session::Parts::prepare() {
+void Run::Parts::prepare() {
   make_worker();
   enter(Phase::prepare);
   output_.emplace(RunOutputOptions{.directory = options_.output_directory, .quiet = options_.quiet},
@@ -230,7 +230,7 @@ void Session::Parts::prepare() {
   world_.startup().end(observe::StartupPart::other);
 }
 
-SessionResult Session::Parts::finish() {
+RunResult Run::Parts::finish() {
   const TrainingOutcome outcome = trainer_->finish();
   enter(Phase::report);
   if (first_) output_->finish();
@@ -239,7 +239,7 @@ SessionResult Session::Parts::finish() {
 }
 
 template <class Action>
-auto Session::guarded(Phase phase, const Action& action) {
+auto Run::guarded(Phase phase, const Action& action) {
   // From here on the time is the caller's.
   struct Outside {
     World& world;
@@ -261,17 +261,17 @@ auto Session::guarded(Phase phase, const Action& action) {
   }
 }
 
-void Session::end() {
+void Run::end() {
   enter_phase(&world_.control().progress(), Phase::settle);
   parts_.reset();
 }
 
-Session::Session(World& world, SessionOptions options)
+Run::Run(World& world, RunOptions options)
     : world_(world), parts_(std::make_unique<Parts>(world, std::move(options))) {
   guarded(Phase::prepare, [&] { parts_->prepare(); });
 }
 
-Session::~Session() {
+Run::~Run() {
   if (!parts_) return;
   // Where an error unwinds, others may be gone, and who waits for them does so without end.
   if (std::uncaught_exceptions() == exceptions_) leave();
@@ -280,7 +280,7 @@ Session::~Session() {
 }
 
 /// Executors are not destroyed in the middle of a step.
-void Session::leave() noexcept {
+void Run::leave() noexcept {
   try {
     enter_phase(&world_.control().progress(), Phase::between_steps);
     parts_->worker().finish_step();
@@ -291,28 +291,28 @@ void Session::leave() noexcept {
   parts_->trainer().abandon();
 }
 
-Session::Parts& Session::parts() const {
+Run::Parts& Run::parts() const {
   require(parts_ != nullptr, "this training is over: it has ended with an error");
   return *parts_;
 }
 
-bool Session::advance() {
+bool Run::advance() {
   return guarded(Phase::between_steps, [&parts = parts()] { return parts.trainer().advance(); });
 }
 
-std::optional<EvaluationRecord> Session::evaluate() {
+std::optional<EvaluationRecord> Run::evaluate() {
   return guarded(Phase::between_steps, [&parts = parts()] { return parts.trainer().evaluate_now(); });
 }
 
-void Session::save() {
+void Run::save() {
   guarded(Phase::between_steps, [&parts = parts()] { parts.trainer().save_now(); });
 }
 
-SessionResult Session::finish() {
+RunResult Run::finish() {
   return guarded(Phase::between_steps, [&parts = parts()] { return parts.finish(); });
 }
 
-int Session::find_parameter(const std::string& name, const std::function<void(int parameter)>& check) const {
+int Run::find_parameter(const std::string& name, const std::function<void(int parameter)>& check) const {
   const auto& parameters = worker().compiled().graph().parameters;
   int found = -1;
   on_all_ranks(world_, [&] {
@@ -329,14 +329,14 @@ int Session::find_parameter(const std::string& name, const std::function<void(in
   return found;
 }
 
-std::vector<float> Session::parameter(const std::string& name) {
+std::vector<float> Run::parameter(const std::string& name) {
   const int parameter = find_parameter(name);
   return guarded(Phase::between_steps, [&, &parts = parts()] {
     return gather_parameter(parts.worker(), world_.communicator(), parameter);
   });
 }
 
-void Session::set_parameter(const std::string& name, std::span<const float> values) {
+void Run::set_parameter(const std::string& name, std::span<const float> values) {
   const int parameter = find_parameter(name, [&](int p) {
     const int64_t count = worker().compiled().graph().parameter(p).spec.shape.count();
     if (world_.rank() == 0 && static_cast<int64_t>(values.size()) != count)
@@ -348,14 +348,14 @@ void Session::set_parameter(const std::string& name, std::span<const float> valu
   });
 }
 
-const Worker& Session::worker() const { return parts().worker(); }
+const Worker& Run::worker() const { return parts().worker(); }
 
-int64_t Session::steps() const { return parts().trainer().next_step(); }
+int64_t Run::steps() const { return parts().trainer().next_step(); }
 
-bool Session::stopped() const { return parts().trainer().stopped(); }
+bool Run::stopped() const { return parts().trainer().stopped(); }
 
-SessionResult train_session(World& world, const SessionOptions& options) {
-  Session session(world, options);
+RunResult train_run(World& world, const RunOptions& options) {
+  Run session(world, options);
   while (session.advance()) {
   }
   return session.finish();
