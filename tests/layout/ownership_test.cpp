@@ -271,8 +271,8 @@ TEST(Ownership, GradientsOfTiedParametersGoWhereTheyAreUpdated) {
 }
 
 TEST(Ownership, TiedGradientsOfOneStageMeetWithTheFirstAndThoseOfTwoByThemselves) {
-  // Two stages of two segments each. Segment 1 uses a parameter of segment 0 again; segment 3 one of segment 2,
-  // and one of the other stage.
+  // Two stages of two segments each. Segment 1 uses a parameter of segment 0 again; segment 3 one of segment
+  // 2, and one of the other stage.
   Model model({{parameter(kChunk)}, {parameter(kChunk)}, {parameter(kChunk)}, {parameter(kChunk)}});
   model.partition.pieces = {0, 0, 1, 1};
   model.tie(0, 1);

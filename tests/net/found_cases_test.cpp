@@ -62,7 +62,8 @@ layer { name: "b" linear { units: 4 } }
 layer { name: "loss" input: "b" input: "label" softmax_cross_entropy {} }
 )",
      "parallel { reduction: REPRODUCIBLE bucket_bytes: 64 }", "dp=2,recompute=selective"},
-    // A segment uses a parameter of its own stage again, and one of another stage: the first was summed with the
+    // A segment uses a parameter of its own stage again, and one of another stage: the first was summed with
+    // the
     // second, then added to its other use, and summed once more.
     {"TiesOfTwoStagesInOneSegment",
      R"(
@@ -83,7 +84,8 @@ layer { name: "out" linear { units: 3 } }
 layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} }
 )",
      "parallel { reduction: FAST bucket_bytes: 1500 }",
-     "dp=2,pp=2 dp=2,pp=2,schedule=zero_bubble dp=2,pp=2,schedule=interleaved dp=2,pp=2,sync=ps,aggregate=host "
+     "dp=2,pp=2 dp=2,pp=2,schedule=zero_bubble dp=2,pp=2,schedule=interleaved "
+     "dp=2,pp=2,sync=ps,aggregate=host "
      "dp=2,pp=2,shard=optimizer dp=4"},
     // The one label of the evaluation is ignored: there is no loss.
     {"NoLabelOfTheEvaluationCounts",

@@ -251,8 +251,7 @@ ExitCode World::tell_failure(const std::exception& error) noexcept {
 
 void World::fail(const std::exception& error) noexcept {
   const ExitCode code = tell_failure(error);
-  if (!control_ && goes_on_after_losses(launch()))
-    report_end(static_cast<int>(code), /*is_complete=*/true);
+  if (!control_ && goes_on_after_losses(launch())) report_end(static_cast<int>(code), /*is_complete=*/true);
   if (!control_ && environment_) environment_->abort_job(static_cast<int>(code));
   std::_Exit(static_cast<int>(code));
 }
@@ -292,8 +291,7 @@ int run_in_world(const std::function<int(World&)>& body) {
     }
     try {
       world->finish();
-      if (world->rank() == 0 && goes_on_after_losses(world->launch()))
-        report_end(code, world->is_complete());
+      if (world->rank() == 0 && goes_on_after_losses(world->launch())) report_end(code, world->is_complete());
     } catch (const Error& error) {
       // The others did not come: what should have been an error of all ranks was one of this rank alone.
       if (collective && world->rank() > 0) world->fail(*collective);
@@ -390,8 +388,8 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
   worker->connect(communicator);
   const auto& config = worker->config();
   if (world.rank() == 0 && world.is_complete())
-    for (const auto& warning : launch_warnings(
-             world.launch(), config.parallel.intra_op_threads + config.data.prefetch_threads))
+    for (const auto& warning :
+         launch_warnings(world.launch(), config.parallel.intra_op_threads + config.data.prefetch_threads))
       log_warning(warning);
   return worker;
 }
