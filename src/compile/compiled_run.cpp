@@ -180,7 +180,7 @@ uint64_t hash_of(const program::ModelCode& code, const model::Partition& partiti
   return hash;
 }
 
-layout::OwnershipOptions placement_options(const parallel::ParallelOptions& parallel, int state_slots) {
+layout::OwnershipOptions ownership_options(const parallel::ParallelOptions& parallel, int state_slots) {
   const layout::Layout& layout = parallel.layout;
   layout::OwnershipOptions options{
       .workers = layout.workers(), .stages = layout.pp, .state_slots = state_slots};
@@ -277,9 +277,9 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
                            parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
   require_own_profile(graph_, parallel, facts.device, division.micro_batch);
-  layout::OwnershipOptions placing = placement_options(parallel, options.state_slots);
+  layout::OwnershipOptions owning = ownership_options(parallel, options.state_slots);
   partition_ =
-      make_partition(graph_, parallel, bucket_bytes_of(parallel, graph_, placing.owners.count, facts.device),
+      make_partition(graph_, parallel, bucket_bytes_of(parallel, graph_, owning.owners.count, facts.device),
                      division.micro_batch);
   require_halves(partition_, parallel.layout);
   check_extent(graph_, partition_, division, parallel.layout, facts.device);
@@ -290,10 +290,10 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       graph_, partition_, code_options(options, division, graph_, facts.device, true));
   evaluation_ = std::make_unique<program::ModelCode>(
       graph_, partition_, code_options(options, division, graph_, facts.device, false));
-  require_work_for_servers(graph_, parallel, division.micro_batch, placing, facts.device);
-  placing.reversed = placing.owners == layout::RankRange{0, parallel.layout.dp} &&
+  require_work_for_servers(graph_, parallel, division.micro_batch, owning, facts.device);
+  owning.reversed = owning.owners == layout::RankRange{0, parallel.layout.dp} &&
                      parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving;
-  ownership_ = std::make_unique<layout::Ownership>(graph_, partition_, placing);
+  ownership_ = std::make_unique<layout::Ownership>(graph_, partition_, owning);
   plan_ = std::make_unique<parallel::ProgramPlan>(
       parallel::ProgramPlan{.graph = graph_,
                             .partition = partition_,
@@ -389,7 +389,7 @@ void CompiledRun::check_kind(const parallel::ProgramPlan& plan,
 void CompiledRun::check_sessions(const std::function<void()>& gets_on) const {
   // A worker that serves does both at the same time, in memory of their own: it is proven as the two ranks
   // that it would be, had the servers processes of their own.
-  layout::OwnershipOptions apart = placement_options(plan_->parallel, plan_->state_slots);
+  layout::OwnershipOptions apart = ownership_options(plan_->parallel, plan_->state_slots);
   apart.owners.first = apart.workers;
   const layout::Ownership ownership(graph_, partition_, apart);
   parallel::ProgramPlan plan{.graph = plan_->graph,

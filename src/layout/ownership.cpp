@@ -153,8 +153,9 @@ ByteSpan Ownership::held(int segment, int rank) const {
 std::vector<ByteSpan> Ownership::gradients(int segment, int first, int last) const {
   const model::Bucket& bucket = partition_.bucket(segment);
   std::vector<ByteSpan> spans{updated(segment, first, last)};
+  const bool has_own_alone = is_tied_first(segment);
   for (const auto& entry : bucket.entries) {
-    if (entry.use == 0 || is_tied_first(segment)) continue;
+    if (entry.use == 0 || has_own_alone) continue;
     const Home& home = nth(homes_, entry.parameter);
     const ByteSpan part = intersection(updated(home.segment, first, last),
                                        {home.offset, home.offset + size_bytes_of(entry.parameter)});
