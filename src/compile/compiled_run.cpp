@@ -292,7 +292,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
       graph_, partition_, code_options(options, division, graph_, facts.device, false));
   require_work_for_servers(graph_, parallel, division.micro_batch, owning, facts.device);
   owning.reversed = owning.owners == layout::RankRange{0, parallel.layout.dp} &&
-                     parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving;
+                    parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving;
   ownership_ = std::make_unique<layout::Ownership>(graph_, partition_, owning);
   plan_ = std::make_unique<parallel::ProgramPlan>(
       parallel::ProgramPlan{.graph = graph_,
