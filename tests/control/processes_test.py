@@ -17,8 +17,10 @@ PROGRAM, MPIRUN = sys.argv[1:3]
 class Job:
     """mpirun with a few ranks, whose process ids it has said."""
 
-    def __init__(self, ranks, *arguments, crash_directory=None):
+    def __init__(self, ranks, *arguments, crash_directory=None, seconds_to_end=None):
         environment = dict(os.environ)
+        if seconds_to_end:  # between mpirun's SIGTERM and its SIGKILL; one second, if nothing is said
+            environment["OMPI_MCA_odls_base_sigkill_timeout"] = str(seconds_to_end)
         if crash_directory:
             environment["LOCKSTEP_TEST_CRASH_DIRECTORY"] = crash_directory
         self.process = subprocess.Popen([MPIRUN, "-n", str(ranks), PROGRAM, *map(str, arguments)], text=True,
@@ -135,7 +137,7 @@ class ControlProcesses(unittest.TestCase):
         self.assertNotIn("lost", err)
 
     def test_a_job_that_is_told_to_end_blames_nobody(self):
-        job = Job(3, "work", 60)
+        job = Job(3, "work", 60, seconds_to_end=5)
         os.kill(job.process.pid, signal.SIGTERM)
         _, _, err = job.finish()
         self.assertEqual(err.count("lockstep: was told to end (SIGTERM); nothing was saved"), 1, err)
