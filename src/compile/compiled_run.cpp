@@ -26,6 +26,7 @@ program::ModelCode::Options code_options(const CompileOptions& options, const la
                                          bool training) {
   return {.device = device,
           .micro_batch = division.micro_batch,
+          .virtual_replicas = division.replicas_per_leaf,
           .training = training,
           .intra_op_threads = options.parallel.intra_op_threads,
           .loss_weight = 1.0 / (static_cast<double>(division.global_batch) *
@@ -33,6 +34,18 @@ program::ModelCode::Options code_options(const CompileOptions& options, const la
           .tf32 = options.tf32,
           .fuse_gelu = options.fused_gelu,
           .repeats = training && options.parallel.layout.recompute == layout::Recompute::selective};
+}
+
+/// CPU kernels compute several virtual replicas at once. In pipelines micro-batches are what keeps stages
+/// busy: there each has its own.
+layout::BatchDivision divide(const CompileOptions& options, const parallel::ParallelOptions& parallel,
+                             device::DeviceKind device) {
+  const layout::BatchDivision division =
+      layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
+                           parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
+  const bool joins = parallel.reduction == layout::Reduction::reproducible &&
+                     device == device::DeviceKind::cpu && parallel.layout.pp == 1;
+  return joins ? layout::join_leaves(division, options.micro_batch) : division;
 }
 
 /// Dependencies, then places; plan_memory adds the dependencies that sharing of places makes necessary.
@@ -251,8 +264,9 @@ uint64_t hash_of(const parallel::ProgramPlan& plan) {
   const auto& division = plan.division;
   const auto& parallel = plan.parallel;
   uint64_t hash = hash64(layout::to_string(parallel.layout));
-  hash = hash_all(hash, {division.global_batch, division.leaves, division.leaf_samples, division.micro_batch,
-                         division.micro_batches_per_leaf, division.workers});
+  hash = hash_all(hash,
+                  {division.global_batch, division.leaves, division.replicas_per_leaf, division.leaf_samples,
+                   division.micro_batch, division.micro_batches_per_leaf, division.workers});
   for (const int host : plan.hosts) hash = hash_all(hash, {host});
   return hash_all(hash, {parallel.bucket_bytes.value_or(0), static_cast<int>(parallel.reduction),
                          static_cast<int>(parallel.algorithm), plan.state_slots, plan.shared_memory,
@@ -273,9 +287,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   parallel.layout = layout::resolve(parallel.layout, facts.world_size);
   layout::require_available(parallel.layout);
   require_gpus_for_servers(parallel, facts.device);
-  const layout::BatchDivision division =
-      layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
-                           parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
+  const layout::BatchDivision division = divide(options, parallel, facts.device);
   require_own_profile(graph_, parallel, facts.device, division.micro_batch);
   layout::OwnershipOptions owning = ownership_options(parallel, options.state_slots);
   partition_ =

@@ -16,6 +16,13 @@ std::string nearest_multiples(int64_t value, int64_t unit) {
   return below > 0 ? fmt::format("{} or {}", below, below + unit) : fmt::format("{}", unit);
 }
 
+void find_folds(BatchDivision& division) {
+  std::vector<TreeNode> ranges;
+  for (int worker = 0; worker < division.workers; ++worker) ranges.push_back(division.leaves_of(worker));
+  division.folds_by_halving = folds_by_halving(division.leaves, ranges);
+  division.follows_tree = follows_tree(division.leaves, ranges);
+}
+
 }  // namespace
 
 TreeNode BatchDivision::leaves_of(int worker) const {
@@ -60,20 +67,38 @@ BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int 
     while (division.leaf_samples % division.micro_batch != 0) --division.micro_batch;
   }
   division.micro_batches_per_leaf = static_cast<int>(division.leaf_samples / division.micro_batch);
-  std::vector<TreeNode> ranges;
-  for (int worker = 0; worker < workers; ++worker) ranges.push_back(division.leaves_of(worker));
-  division.folds_by_halving = folds_by_halving(division.leaves, ranges);
-  division.follows_tree = follows_tree(division.leaves, ranges);
+  find_folds(division);
   return division;
+}
+
+BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_limit) {
+  BatchDivision joined = division;
+  if (division.micro_batches_per_leaf > 1) return joined;
+  const auto fits = [&](int replicas) {
+    return micro_batch_limit <= 0 || replicas * division.leaf_samples <= micro_batch_limit;
+  };
+  int replicas = 1;
+  // A tree over V leaves is one over V / 2^k nodes of 2^k leaves, if 2^k divides V.
+  while (division.leaves % (2 * replicas * division.workers) == 0 && fits(2 * replicas)) replicas *= 2;
+  if (division.workers == 1 && fits(division.leaves)) replicas = division.leaves;
+  joined.replicas_per_leaf = replicas;
+  joined.leaves /= replicas;
+  joined.leaf_samples *= replicas;
+  joined.micro_batch = joined.leaf_samples;
+  find_folds(joined);
+  return joined;
 }
 
 std::string describe(const BatchDivision& division, std::string_view worker) {
   const auto first = division.leaves_of(0), last = division.leaves_of(division.workers - 1);
   const std::string leaves = first.size() == last.size() ? fmt::format("{}", first.size())
                                                          : fmt::format("{} to {}", last.size(), first.size());
-  return fmt::format("global batch {} = {} {}{} x {} lea{} x {} micro-batch{} x {} sample{}",
+  const std::string replicas = division.replicas_per_leaf == 1
+                                   ? ""
+                                   : fmt::format(" of {} virtual replicas", division.replicas_per_leaf);
+  return fmt::format("global batch {} = {} {}{} x {} lea{}{} x {} micro-batch{} x {} sample{}",
                      division.global_batch, division.workers, worker, division.workers == 1 ? "" : "s",
-                     leaves, leaves == "1" ? "f" : "ves", division.micro_batches_per_leaf,
+                     leaves, leaves == "1" ? "f" : "ves", replicas, division.micro_batches_per_leaf,
                      division.micro_batches_per_leaf == 1 ? "" : "es", division.micro_batch,
                      division.micro_batch == 1 ? "" : "s");
 }

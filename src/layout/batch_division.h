@@ -8,11 +8,13 @@
 
 namespace lockstep::layout {
 
-/// How a global batch is divided: into leaves (virtual replicas), each into micro-batches of one size. A pure
-/// function of the config and, under FAST, of the number of workers.
+/// How a global batch is divided: into leaves, each into micro-batches of one size. Under REPRODUCIBLE a leaf
+/// is a virtual replica, or several of them that are computed at once (join_leaves); FAST has a leaf per
+/// worker, or per push of a step.
 struct BatchDivision {
   int64_t global_batch = 0;
-  int leaves = 1;  ///< REPRODUCIBLE: virtual_replicas; FAST: one per worker, or per push of a step
+  int leaves = 1;
+  int replicas_per_leaf = 1;  ///< virtual replicas of a leaf, whose gradients kernels fold
   int64_t leaf_samples = 0;
   int64_t micro_batch = 0;  ///< samples
   int micro_batches_per_leaf = 1;
@@ -33,6 +35,11 @@ struct BatchDivision {
 /// Throws ConfigError with the nearest values that work if the batch cannot be divided.
 BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int virtual_replicas,
                            Reduction reduction, int workers, int pushes = 0);
+
+/// The same division, with as many virtual replicas in a leaf as a worker can compute at once: those of one
+/// node of the canonical tree, in one micro-batch of at most `micro_batch_limit` samples (0: of any size).
+/// Every sum has the bits that it has without. REQUIRES: `division` is one of REPRODUCIBLE.
+BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_limit);
 
 /// "global batch 128 = 2 workers x 2 leaves x 2 micro-batches x 16 samples", printed at start. `worker`: the
 /// word for what has leaves.

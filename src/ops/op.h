@@ -38,7 +38,7 @@ struct ParameterSpec {
 /// A tensor that forward leaves for backward besides the op's inputs and outputs.
 struct AuxiliarySpec {
   std::string name;
-  Shape shape;  ///< per sample if per_sample, otherwise for the whole micro-batch
+  Shape shape;  ///< per sample if per_sample, otherwise for all samples of a virtual replica
   DType dtype = DType::float32;
   bool per_sample = true;
 };
@@ -79,7 +79,7 @@ struct OpCost {
 /// The cost for a micro-batch of `batch` samples.
 OpCost cost(const Op& op, std::span<const TensorSpec> inputs, int64_t batch);
 
-/// Metrics of a loss op, summed over the samples of a leaf in ascending order: float64 each.
+/// Metrics of a loss op, summed over the samples of a virtual replica in ascending order: float64 each.
 enum Metric : int { kLossSum = 0, kCount = 1, kCorrect = 2, kMetricCount = 4 };
 
 /// Numbers of a step that kernels read through a pointer, so that a recorded step can be replayed with new
@@ -110,7 +110,8 @@ struct KernelArguments {
   std::span<const Tensor> output_gradients;     ///< backward: read
   std::span<const Tensor> input_gradients;      ///< backward: overwritten; data null if none is wanted
   std::span<const Tensor> parameter_gradients;  ///< backward: overwritten or, with `accumulate`, added to
-  double* metrics = nullptr;                    ///< losses: kMetricCount numbers, overwritten or added to
+  /// Losses: kMetricCount numbers for each virtual replica, overwritten or added to.
+  double* metrics = nullptr;
   bool accumulate = false;
   void* workspace = nullptr;  ///< as many bytes as the kernel's workspace_bytes asks for
   const StepConstants* constants = nullptr;
@@ -142,7 +143,11 @@ struct FusedNeighbors {
 
 /// How kernels of one model are made.
 struct KernelOptions {
-  int64_t batch = 0;         ///< samples in a micro-batch
+  int64_t batch = 0;  ///< samples in a micro-batch
+  /// Equal parts of the micro-batch, which must not show in each other's results: gradients of parameters are
+  /// summed within each, and these sums along the canonical tree (layout/canonical_tree.h). Batch norm's
+  /// statistics are those of a part. GPUs: 1.
+  int virtual_replicas = 1;
   bool training = true;      ///< false: evaluation (dropout off, running statistics)
   int intra_op_threads = 1;  ///< part of the arithmetic: bits may depend on it
   double loss_weight = 1;    ///< losses: gradient of the summed loss is multiplied by it (1 / global count)

@@ -114,10 +114,9 @@ program::ByteRange ProgramWriter::gradient_range(int segment, int slot, const la
                                   bytes.end, segment));
 }
 
-void ProgramWriter::add_metrics(int leaves) {
-  metrics_ =
-      program.add_buffer("metrics", program::Space::scalars, program::Category::staging,
-                         std::max(leaves, 1) * static_cast<int64_t>(ops::kMetricCount * sizeof(double)));
+void ProgramWriter::add_metrics(int records) {
+  metrics_ = program.add_buffer("metrics", program::Space::scalars, program::Category::staging,
+                                std::max(records, 1) * program::kMetricBytes);
 }
 
 program::Instruction ProgramWriter::instruction(program::InstructionKind kind, int lane, int segment,
@@ -315,12 +314,12 @@ void ProgramWriter::add_ties(int lane, int segment, const layout::ByteSpan& comp
   }
 }
 
-void ProgramWriter::agree(int lane, int group, int ranks, int most_leaves) {
+void ProgramWriter::agree(int lane, int group, int ranks, int most_records) {
   program::Instruction agree = instruction(program::InstructionKind::agree, lane, -1, -1, -1);
   agree.group = group;
   agree.deadline = program::DeadlineClass::communication;
   const int gather = program.add_buffer("agree.records", program::Space::scalars, program::Category::staging,
-                                        ranks * program::agree_record_bytes(most_leaves));
+                                        ranks * program::agree_record_bytes(most_records));
   if (metrics_ >= 0)
     agree.operands.push_back({program::Role::metrics, 0, program::Access::read, program.whole(metrics_)});
   agree.operands.push_back({program::Role::data, 0, program::Access::write, program.whole(gather)});

@@ -54,8 +54,8 @@ class ProgramWriter {
   /// (Ownership::held_gradients), one after the other.
   void add_gradient_slots(int slots);
   int gradient_buffer(int segment, int slot) const { return nth(nth(gradients_, slot), segment); }
-  /// Adds one record of kMetricCount doubles per leaf of this rank.
-  void add_metrics(int leaves);
+  /// Adds records of kMetricCount doubles: one for each virtual replica of this rank.
+  void add_metrics(int records);
 
   /// Loads the step's constants, for all later instructions.
   void constants(int lane);
@@ -97,7 +97,7 @@ class ProgramWriter {
   program::ByteRange gradients(int segment, const layout::ByteSpan& bytes) const {
     return gradient_range(segment, 0, bytes);
   }
-  void agree(int lane, int group, int ranks, int most_leaves);
+  void agree(int lane, int group, int ranks, int most_records);
   /// Computes the norm of gradients that are complete on this rank. Without owners these are all gradients.
   /// Otherwise `write_sum` appends the sum of a range of float64 over all ranks, in which each rank writes
   /// zero for the chunks of other ranks.

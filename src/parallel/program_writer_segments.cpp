@@ -30,7 +30,7 @@ void ProgramWriter::forward(int lane, int segment, int micro_batch, int leaf, in
         : add_scratch_stash(forward, Stash::repeated);
   add_temporary(forward, "f");
   if (face.has_loss) {
-    const int64_t bytes = ops::kMetricCount * sizeof(double);
+    const int64_t bytes = code_.metric_bytes();
     forward.operands.push_back({program::Role::metrics,
                                 0,
                                 forward.accumulate ? program::Access::read_write : program::Access::write,

@@ -28,8 +28,10 @@ program::Transport plain_transport(const ProgramPlan& plan);
 ProgramWriter begin_program(const ProgramPlan& plan, const char* name, int rank,
                             const program::ModelCode& code);
 
-/// The number of leaves of a rank for which records of an agreement have room.
-inline int most_leaves(const layout::BatchDivision& division) { return division.leaves_of(0).size(); }
+/// The number of virtual replicas of a rank for whose metrics records of an agreement have room.
+inline int most_records(const layout::BatchDivision& division) {
+  return division.leaves_of(0).size() * division.replicas_per_leaf;
+}
 
 /// What servers and workers agree on before each session, except its steps. REQUIRES: the layout has
 /// sessions.

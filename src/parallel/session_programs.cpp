@@ -43,7 +43,7 @@ UpdateVerdict pushed_verdict(const ProgramPlan& plan) {
 /// In sessions leaves are pushes, of which each worker makes one at a time.
 ProgramWriter begin_session_program(const ProgramPlan& plan, const char* name, int rank) {
   ProgramWriter writer = begin_program(plan, name, rank, plan.training);
-  writer.program.virtual_replicas = plan.division.workers;
+  writer.program.leaves = plan.division.workers;
   return writer;
 }
 

@@ -118,7 +118,7 @@ program::Program compile_server_step(const ProgramPlan& plan, int rank) {
   writer.constants(lanes.copy);
   // Workers agree before their last backward; those of stages when all of them are done.
   const auto agree = [&] {
-    writer.agree(lanes.agree.lane, lanes.agree.group, plan.ownership.ranks(), most_leaves(plan.division));
+    writer.agree(lanes.agree.lane, lanes.agree.group, plan.ownership.ranks(), most_records(plan.division));
   };
   if (plan.ownership.stages() == 1) agree();
   for (int s = static_cast<int>(plan.partition.segments.size()) - 1; s >= 0; --s)
@@ -337,7 +337,7 @@ class StepWriter {
 
   void agree() {
     writer_.agree(lanes_.agree.lane, lanes_.agree.group, plan_.ownership.ranks(),
-                  most_leaves(plan_.division));
+                  most_records(plan_.division));
   }
 
   const ProgramPlan& plan_;
@@ -356,7 +356,8 @@ class StepWriter {
 void add_metrics(const ProgramPlan& plan, ProgramWriter& writer, int rank) {
   const layout::Ownership& ownership = plan.ownership;
   if (ownership.stage_of(rank) + 1 == ownership.stages())
-    writer.add_metrics(plan.division.leaves_of(ownership.replica_of(rank)).size());
+    writer.add_metrics(plan.division.leaves_of(ownership.replica_of(rank)).size() *
+                       plan.division.replicas_per_leaf);
 }
 
 }  // namespace
@@ -384,7 +385,7 @@ program::Program compile_evaluation(const ProgramPlan& plan, int rank) {
   program.micro_batches_per_leaf = 1;
   StageLinks links(plan, writer, plan.evaluation, rank);
   if (!ownership.is_worker(rank)) {
-    writer.agree(agree.lane, agree.group, ownership.ranks(), most_leaves(plan.division));
+    writer.agree(agree.lane, agree.group, ownership.ranks(), most_records(plan.division));
     return std::move(writer.program);
   }
   const layout::TreeNode leaves = plan.division.leaves_of(ownership.replica_of(rank));
@@ -406,7 +407,7 @@ program::Program compile_evaluation(const ProgramPlan& plan, int rank) {
     for (const int s : segments_of(plan.partition, event.piece))
       writer.forward(compute, s, micro_batch, leaf, micro_batch, false);
   }
-  writer.agree(agree.lane, agree.group, ownership.ranks(), most_leaves(plan.division));
+  writer.agree(agree.lane, agree.group, ownership.ranks(), most_records(plan.division));
   return std::move(writer.program);
 }
 

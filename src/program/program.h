@@ -203,7 +203,7 @@ struct Program {
   /// hold equal bits. 0: one stage.
   int replicas = 0;
   layout::Reduction reduction = layout::Reduction::fast;
-  int virtual_replicas = 1;  ///< leaves of the gradient tree, over all ranks
+  int leaves = 1;  ///< of the gradient tree that programs fold, over all ranks (layout/batch_division.h)
   int micro_batches_per_leaf = 1;
   std::vector<Lane> lanes;
   std::vector<Group> groups;

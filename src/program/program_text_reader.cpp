@@ -72,7 +72,7 @@ class Reader {
     if (reduction != "fast" && reduction != "reproducible") line.fail("reduction is fast or reproducible");
     p.reduction = reduction == "fast" ? layout::Reduction::fast : layout::Reduction::reproducible;
     line.skip_blanks();
-    p.virtual_replicas = line.field("virtual_replicas");
+    p.leaves = line.field("leaves");
     p.micro_batches_per_leaf = line.field("micro_batches_per_leaf");
     if (line.at_end()) return;
     p.replicas = line.field("replicas");

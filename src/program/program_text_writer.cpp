@@ -43,9 +43,9 @@ class Writer {
     require_unique_names(program_.lanes, "lane");
     require_unique_names(program_.groups, "group");
     require_unique_names(program_.buffers, "buffer");
-    put("program {} rank={} world_size={} reduction={} virtual_replicas={} micro_batches_per_leaf={}",
+    put("program {} rank={} world_size={} reduction={} leaves={} micro_batches_per_leaf={}",
         quoted(program_.name), program_.rank, program_.world_size,
-        program_.reduction == layout::Reduction::fast ? "fast" : "reproducible", program_.virtual_replicas,
+        program_.reduction == layout::Reduction::fast ? "fast" : "reproducible", program_.leaves,
         program_.micro_batches_per_leaf);
     if (program_.replicas != 0) put(" replicas={}", program_.replicas);
     put("\n");

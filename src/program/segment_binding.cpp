@@ -34,7 +34,7 @@ void check_room(const OperandBinding& operands, const ModelCode& code) {
   if (again && face.has_loss && face.repeated_stash_bytes == 0)
     throw InternalError(
         fmt::format("{}: a loss is computed once; keep what its segment makes", operands.describe()));
-  operands.at_least(Role::metrics, forward && !again && face.has_loss ? kMetricBytes : 0);
+  operands.at_least(Role::metrics, forward && !again && face.has_loss ? code.metric_bytes() : 0);
   operands.at_least(Role::constants, kStepScalarsBytes);
 }
 

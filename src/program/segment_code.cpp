@@ -82,6 +82,7 @@ ModelCode::ModelCode(const model::Graph& graph, const model::Partition& partitio
     for (const int input : node.inputs) inputs.push_back(graph.logical_spec(input));
     kernels_.push_back(ops::make_kernel(options.device, node.op, inputs,
                                         {.batch = options.micro_batch,
+                                         .virtual_replicas = options.virtual_replicas,
                                          .training = options.training,
                                          .intra_op_threads = options.intra_op_threads,
                                          .loss_weight = options.loss_weight,
@@ -101,6 +102,10 @@ void ModelCode::prepare(device::Device& device) {
 int64_t ModelCode::activation_bytes(int value) const {
   const auto& spec = graph_.value(value).spec;
   return spec.shape.count() * options_.micro_batch * size_of(spec.dtype);
+}
+
+int64_t ModelCode::metric_bytes() const {
+  return options_.virtual_replicas * static_cast<int64_t>(ops::kMetricCount * sizeof(double));
 }
 
 Tensor ModelCode::view(int value, std::byte* data) const {
@@ -153,7 +158,10 @@ KernelCall ModelCode::begin_call(int segment, int n, const SegmentBindings& bind
                       : nth(layout.repeats, n - range.first_node) ? bindings.repeated_stash
                                                                   : bindings.stash;
     call.auxiliary.push_back({base + offsets[a],
-                              spec.per_sample ? spec.shape.batched(options_.micro_batch) : spec.shape,
+                              spec.per_sample ? spec.shape.batched(options_.micro_batch)
+                              : options_.virtual_replicas == 1
+                                  ? spec.shape
+                                  : spec.shape.batched(options_.virtual_replicas),
                               spec.dtype});
   }
   call.constants = bindings.constants;

@@ -99,6 +99,7 @@ class ModelCode {
   struct Options {
     device::DeviceKind device = device::DeviceKind::cpu;
     int64_t micro_batch = 0;
+    int virtual_replicas = 1;  ///< in a micro-batch; see KernelOptions
     bool training = true;
     int intra_op_threads = 1;
     double loss_weight = 1;  ///< see KernelOptions
@@ -114,6 +115,7 @@ class ModelCode {
   int segment_count() const { return static_cast<int>(segments_.size()); }
   const SegmentInterface& segment(int s) const { return nth(segments_, s).face; }
   int64_t activation_bytes(int value) const;  ///< of a micro-batch
+  int64_t metric_bytes() const;               ///< of a micro-batch: a record for each virtual replica
   const Options& options() const { return options_; }
   const model::Graph& graph() const { return graph_; }
   const model::Fusion& fusion() const { return fusion_; }

@@ -21,8 +21,8 @@ bool contains(const std::vector<int>& list, int item) {
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-int64_t auxiliary_count(const ops::AuxiliarySpec& spec, int64_t batch) {
-  return spec.shape.count() * (spec.per_sample ? batch : 1);
+int64_t auxiliary_count(const ops::AuxiliarySpec& spec, const ModelCode::Options& options) {
+  return spec.shape.count() * (spec.per_sample ? options.micro_batch : options.virtual_replicas);
 }
 
 }  // namespace
@@ -183,7 +183,7 @@ void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries
   const size_t first_auxiliary = intervals.size();
   for (int n = range.first_node; n <= range.last_node; ++n)
     for (const auto& spec : graph_.node(n).signature.auxiliary) {
-      const int64_t bytes = auxiliary_count(spec, options_.micro_batch) * size_of(spec.dtype);
+      const int64_t bytes = auxiliary_count(spec, options_) * size_of(spec.dtype);
       intervals.push_back({options_.training ? 0 : bytes, n, n});
     }
   layout.face.forward_temporary_bytes = pack_intervals(intervals);
@@ -200,8 +200,7 @@ void ModelCode::lay_out_forward(int segment, const std::vector<int>& temporaries
     for (const auto& spec : graph_.node(n).signature.auxiliary) {
       offsets.push_back(options_.training ? stash_bytes : intervals[next].offset);
       ++next;
-      if (options_.training)
-        stash_bytes += aligned(auxiliary_count(spec, options_.micro_batch) * size_of(spec.dtype));
+      if (options_.training) stash_bytes += aligned(auxiliary_count(spec, options_) * size_of(spec.dtype));
     }
     layout.auxiliary.push_back(std::move(offsets));
   }

@@ -41,19 +41,19 @@ struct Verdict {
 inline constexpr int64_t kAgreedBytes = 4 * sizeof(double);
 static_assert(sizeof(Verdict) == 2 * kAgreedBytes);
 
-/// One rank's contribution to `agree`, followed by kMetricCount doubles for each of its leaves.
+/// One rank's contribution to `agree`, followed by kMetricCount doubles for each of its virtual replicas.
 struct AgreeRecord {
   float stop_requested = 0;
-  int32_t leaves = 0;
+  int32_t replicas = 0;
   uint64_t state_hash = 0;  ///< 0: this rank has nothing to compare
 };
 static_assert(sizeof(AgreeRecord) == 16);
-inline int64_t agree_record_bytes(int most_leaves) {
+inline int64_t agree_record_bytes(int most_records) {
   return static_cast<int64_t>(sizeof(AgreeRecord) +
-                              sizeof(double) * ops::kMetricCount * static_cast<size_t>(most_leaves));
+                              sizeof(double) * ops::kMetricCount * static_cast<size_t>(most_records));
 }
 
-/// Combines the records of all ranks, `block_bytes` apart: sums over leaves in leaf order. Hashes are
+/// Combines the records of all ranks, `block_bytes` apart: sums over virtual replicas in order. Hashes are
 /// compared among so many consecutive ranks, the replicas of a stage; if any of them has a hash, the first
 /// one has. Writes the first part of `verdict`. REQUIRES: records are aligned to 8 bytes.
 LOCKSTEP_HOST_DEVICE inline void fold_agreement(const std::byte* records, int64_t block_bytes, int ranks,
@@ -67,11 +67,11 @@ LOCKSTEP_HOST_DEVICE inline void fold_agreement(const std::byte* records, int64_
     if (record.stop_requested > stop_requested) stop_requested = record.stop_requested;
     if (rank % compared == 0) hash = record.state_hash;
     if (record.state_hash != 0 && record.state_hash != hash) replicas_differ = 1;
-    const double* leaf = reinterpret_cast<const double*>(at + sizeof record);
-    for (int l = 0; l < record.leaves; ++l, leaf += ops::kMetricCount) {
-      loss_sum += leaf[ops::kLossSum];
-      count += leaf[ops::kCount];
-      correct += leaf[ops::kCorrect];
+    const double* metrics = reinterpret_cast<const double*>(at + sizeof record);
+    for (int i = 0; i < record.replicas; ++i, metrics += ops::kMetricCount) {
+      loss_sum += metrics[ops::kLossSum];
+      count += metrics[ops::kCount];
+      correct += metrics[ops::kCorrect];
     }
   }
   verdict.loss_sum = loss_sum;

@@ -17,6 +17,7 @@ class AccessFinder {
  public:
   AccessFinder(const GraphSymbols& symbols, const program::ModelCode& code, const program::KernelCall& call)
       : symbols_(symbols),
+        code_(code),
         graph_(symbols.graph()),
         call_(call),
         node_(graph_.node(call.node)),
@@ -63,7 +64,7 @@ class AccessFinder {
       found_.writes.push_back(access(call_.outputs[o], symbols_.activation(outputs[o])));
     auxiliaries(found_.writes);
     if (node_.signature.is_loss)
-      found_.writes.push_back({call_.metrics, program::kMetricBytes, {CallSymbol::Kind::metrics}});
+      found_.writes.push_back({call_.metrics, code_.metric_bytes(), {CallSymbol::Kind::metrics}});
     if (fused_.gradient_in_forward) {
       ensure(!call_.input_gradients.empty(), "a call has a tensor for the gradient that it writes");
       found_.writes.push_back(access(call_.input_gradients[0], symbols_.gradient(node_.inputs[0])));
@@ -131,6 +132,7 @@ class AccessFinder {
   }
 
   const GraphSymbols& symbols_;
+  const program::ModelCode& code_;
   const model::Graph& graph_;
   const program::KernelCall& call_;
   const model::Node& node_;

@@ -20,7 +20,7 @@ class Declarations {
     if (program_.rank != rank_ || program_.world_size != world_size_)
       fail(fmt::format("the program says rank {} of {}, but stands at {} of {}", program_.rank,
                        program_.world_size, rank_, world_size_));
-    if (program_.virtual_replicas < 1 || program_.micro_batches_per_leaf < 1)
+    if (program_.leaves < 1 || program_.micro_batches_per_leaf < 1)
       fail("there must be at least one leaf and one micro-batch per leaf");
     check_unique(program_.lanes, "lane");
     check_unique(program_.groups, "group");

@@ -36,8 +36,8 @@ class InstructionStructure {
     if (!rule.runs_on(lane))
       fail(index, fmt::format("a lane of kind {} does not run it", program::name_of(lane)));
     if (rule.needs_segment && i.segment < 0) fail(index, "it needs a segment");
-    if (rule.needs_micro_batch && (i.micro_batch < 0 || i.leaf < 0 || i.leaf >= program_.virtual_replicas))
-      fail(index, fmt::format("it needs a micro-batch and a leaf below {}", program_.virtual_replicas));
+    if (rule.needs_micro_batch && (i.micro_batch < 0 || i.leaf < 0 || i.leaf >= program_.leaves))
+      fail(index, fmt::format("it needs a micro-batch and a leaf below {}", program_.leaves));
     check_dependencies(index, i);
     const bool group_is_sound = check_group(index, i);
     for (const program::Operand& operand : i.operands)

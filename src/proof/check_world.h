@@ -63,7 +63,7 @@ class ProgramWorld {
   }
   int size() const { return static_cast<int>(programs_.size()); }
   layout::Reduction reduction() const { return programs_[0].reduction; }
-  int leaves() const { return programs_[0].virtual_replicas; }
+  int leaves() const { return programs_[0].leaves; }
   int micro_batches_per_leaf() const { return programs_[0].micro_batches_per_leaf; }
 
   const program::Members& members(int rank, const program::Instruction& instruction) const {

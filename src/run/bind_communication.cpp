@@ -102,7 +102,7 @@ Action bind_agree(const Binding& binding) {
   const program::Operand* metrics = binding.find(program::Role::metrics);
   const int64_t metric_bytes = metrics == nullptr ? 0 : metrics->range.size_bytes;
   const std::byte* own_metrics = metrics == nullptr ? nullptr : binding.at(*metrics);
-  const auto leaves = static_cast<int32_t>(metric_bytes / program::kMetricBytes);
+  const auto replicas = static_cast<int32_t>(metric_bytes / program::kMetricBytes);
   const program::Operand* data = binding.required_operand(program::Role::data);
   const int64_t block_bytes = data->range.size_bytes / static_cast<int64_t>(members.size());
   ensure(static_cast<int64_t>(sizeof(program::AgreeRecord)) + metric_bytes <= block_bytes,
@@ -123,7 +123,7 @@ Action bind_agree(const Binding& binding) {
               [=](device::Stream& stream, const StepInputs& inputs) {
                 *reinterpret_cast<program::AgreeRecord*>(record->data()) = {
                     .stop_requested = static_cast<float>(inputs.stop_requested),
-                    .leaves = leaves,
+                    .replicas = replicas,
                     .state_hash = inputs.state_hash};
                 stream.copy(own, record->data(), sizeof(program::AgreeRecord));
                 stream.copy(own + sizeof(program::AgreeRecord), own_metrics, metric_bytes);

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 
 std::vector<int> independent(const std::string& instructions) {
   Program program = program_from_text(
-      "program step rank=0 world_size=2 reduction=fast virtual_replicas=2 micro_batches_per_leaf=1\n"
+      "program step rank=0 world_size=2 reduction=fast leaves=2 micro_batches_per_leaf=1\n"
       "lane one comm\n"
       "lane two comm\n"
       "group all 0 1\n"

@@ -15,8 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string parsed(const std::string& members) {
-  const std::string head =
-      "program p rank=0 world_size=4 reduction=fast virtual_replicas=1 micro_batches_per_leaf=1\n";
+  const std::string head = "program p rank=0 world_size=4 reduction=fast leaves=1 micro_batches_per_leaf=1\n";
   const Program program = program_from_text(head + "group g " + members + "\n");
   return to_text(program.groups.at(0).members);
 }

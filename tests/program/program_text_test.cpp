@@ -8,7 +8,7 @@ namespace lockstep::program {
 namespace {
 
 constexpr const char* kText =
-    "program step rank=1 world_size=2 reduction=reproducible virtual_replicas=4 micro_batches_per_leaf=2\n"
+    "program step rank=1 world_size=2 reduction=reproducible leaves=4 micro_batches_per_leaf=2\n"
     "lane main compute\n"
     "lane \"to rank 0\" comm\n"
     "group pair 0 1\n"
@@ -31,7 +31,7 @@ Program built_by_hand() {
   p.rank = 1;
   p.world_size = 2;
   p.reduction = layout::Reduction::reproducible;
-  p.virtual_replicas = 4;
+  p.leaves = 4;
   p.micro_batches_per_leaf = 2;
   p.add_lane("main", LaneKind::compute);
   p.add_lane("to rank 0", LaneKind::comm);

@@ -288,8 +288,8 @@ TEST(Mutation, ChangingALeafIsMathematics) {
   expect_all_caught(
       [](const Programs& programs) {
         return with_each(programs, "another leaf", [](const program::Program& p, program::Instruction& i) {
-          if (!is_backward(i) || p.virtual_replicas == 1) return false;
-          i.leaf = (i.leaf + 1) % p.virtual_replicas;
+          if (!is_backward(i) || p.leaves == 1) return false;
+          i.leaf = (i.leaf + 1) % p.leaves;
           return true;
         });
       },

@@ -251,7 +251,7 @@ TEST(Gradients, ThatAllRanksLeaveOutAlikeAreMissed) {
 
 /// x goes into segment 1 and past it into segment 2: its gradient is the sum of two.
 constexpr const char* kFanOut = R"(
-program step rank=0 world_size=1 reduction=fast virtual_replicas=1 micro_batches_per_leaf=1
+program step rank=0 world_size=1 reduction=fast leaves=1 micro_batches_per_leaf=1
 lane compute compute
 buffer param.0 space=parameters category=parameters size=64
 buffer grad.0 space=gradients category=gradients size=64

@@ -144,7 +144,8 @@ run::ExecutionContext Worker::make_context(const program::ModelCode& code, std::
               compiled_->device() == device::DeviceKind::cuda ? run::SumOrder::as_gpus : run::SumOrder::own,
           .static_count = static_cast<double>(division.global_batch) *
                           static_cast<double>(compiled_->graph().loss_positions()),
-          .statistic_scale = 1.0 / (static_cast<double>(division.leaves) * division.micro_batches_per_leaf),
+          .statistic_scale = 1.0 / (static_cast<double>(division.leaves) * division.replicas_per_leaf *
+                                    division.micro_batches_per_leaf),
           .first_samples = std::move(first_samples),
           .batches = batches,
           .snapshot = {},

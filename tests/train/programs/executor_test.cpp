@@ -134,7 +134,7 @@ TEST(Executors, ScatterGatherAndBroadcast) {
   std::vector<std::string> texts;
   for (int rank = 0; rank < 3; ++rank)
     texts.push_back("program step rank=" + std::to_string(rank) +
-                    " world_size=3 reduction=fast virtual_replicas=3 micro_batches_per_leaf=1\n"
+                    " world_size=3 reduction=fast leaves=3 micro_batches_per_leaf=1\n"
                     "lane comm comm\n"
                     "group all 0 1 2\n"
                     "buffer sums space=gradients category=gradients size=24\n"
@@ -163,7 +163,7 @@ std::vector<std::string> ring_texts(const std::string& instructions) {
   std::vector<std::string> texts;
   for (int rank = 0; rank < 3; ++rank)
     texts.push_back("program step rank=" + std::to_string(rank) +
-                    " world_size=3 reduction=fast virtual_replicas=3 micro_batches_per_leaf=1\n"
+                    " world_size=3 reduction=fast leaves=3 micro_batches_per_leaf=1\n"
                     "lane comm comm\n"
                     "group all 0 1 2\n"
                     "buffer sums space=gradients category=gradients size=24\n"

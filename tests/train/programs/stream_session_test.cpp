@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 /// Adds what is pulled to what is pushed, which the device keeps.
 constexpr const char* kProgram = R"(
-program step rank=0 world_size=2 reduction=fast virtual_replicas=1 micro_batches_per_leaf=1
+program step rank=0 world_size=2 reduction=fast leaves=1 micro_batches_per_leaf=1
 group servers 0 1
 lane compute compute
 lane pull comm

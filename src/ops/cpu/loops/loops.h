@@ -36,6 +36,41 @@ struct LayerNormLoops {
                                   const LayerNormRow& row, int64_t channels);
 };
 
+/// Of products of matrices: a panel is [inner][kPanelColumns], columns of the right factor side by side; what
+/// stands where there is no column does not matter. Every element of a result is one chain of fused
+/// multiply-adds in ascending order of the inner index, from 0 on, whatever stands beside it.
+inline constexpr int64_t kPanelColumns = 32;
+/// Of a left factor [rows][kLeftStride], whose inner indices are a block of at most kBlockInner: rows lie so
+/// far apart that they do not meet in one set of a cache.
+inline constexpr int64_t kBlockInner = 384, kLeftStride = kBlockInner + 16;
+/// Of a left factor [inner][kLeftRows].
+inline constexpr int64_t kLeftRows = 12;
+
+/// result = left panel + bias.
+struct PanelProduct {
+  int64_t rows, columns,
+      inner;          ///< columns: of the result, at most kPanelColumns; inner: at most kBlockInner
+  const float* left;  ///< [rows][kLeftStride]
+  const float* panel;
+  int64_t panel_stride;  ///< from one inner index to the next
+  float* result;
+  int64_t result_stride;
+  bool accumulate;    ///< chains go on from what the result holds
+  const float* bias;  ///< of the columns, added last; null: none. As wide as the panel
+};
+
+/// result = the sum over replicas of left panel, each of which has `inner` consecutive rows of both factors;
+/// added along the canonical tree (layout/canonical_tree.h).
+struct PanelFold {
+  int64_t rows, columns, inner;  ///< rows: at most kLeftRows; columns: at most kPanelColumns
+  int replicas;                  ///< at most 2^20
+  const float* left;             ///< [replicas * inner][kLeftRows]
+  const float* panel;            ///< [replicas * inner][kPanelColumns]
+  float* result;
+  int64_t result_stride;
+  bool accumulate;  ///< of one replica: its chains go on from what the result holds
+};
+
 /// The loops that take most of the time of trainings on CPUs, compiled once for each instruction set
 /// (CMakeLists.txt) and chosen when the program runs. All compute the same bits. Their sources call nothing
 /// that the linker could merge with what was compiled for other processors: no standard library beyond
@@ -57,6 +92,15 @@ struct Loops {
   /// Factors of `groups` times four elements from element 4 first_group of `sample` on.
   void (*dropout_factors)(const DropoutMask& mask, uint32_t first_group, uint32_t sample, int64_t groups,
                           float* factors);
+
+  void (*panel_product)(const PanelProduct& product);
+  void (*panel_fold)(const PanelFold& fold);
+  /// A panel whose columns are rows: panel[k][i] = rows[i * row_stride + k], for `count` <= kPanelColumns
+  /// rows, and zeros beyond.
+  void (*pack_rows)(float* panel, const float* rows, int64_t row_stride, int64_t count, int64_t inner);
+  /// to[column][row] = from[row][column] + bias[row]; null: none.
+  void (*transpose)(float* to, int64_t to_stride, const float* from, int64_t from_stride, int64_t rows,
+                    int64_t columns, const float* bias);
 
   /// result (+)= left right, as attention multiplies matrices: all row-major without gaps. For measuring.
   void (*product)(int64_t rows, int64_t columns, int64_t inner, const float* left, const float* right,

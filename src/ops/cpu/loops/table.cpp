@@ -2,6 +2,7 @@
 #include "ops/cpu/loops/heads.h"
 #include "ops/cpu/loops/loops.h"
 #include "ops/cpu/loops/normalization.h"
+#include "ops/cpu/loops/panels.h"
 #include "ops/cpu/loops/products.h"
 
 namespace lockstep::ops {
@@ -21,7 +22,8 @@ const Loops kLoops {
   .attention_forward = attention_forward, .attention_backward = attention_backward, .relu = kReluLoops,
   .gelu = kGeluLoops, .sigmoid = kSigmoidLoops, .tanh = kTanhLoops, .layer_norm = kLayerNormLoops,
   .exponential_sum = exponential_sum, .scaled_exponentials = scaled_exponentials,
-  .dropout_factors = dropout_factors, .product = product, .multiply_adds = multiply_adds,
+  .dropout_factors = dropout_factors, .panel_product = panel_product, .panel_fold = panel_fold,
+  .pack_rows = pack_rows, .transpose = transpose, .product = product, .multiply_adds = multiply_adds,
 };
 
 }  // namespace LOCKSTEP_SIMD

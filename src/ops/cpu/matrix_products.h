@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::ops {
+
+/// The products of a linear op, of row-major matrices: x is [rows, inputs], the weight [units, inputs], y
+/// [rows, units]; rows are those of `replicas` equal parts, one after the other.
+///
+/// Every element is one chain of fused multiply-adds in ascending order of the inner index, from 0 on, to
+/// which a bias is added last. A gradient of parameters has such a chain for each replica, over its rows, and
+/// the chains' sum along the canonical tree (layout/canonical_tree.h). So its bits depend on nothing but the
+/// numbers: not on how many rows are computed at once, nor on threads, nor on the instruction set.
+///
+/// How they are tiled: docs/cpu-products.md. Workspace is uninitialised memory, aligned to 64 bytes.
+class LinearProducts {
+ public:
+  LinearProducts(int64_t rows, int64_t units, int64_t inputs, int replicas, int threads);
+
+  int64_t forward_bytes() const;  ///< of workspace
+  int64_t input_gradient_bytes() const;
+  int64_t weight_gradient_bytes() const;
+  int64_t bias_gradient_bytes() const;
+
+  /// y = x weight^T + bias; bias: null if there is none.
+  void forward(const float* x, const float* weight, const float* bias, float* y, void* workspace) const;
+  /// dx = dy weight.
+  void input_gradient(const float* dy, const float* weight, float* dx, void* workspace) const;
+  /// dweight (+)= dy^T x. Accumulating goes on with the chains. REQUIRES then: one replica.
+  void weight_gradient(const float* dy, const float* x, float* dweight, bool accumulate,
+                       void* workspace) const;
+  /// dbias (+)= the sums of dy's columns, likewise.
+  void bias_gradient(const float* dy, float* dbias, bool accumulate, void* workspace) const;
+
+ private:
+  /// Whether y's transpose is computed, and transposed: if fewer numbers are moved then.
+  bool transposes() const;
+  int64_t panels_at_once() const;  ///< of x, in weight_gradient
+
+  int64_t rows_, units_, inputs_;
+  int replicas_, threads_;
+};
+
+}  // namespace lockstep::ops
