@@ -96,6 +96,21 @@ layer { name: "loss" input: "a" input: "label" softmax_cross_entropy { ignore_in
 )",
      "parallel { reduction: REPRODUCIBLE }", "dp=2 dp=1,pp=2,schedule=gpipe dp=2,sync=ps",
      "samples: 20 eval_samples: 1 classes: 2"},
+    // All that reaches the ReLU are the rounding errors of equal numbers less their mean: no derivative to
+    // compare.
+    {"ReluOfRoundingErrors",
+     R"(
+layer { name: "norm" input: "image" layer_norm { epsilon: 0.1 } }
+layer { name: "conv" conv2d { channels: 1 kernel: 3 padding: 1 } }
+layer { name: "a" linear { units: 12 bias: false init_std: 0.3 } }
+layer { name: "b" linear { units: 12 bias: false } }
+layer { name: "batch" batch_norm { epsilon: 0.1 } }
+layer { name: "relu" relu {} }
+layer { name: "flatten" flatten {} }
+layer { name: "out" linear { units: 3 bias: false } }
+layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} }
+)",
+     "parallel { reduction: REPRODUCIBLE }", "dp=2", "samples: 20 eval_samples: 5 classes: 3"},
 };
 
 std::string config_of(const KnownCase& found) {

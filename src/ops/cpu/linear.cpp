@@ -1,6 +1,7 @@
 #include <algorithm>
 
-#include "ops/cpu/matrix_products.h"
+#include "ops/cpu/linear_products.h"
+#include "ops/cpu/replica_fold.h"
 #include "ops/parts.h"
 
 namespace lockstep::ops {
@@ -11,8 +12,10 @@ class LinearKernel : public Kernel {
  public:
   LinearKernel(const Linear& op, const TensorSpec& input, const KernelOptions& options)
       : bias_(op.bias),
-        products_(input.shape.count() / input.shape[-1] * options.batch, op.units, input.shape[-1],
-                  options.virtual_replicas, options.intra_op_threads) {}
+        rows_(input.shape.count() / input.shape[-1] * options.batch),
+        units_(op.units),
+        replicas_(options.virtual_replicas),
+        products_(rows_, units_, input.shape[-1], replicas_, options.intra_op_threads) {}
 
   int64_t workspace_bytes(KernelPhase phase) const override {
     switch (phase) {
@@ -24,7 +27,7 @@ class LinearKernel : public Kernel {
         break;
     }
     // The product and the bias's sums follow each other and share the memory.
-    return std::max(products_.weight_gradient_bytes(), bias_ ? products_.bias_gradient_bytes() : 0);
+    return std::max(products_.weight_gradient_bytes(), bias_ ? column_chain_bytes(units_, replicas_) : 0);
   }
 
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
@@ -50,12 +53,15 @@ class LinearKernel : public Kernel {
                    dbias = bias_ ? arguments.parameter_gradients[1].as<float>() : nullptr,
                    accumulate = arguments.accumulate, workspace = arguments.workspace] {
       products_.weight_gradient(dy, x, dweight, accumulate, workspace);
-      if (dbias != nullptr) products_.bias_gradient(dy, dbias, accumulate, workspace);
+      if (dbias != nullptr)
+        column_chains(dy, rows_, units_, replicas_, accumulate, dbias, static_cast<float*>(workspace));
     });
   }
 
  private:
   bool bias_;
+  int64_t rows_, units_;
+  int replicas_;
   LinearProducts products_;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <bit>
+#include <cstdint>
 
 namespace lockstep::ops {
 
@@ -18,5 +19,12 @@ void fold_replicas(int count, const Make& make, const Add& add) {
   }
   while (filled > 1) add(--filled - 1);
 }
+
+/// sums[column] (+)= the sum of each replica's rows of x, a chain in ascending order, added along the tree.
+/// Accumulating goes on with the chain. Workspace: column_chain_bytes. REQUIRES: `replicas` divides `rows`;
+/// one replica, if it accumulates.
+void column_chains(const float* x, int64_t rows, int64_t columns, int replicas, bool accumulate, float* sums,
+                   float* workspace);
+int64_t column_chain_bytes(int64_t columns, int replicas);
 
 }  // namespace lockstep::ops

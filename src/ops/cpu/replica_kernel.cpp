@@ -165,7 +165,8 @@ class ReplicaKernel : public Kernel {
 }  // namespace
 
 bool needs_replicas_apart(const Op& op, const OpSignature& signature) {
-  return (!signature.parameters.empty() || signature.is_loss) && !std::holds_alternative<Linear>(op);
+  return (!signature.parameters.empty() || signature.is_loss) && !std::holds_alternative<Linear>(op) &&
+         !std::holds_alternative<Conv2d>(op);
 }
 
 std::unique_ptr<Kernel> make_replica_kernel(const Op& op, Inputs inputs, const KernelOptions& options,

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "net/oracle/ops.h"
 
 namespace lockstep::net {
@@ -20,6 +22,9 @@ OpGradients backward_of(const SoftmaxCrossEntropy& op, const OpCall& call);
 
 inline void near_kink(const OpCall& call, double distance, double scale) {
   if (call.kinks == nullptr) return;
+  // If all values are as small as this, they may be nothing but rounding errors, such as those of equal
+  // numbers less their mean.
+  scale = std::max(scale, 1e-9);
   if (distance == 0)
     call.kinks->on_one = true;
   else if (distance < call.kinks->nearest * scale)

@@ -53,6 +53,8 @@ struct PanelProduct {
   const float* left;  ///< [rows][kLeftStride]
   const float* panel;
   int64_t panel_stride;  ///< from one inner index to the next
+  const int64_t*
+      offsets;  ///< where each inner index lies in the panel, in place of the stride; null: by that
   float* result;
   int64_t result_stride;
   bool accumulate;    ///< chains go on from what the result holds
@@ -65,7 +67,8 @@ struct PanelFold {
   int64_t rows, columns, inner;  ///< rows: at most kLeftRows; columns: at most kPanelColumns
   int replicas;                  ///< at most 2^20
   const float* left;             ///< [replicas * inner][kLeftRows]
-  const float* panel;            ///< [replicas * inner][kPanelColumns]
+  const float* panel;
+  int64_t panel_stride;  ///< from one row to the next
   float* result;
   int64_t result_stride;
   bool accumulate;  ///< of one replica: its chains go on from what the result holds

@@ -26,21 +26,25 @@ using Row = Register[kTileRegisters];
   for (int64_t v = 0; v < kTileRegisters; ++v) row[v] = load_register(from + v * kRegisterLanes);
 }
 
-/// sums[i] += left(i, k) panel(k) for all k, one after the other. Element (i, k) of the left factor is
-/// left[i * kRowStride + k * kInnerStride].
+/// sums[i] += left(i, k) row for all i. Element (i, k) of the left factor is at left[i * kRowStride].
+template <int64_t kRows, int64_t kRowStride>
+[[gnu::always_inline]] inline void add_terms(Row (&sums)[kRows], const float* left, const float* panel_row) {
+  Row row;
+  load_row(row, panel_row);
+#pragma GCC unroll 12
+  for (int64_t i = 0; i < kRows; ++i) {
+    const Register factor = splat_register(left[i * kRowStride]);
+#pragma GCC unroll 2
+    for (int64_t v = 0; v < kTileRegisters; ++v) sums[i][v] = fused(factor, row[v], sums[i][v]);
+  }
+}
+
+/// For all k, one after the other, which lie kInnerStride apart in the left factor.
 template <int64_t kRows, int64_t kRowStride, int64_t kInnerStride>
 [[gnu::always_inline]] inline void add_chain(Row (&sums)[kRows], const float* left, const float* panel,
                                              int64_t panel_stride, int64_t inner) {
-  for (int64_t k = 0; k < inner; ++k, panel += panel_stride) {
-    Row row;
-    load_row(row, panel);
-#pragma GCC unroll 12
-    for (int64_t i = 0; i < kRows; ++i) {
-      const Register factor = splat_register(left[i * kRowStride + k * kInnerStride]);
-#pragma GCC unroll 2
-      for (int64_t v = 0; v < kTileRegisters; ++v) sums[i][v] = fused(factor, row[v], sums[i][v]);
-    }
-  }
+  for (int64_t k = 0; k < inner; ++k, panel += panel_stride)
+    add_terms<kRows, kRowStride>(sums, left + k * kInnerStride, panel);
 }
 
 template <int64_t kRows>
@@ -84,7 +88,11 @@ void product_tile(const PanelProduct& product, const float* left, const float* p
     load_tile(sums, result, stride);
   else
     clear(sums);
-  add_chain<kRows, kLeftStride, 1>(sums, left, panel, product.panel_stride, product.inner);
+  if (product.offsets == nullptr)
+    add_chain<kRows, kLeftStride, 1>(sums, left, panel, product.panel_stride, product.inner);
+  else
+    for (int64_t k = 0; k < product.inner; ++k)
+      add_terms<kRows, kLeftStride>(sums, left + k, panel + product.offsets[k]);
   if (bias != nullptr) {
     Row term;
     load_row(term, bias);
@@ -122,7 +130,8 @@ struct Slot {
 /// The chains of kReplicas replicas that follow each other, side by side in registers, for kRows rows of
 /// kTileColumns columns: their sum, or with `add` the sum of `to` and it.
 template <int64_t kReplicas, int64_t kRows>
-void replica_tile(const float* left, const float* panel, int64_t inner, float* to, int64_t stride, bool add) {
+void replica_tile(const float* left, const float* panel, int64_t panel_stride, int64_t inner, float* to,
+                  int64_t stride, bool add) {
   Row sums[kReplicas][kRows];
 #pragma GCC unroll 2
   for (int64_t r = 0; r < kReplicas; ++r) clear(sums[r]);
@@ -130,8 +139,8 @@ void replica_tile(const float* left, const float* panel, int64_t inner, float* t
 #pragma GCC unroll 2
     for (int64_t r = 0; r < kReplicas; ++r) {
       const int64_t at = r * inner + k;
-      add_chain<kRows, 1, kLeftRows>(sums[r], left + at * kLeftRows, panel + at * kPanelColumns,
-                                     kPanelColumns, 1);
+      add_chain<kRows, 1, kLeftRows>(sums[r], left + at * kLeftRows, panel + at * panel_stride, panel_stride,
+                                     1);
     }
   if constexpr (kReplicas == 2)
 #pragma GCC unroll 12
@@ -144,22 +153,29 @@ void replica_tile(const float* left, const float* panel, int64_t inner, float* t
 
 /// The same for the panel's width and the left factor's height.
 template <int64_t kReplicas>
-void replica_block(const float* left, const float* panel, int64_t inner, const Slot& to, bool add) {
+void replica_block(const float* left, const float* panel, int64_t panel_stride, int64_t inner, const Slot& to,
+                   bool add) {
   constexpr int64_t kRows = kTileRows / kReplicas;
   for (int64_t row = 0; row < kLeftRows; row += kRows)
     for (int64_t column = 0; column < kPanelColumns; column += kTileColumns)
-      replica_tile<kReplicas, kRows>(left + row, panel + column, inner, to.data + row * to.stride + column,
-                                     to.stride, add);
+      replica_tile<kReplicas, kRows>(left + row, panel + column, panel_stride, inner,
+                                     to.data + row * to.stride + column, to.stride, add);
 }
 
-/// One chain that goes on from what `to` holds.
-void continued_block(const float* left, const float* panel, int64_t inner, const Slot& to) {
-  for (int64_t row = 0; row < kLeftRows; row += kTileRows)
+/// One chain, from 0 or from what `to` holds, for kRows rows of the left factor.
+template <int64_t kRows>
+void chain_block(const PanelFold& fold, const Slot& to) {
+  constexpr int64_t kAtOnce = kRows < kTileRows ? kRows : kTileRows;
+  for (int64_t row = 0; row < kRows; row += kAtOnce)
     for (int64_t column = 0; column < kPanelColumns; column += kTileColumns) {
       float* at = to.data + row * to.stride + column;
-      Row sums[kTileRows];
-      load_tile(sums, at, to.stride);
-      add_chain<kTileRows, 1, kLeftRows>(sums, left + row, panel + column, kPanelColumns, inner);
+      Row sums[kAtOnce];
+      if (fold.accumulate)
+        load_tile(sums, at, to.stride);
+      else
+        clear(sums);
+      add_chain<kAtOnce, 1, kLeftRows>(sums, fold.left + row, fold.panel + column, fold.panel_stride,
+                                       fold.inner);
       store_tile(sums, at, to.stride);
     }
 }
@@ -206,8 +222,11 @@ void panel_fold(const PanelFold& fold) {
   };
   if (fold.accumulate && !is_whole)
     copy_columns(places[0], kPanelColumns, fold.result, fold.result_stride, fold.rows, fold.columns);
-  if (fold.accumulate) {
-    continued_block(fold.left, fold.panel, fold.inner, slot(0));
+  if (fold.replicas == 1) {
+    const Slot to = slot(0);
+    fold.rows <= 4   ? chain_block<4>(fold, to)
+    : fold.rows <= 6 ? chain_block<6>(fold, to)
+                     : chain_block<12>(fold, to);
   } else {
     const bool in_pairs = fold.inner < kLongReplica;
     int64_t filled = 0;
@@ -220,9 +239,9 @@ void panel_fold(const PanelFold& fold) {
       // Where the block completes a node with the one before it, it is added at once.
       const bool adds = first % count == 0 && nodes % 2 == 0;
       const Slot to = slot(adds ? filled - 1 : filled++);
-      const float *left = fold.left + at * kLeftRows, *panel = fold.panel + at * kPanelColumns;
-      pair ? replica_block<2>(left, panel, fold.inner, to, adds)
-           : replica_block<1>(left, panel, fold.inner, to, adds);
+      const float *left = fold.left + at * kLeftRows, *panel = fold.panel + at * fold.panel_stride;
+      pair ? replica_block<2>(left, panel, fold.panel_stride, fold.inner, to, adds)
+           : replica_block<1>(left, panel, fold.panel_stride, fold.inner, to, adds);
       if (!adds) continue;
       for (nodes /= 2; nodes % 2 == 0; nodes /= 2) {
         --filled;
@@ -240,12 +259,12 @@ namespace {
 using Eight [[gnu::vector_size(32)]] = float;
 using EightIndices [[gnu::vector_size(32)]] = int32_t;
 
-/// to[column][row] = from[row][column], of eight by eight.
-[[gnu::always_inline]] inline void transpose_eight(float* to, int64_t to_stride, const float* from,
-                                                   int64_t from_stride) {
-  Eight a[8], b[8];
+/// to[column][row] = from[row][column], of at most eight by eight.
+template <int64_t kRows = 8, int64_t kColumns = 8>
+void transpose_eight(float* to, int64_t to_stride, const float* from, int64_t from_stride) {
+  Eight a[8] = {}, b[8];
 #pragma GCC unroll 8
-  for (int64_t i = 0; i < 8; ++i) __builtin_memcpy(&a[i], from + i * from_stride, 32);
+  for (int64_t i = 0; i < kRows; ++i) __builtin_memcpy(&a[i], from + i * from_stride, kColumns * 4);
   constexpr EightIndices kLow = {0, 8, 1, 9, 4, 12, 5, 13}, kHigh = {2, 10, 3, 11, 6, 14, 7, 15};
 #pragma GCC unroll 4
   for (int64_t i = 0; i < 4; ++i) {
@@ -261,13 +280,29 @@ using EightIndices [[gnu::vector_size(32)]] = int32_t;
       a[4 * i + 2 * j + 1] = __builtin_shuffle(b[4 * i + j], b[4 * i + j + 2], kBack);
     }
   constexpr EightIndices kLeft = {0, 1, 2, 3, 8, 9, 10, 11}, kRight = {4, 5, 6, 7, 12, 13, 14, 15};
-#pragma GCC unroll 4
-  for (int64_t j = 0; j < 4; ++j) {
-    const Eight first = __builtin_shuffle(a[j], a[j + 4], kLeft);
-    const Eight second = __builtin_shuffle(a[j], a[j + 4], kRight);
-    __builtin_memcpy(to + j * to_stride, &first, 32);
-    __builtin_memcpy(to + (j + 4) * to_stride, &second, 32);
+#pragma GCC unroll 8
+  for (int64_t j = 0; j < kColumns; ++j) {
+    const Eight column = __builtin_shuffle(a[j % 4], a[j % 4 + 4], j < 4 ? kLeft : kRight);
+    __builtin_memcpy(to + j * to_stride, &column, kRows * 4);
   }
+}
+
+/// Likewise of fewer than eight rows.
+template <int64_t kRows = 7>
+void transpose_rows(int64_t rows, float* to, int64_t to_stride, const float* from, int64_t from_stride) {
+  if (rows == kRows)
+    transpose_eight<kRows, 8>(to, to_stride, from, from_stride);
+  else if constexpr (kRows > 1)
+    transpose_rows<kRows - 1>(rows, to, to_stride, from, from_stride);
+}
+/// Likewise of fewer than eight columns.
+template <int64_t kColumns = 7>
+void transpose_columns(int64_t columns, float* to, int64_t to_stride, const float* from,
+                       int64_t from_stride) {
+  if (columns == kColumns)
+    transpose_eight<8, kColumns>(to, to_stride, from, from_stride);
+  else if constexpr (kColumns > 1)
+    transpose_columns<kColumns - 1>(columns, to, to_stride, from, from_stride);
 }
 
 }  // namespace
@@ -275,12 +310,22 @@ using EightIndices [[gnu::vector_size(32)]] = int32_t;
 void transpose(float* to, int64_t to_stride, const float* from, int64_t from_stride, int64_t rows,
                int64_t columns, const float* bias) {
   const int64_t whole_rows = rows / 8 * 8, whole_columns = columns / 8 * 8;
-  for (int64_t row = 0; row < whole_rows; row += 8)
+  for (int64_t row = 0; row < whole_rows; row += 8) {
+    const float* at = from + row * from_stride;
     for (int64_t column = 0; column < whole_columns; column += 8)
-      transpose_eight(to + column * to_stride + row, to_stride, from + row * from_stride + column,
-                      from_stride);
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t column = row < whole_rows ? whole_columns : 0; column < columns; ++column)
+      transpose_eight(to + column * to_stride + row, to_stride, at + column, from_stride);
+    if (whole_columns < columns)
+      transpose_columns(columns - whole_columns, to + whole_columns * to_stride + row, to_stride,
+                        at + whole_columns, from_stride);
+  }
+  if (whole_rows < rows) {
+    const float* at = from + whole_rows * from_stride;
+    for (int64_t column = 0; column < whole_columns; column += 8)
+      transpose_rows(rows - whole_rows, to + column * to_stride + whole_rows, to_stride, at + column,
+                     from_stride);
+  }
+  for (int64_t row = whole_rows; row < rows; ++row)
+    for (int64_t column = whole_columns; column < columns; ++column)
       to[column * to_stride + row] = from[row * from_stride + column];
   if (bias == nullptr) return;
   for (int64_t column = 0; column < columns; ++column)

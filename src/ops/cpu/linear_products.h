@@ -20,7 +20,6 @@ class LinearProducts {
   int64_t forward_bytes() const;  ///< of workspace
   int64_t input_gradient_bytes() const;
   int64_t weight_gradient_bytes() const;
-  int64_t bias_gradient_bytes() const;
 
   /// y = x weight^T + bias; bias: null if there is none.
   void forward(const float* x, const float* weight, const float* bias, float* y, void* workspace) const;
@@ -29,8 +28,6 @@ class LinearProducts {
   /// dweight (+)= dy^T x. Accumulating goes on with the chains. REQUIRES then: one replica.
   void weight_gradient(const float* dy, const float* x, float* dweight, bool accumulate,
                        void* workspace) const;
-  /// dbias (+)= the sums of dy's columns, likewise.
-  void bias_gradient(const float* dy, float* dbias, bool accumulate, void* workspace) const;
 
  private:
   /// Whether y's transpose is computed, and transposed: if fewer numbers are moved then.

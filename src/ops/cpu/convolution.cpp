@@ -1,0 +1,294 @@
+#include "ops/cpu/convolution.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/ensure.h"
+#include "ops/cpu/blocked_product.h"
+#include "ops/cpu/loops/loops.h"
+#include "ops/cpu/parallel.h"
+#include "ops/cpu/replica_fold.h"
+
+namespace lockstep::ops {
+namespace {
+
+constexpr int64_t kNumberBytes = sizeof(float);
+/// What is made of x at once is to stay in the second cache: half a megabyte, in numbers.
+constexpr int64_t kCachedNumbers = 131072;
+
+int64_t whole_line(int64_t numbers) { return divided_up(numbers, 16) * 16; }
+
+/// An image with its padding, as planes: one for each channel, and of those one for each place that rows and
+/// columns have between windows. (With a stride of 2 even and odd rows are in planes of their own, and so are
+/// columns.) What a place of the kernel reads for the pixels of y, row after row, then lies side by side in
+/// one plane, but for what stands between the end of a row of y and that of the plane.
+struct Planes {
+  int64_t stride, rows, row, plane;
+
+  explicit Planes(const ConvolutionSizes& sizes)
+      : stride(sizes.stride),
+        rows(divided_up(sizes.padded_height(), stride)),
+        row(divided_up(sizes.padded_width(), stride)),
+        plane(rows * row) {}
+
+  /// Panels read up to their width behind the last plane's end.
+  int64_t floats(const ConvolutionSizes& sizes) const {
+    return whole_line(plane * stride * stride * sizes.channels + kPanelColumns);
+  }
+  int64_t number_of(int64_t channel, int64_t y, int64_t x) const {
+    return (channel * stride + y % stride) * stride + x % stride;
+  }
+  /// Of a number of the padded image.
+  int64_t offset(int64_t channel, int64_t y, int64_t x) const {
+    return number_of(channel, y, x) * plane + y / stride * row + x / stride;
+  }
+
+  void fill(const ConvolutionSizes& sizes, const float* x, float* to) const {
+    std::fill_n(to, floats(sizes), 0.0f);
+    for (int64_t y = 0; y < sizes.height; ++y, x += sizes.width * sizes.channels) {
+      const int64_t padded_y = y + sizes.padding;
+      if (stride == 1) {
+        loops().transpose(to + offset(0, padded_y, sizes.padding), plane, x, sizes.channels, sizes.width,
+                          sizes.channels, nullptr);
+        continue;
+      }
+      for (int64_t column = 0; column < sizes.width; ++column) {
+        float* first = to + offset(0, padded_y, column + sizes.padding);
+        for (int64_t channel = 0; channel < sizes.channels; ++channel)
+          first[channel * stride * stride * plane] = x[column * sizes.channels + channel];
+      }
+    }
+  }
+};
+
+/// An image with its padding, channels innermost: rows that windows read are side by side.
+int64_t padded_image_floats(const ConvolutionSizes& sizes) {
+  return whole_line(sizes.padded_height() * sizes.padded_width() * sizes.channels);
+}
+
+void pad_image(const ConvolutionSizes& sizes, const float* x, float* padded) {
+  const int64_t row = sizes.padded_width() * sizes.channels, own = sizes.width * sizes.channels;
+  if (sizes.padding > 0) std::fill_n(padded, sizes.padded_height() * row, 0.0f);
+  for (int64_t y = 0; y < sizes.height; ++y)
+    std::memcpy(padded + (y + sizes.padding) * row + sizes.padding * sizes.channels, x + y * own,
+                static_cast<size_t>(own * kNumberBytes));
+}
+
+}  // namespace
+
+Convolution::Convolution(const ConvolutionSizes& sizes, int replicas, int threads)
+    : sizes_(sizes), replicas_(replicas), threads_(std::max(1, threads)) {
+  ensure(sizes.batch % replicas == 0, "replicas of a convolution have equally many images");
+  const Planes planes(sizes);
+  for (int64_t y = 0; y < sizes.kernel; ++y)
+    for (int64_t x = 0; x < sizes.kernel; ++x)
+      for (int64_t channel = 0; channel < sizes.channels; ++channel)
+        offsets_.push_back(planes.offset(channel, y, x));
+}
+
+// Forward: y^T = weight windows^T. A panel is of 32 pixels; its rows are read in the planes of an image.
+
+int64_t Convolution::forward_thread_floats() const {
+  return Planes(sizes_).floats(sizes_) + sizes_.units * kPanelColumns;
+}
+
+int64_t Convolution::packed_weight_floats() const {
+  return divided_up(sizes_.window(), kBlockInner) * sizes_.units * kLeftStride;
+}
+
+int64_t Convolution::forward_bytes() const {
+  return (packed_weight_floats() + threads_ * forward_thread_floats()) * kNumberBytes;
+}
+
+void Convolution::forward(const float* x, const float* weight, const float* bias, float* y,
+                          float* workspace) const {
+  float* packed = workspace;
+  const int64_t window = sizes_.window();
+  for (int64_t k = 0; k < window; k += kBlockInner)
+    for (int64_t unit = 0; unit < sizes_.units; ++unit, packed += kLeftStride)
+      std::memcpy(packed, weight + unit * window + k,
+                  static_cast<size_t>(std::min(kBlockInner, window - k) * kNumberBytes));
+  parallel_for(threads_, threads_, [&](int64_t thread) {
+    float* own = workspace + packed_weight_floats() + thread * forward_thread_floats();
+    const int64_t end = sizes_.batch * (thread + 1) / threads_;
+    for (int64_t image = sizes_.batch * thread / threads_; image < end; ++image)
+      forward_image(x + image * sizes_.image(), workspace, bias, y + image * sizes_.pixels() * sizes_.units,
+                    own);
+  });
+}
+
+void Convolution::forward_image(const float* x, const float* packed_weight, const float* bias, float* y,
+                                float* workspace) const {
+  const int64_t window = sizes_.window(), units = sizes_.units, width = sizes_.out_width;
+  const Planes planes(sizes_);
+  float* sums = workspace + planes.floats(sizes_);
+  planes.fill(sizes_, x, workspace);
+  // Pixels are counted as planes have them, with what lies between rows.
+  const int64_t places = (sizes_.out_height - 1) * planes.row + width;
+  for (int64_t place = 0; place < places; place += kPanelColumns) {
+    for (int64_t k = 0; k < window; k += kBlockInner)
+      loops().panel_product({.rows = units,
+                             .columns = kPanelColumns,
+                             .inner = std::min(kBlockInner, window - k),
+                             .left = packed_weight + k / kBlockInner * units * kLeftStride,
+                             .panel = workspace + place,
+                             .panel_stride = 0,
+                             .offsets = offsets_.data() + k,
+                             .result = sums,
+                             .result_stride = kPanelColumns,
+                             .accumulate = k > 0,
+                             .bias = nullptr});
+    const int64_t end = std::min(places, place + kPanelColumns);
+    for (int64_t begin = place; begin < end;) {
+      const int64_t row = begin / planes.row, column = begin % planes.row;
+      const int64_t row_end = std::min(end, (row + 1) * planes.row);
+      if (column < width)
+        loops().transpose(y + (row * width + column) * units, units, sums + begin - place, kPanelColumns,
+                          units, std::min(width - column, row_end - begin), bias);
+      begin = row_end;
+    }
+  }
+}
+
+// Gradient of x: windows' gradients = dy weight, some pixels at a time, which are then added where they
+// belong.
+
+int64_t Convolution::pixels_at_once() const {
+  return std::clamp<int64_t>(kCachedNumbers / (panels_of(sizes_.window()) * kPanelColumns), 1,
+                             sizes_.pixels());
+}
+
+int64_t Convolution::input_thread_floats() const {
+  return padded_image_floats(sizes_) + whole_line(pixels_at_once() * sizes_.window()) +
+         product_bytes(1, pixels_at_once(), sizes_.window(), sizes_.units) / kNumberBytes;
+}
+
+int64_t Convolution::input_gradient_bytes() const { return threads_ * input_thread_floats() * kNumberBytes; }
+
+void Convolution::input_gradient(const float* dy, const float* weight, float* dx, float* workspace) const {
+  parallel_for(threads_, threads_, [&](int64_t thread) {
+    const int64_t end = sizes_.batch * (thread + 1) / threads_;
+    for (int64_t image = sizes_.batch * thread / threads_; image < end; ++image)
+      input_gradient_of(dy + image * sizes_.pixels() * sizes_.units, weight, dx + image * sizes_.image(),
+                        workspace + thread * input_thread_floats());
+  });
+}
+
+void Convolution::input_gradient_of(const float* dy, const float* weight, float* dx, float* workspace) const {
+  const int64_t row = sizes_.padded_width() * sizes_.channels, window = sizes_.window();
+  const int64_t window_row = sizes_.kernel * sizes_.channels, at_once = pixels_at_once();
+  float* padded = workspace;
+  float* windows = padded + padded_image_floats(sizes_);
+  float* own = windows + whole_line(at_once * window);
+  std::fill_n(padded, sizes_.padded_height() * row, 0.0f);
+  for (int64_t first = 0; first < sizes_.pixels(); first += at_once) {
+    const int64_t count = std::min(at_once, sizes_.pixels() - first);
+    multiply({.rows = count,
+              .columns = window,
+              .inner = sizes_.units,
+              .left = dy + first * sizes_.units,
+              .right = weight,
+              .right_is_transposed = false,
+              .result = windows,
+              .result_stride = window,
+              .bias = nullptr},
+             1, own);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t pixel = first + i, y = pixel / sizes_.out_width, x = pixel % sizes_.out_width;
+      for (int64_t kernel_y = 0; kernel_y < sizes_.kernel; ++kernel_y) {
+        float* __restrict to =
+            padded + (y * sizes_.stride + kernel_y) * row + x * sizes_.stride * sizes_.channels;
+        const float* __restrict from = windows + i * window + kernel_y * window_row;
+        for (int64_t n = 0; n < window_row; ++n) to[n] += from[n];
+      }
+    }
+  }
+  const int64_t width = sizes_.width * sizes_.channels;
+  for (int64_t y = 0; y < sizes_.height; ++y)
+    std::memcpy(dx + y * width, padded + (y + sizes_.padding) * row + sizes_.padding * sizes_.channels,
+                static_cast<size_t>(width * kNumberBytes));
+}
+
+// Gradient of the weight = dy^T windows, some pixels at a time: chains go on from what is there.
+
+int64_t Convolution::weight_thread_floats() const {
+  return padded_image_floats(sizes_) + 16 +
+         pixels_at_once() * (panels_of(sizes_.window()) * kPanelColumns + kLeftRows) + 32;
+}
+
+int64_t Convolution::weight_gradient_bytes() const {
+  const int64_t gradient = whole_line(sizes_.units * sizes_.window());
+  return ((fold_slots(replicas_) - 1) * gradient +
+          Sharing(threads_, sizes_.window(), sizes_.units).count() * weight_thread_floats()) *
+         kNumberBytes;
+}
+
+void Convolution::weight_gradient(const float* dy, const float* x, float* dweight, bool accumulate,
+                                  float* workspace) const {
+  ensure(!accumulate || replicas_ == 1, "gradients of several replicas are complete");
+  const int64_t numbers = sizes_.units * sizes_.window(), each = sizes_.batch / replicas_;
+  float* own = workspace + (fold_slots(replicas_) - 1) * whole_line(numbers);
+  const auto place = [&](int slot) {
+    return slot == 0 ? dweight : workspace + (slot - 1) * whole_line(numbers);
+  };
+  const auto make = [&](int replica, int slot) {
+    add_weight_gradient(replica * each, each, dy, x, place(slot), accumulate, own);
+  };
+  const auto add = [&](int slot) {
+    float* __restrict to = place(slot);
+    const float* __restrict from = place(slot + 1);
+    for (int64_t i = 0; i < numbers; ++i) to[i] += from[i];
+  };
+  fold_replicas(replicas_, make, add);
+}
+
+void Convolution::add_weight_gradient(int64_t first_image, int64_t images, const float* dy, const float* x,
+                                      float* dweight, bool accumulate, float* workspace) const {
+  const int64_t window = sizes_.window(), units = sizes_.units;
+  const int64_t stride = panels_of(window) * kPanelColumns, at_once = pixels_at_once();
+  const int64_t row = sizes_.padded_width() * sizes_.channels, window_row = sizes_.kernel * sizes_.channels;
+  const Sharing sharing(threads_, window, units);
+  parallel_for(threads_, sharing.count(), [&](int64_t part) {
+    const Part own_units = sharing.rows(part, units), columns = sharing.columns(part, window);
+    float* padded = workspace + part * weight_thread_floats();
+    float* windows = padded + padded_image_floats(sizes_) + 16;
+    float* strip = windows + at_once * stride + 16;
+    bool goes_on = accumulate;
+    for (int64_t image = first_image; image < first_image + images; ++image) {
+      pad_image(sizes_, x + image * sizes_.image(), padded);
+      for (int64_t first = 0; first < sizes_.pixels(); first += at_once) {
+        const int64_t count = std::min(at_once, sizes_.pixels() - first);
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t pixel = first + i;
+          const float* from = padded + pixel / sizes_.out_width * sizes_.stride * row +
+                              pixel % sizes_.out_width * sizes_.stride * sizes_.channels;
+          float* to = windows + i * stride;
+          // Sixteen numbers at a time: the next row overwrites what is too many, and nothing reads what is
+          // behind a window.
+          for (int64_t kernel_y = 0; kernel_y < sizes_.kernel; ++kernel_y)
+            for (int64_t n = 0; n < window_row; n += 16)
+              std::memcpy(to + kernel_y * window_row + n, from + kernel_y * row + n, 64);
+        }
+        for (int64_t unit = own_units.begin; unit < own_units.end; unit += kLeftRows) {
+          const int64_t rows = std::min(kLeftRows, units - unit);
+          const float* from = dy + (image * sizes_.pixels() + first) * units + unit;
+          pack_strip(from, units, count, rows, strip);
+          for (int64_t column = columns.begin; column < columns.end; column += kPanelColumns)
+            loops().panel_fold({.rows = rows,
+                                .columns = std::min(kPanelColumns, window - column),
+                                .inner = count,
+                                .replicas = 1,
+                                .left = strip,
+                                .panel = windows + column,
+                                .panel_stride = stride,
+                                .result = dweight + unit * window + column,
+                                .result_stride = window,
+                                .accumulate = goes_on});
+        }
+        goes_on = true;
+      }
+    }
+  });
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::ops {
+
+/// Of row-major tensors: x is [batch, height, width, channels], y [batch, out_height, out_width, units], the
+/// weight [units, kernel, kernel, channels].
+struct ConvolutionSizes {
+  int64_t batch, height, width, channels;
+  int64_t kernel, stride, padding;
+  int64_t out_height, out_width, units;
+
+  int64_t pixels() const { return out_height * out_width; }      ///< of an output image
+  int64_t window() const { return kernel * kernel * channels; }  ///< numbers that make one of y
+  int64_t image() const { return height * width * channels; }    ///< numbers of an image of x
+  int64_t padded_height() const { return height + 2 * padding; }
+  int64_t padded_width() const { return width + 2 * padding; }
+};
+
+/// A convolution as products of matrices of which one is never whole in memory: a row for each pixel of y,
+/// which is the window of x that makes it.
+///
+/// Every element of y is one chain of fused multiply-adds over its window, padding included, row by row of
+/// the kernel; the bias is added last. An element of dx is the sum over the pixels of y that it takes part
+/// in, in ascending order, of chains over units. One of the weight's gradient is a chain over the pixels of
+/// all images of a replica; the chains' sum is along the canonical tree (layout/canonical_tree.h). So bits
+/// depend neither on how many images are computed at once, nor on threads or the instruction set.
+///
+/// How it is tiled: docs/cpu-products.md. Workspace is uninitialised memory, aligned to 64 bytes.
+class Convolution {
+ public:
+  Convolution(const ConvolutionSizes& sizes, int replicas, int threads);
+
+  int64_t forward_bytes() const;  ///< of workspace
+  int64_t input_gradient_bytes() const;
+  int64_t weight_gradient_bytes() const;
+
+  /// bias: null if there is none.
+  void forward(const float* x, const float* weight, const float* bias, float* y, float* workspace) const;
+  void input_gradient(const float* dy, const float* weight, float* dx, float* workspace) const;
+  /// Accumulating goes on with the chains. REQUIRES then: one replica.
+  void weight_gradient(const float* dy, const float* x, float* dweight, bool accumulate,
+                       float* workspace) const;
+
+ private:
+  int64_t forward_thread_floats() const;
+  int64_t packed_weight_floats() const;
+  int64_t input_thread_floats() const;
+  int64_t weight_thread_floats() const;
+  int64_t pixels_at_once() const;  ///< of windows in rows
+  void forward_image(const float* x, const float* packed_weight, const float* bias, float* y,
+                     float* workspace) const;
+  void input_gradient_of(const float* dy, const float* weight, float* dx, float* workspace) const;
+  void add_weight_gradient(int64_t first, int64_t count, const float* dy, const float* x, float* dweight,
+                           bool accumulate, float* workspace) const;
+
+  ConvolutionSizes sizes_;
+  int replicas_, threads_;
+  std::vector<int64_t> offsets_;  // of a window's numbers, in planes
+};
+
+}  // namespace lockstep::ops

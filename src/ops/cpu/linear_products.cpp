@@ -1,0 +1,134 @@
+#include "ops/cpu/linear_products.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/ensure.h"
+#include "ops/cpu/blocked_product.h"
+#include "ops/cpu/loops/loops.h"
+#include "ops/cpu/parallel.h"
+#include "ops/cpu/replica_fold.h"
+
+namespace lockstep::ops {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+
+}  // namespace
+
+LinearProducts::LinearProducts(int64_t rows, int64_t units, int64_t inputs, int replicas, int threads)
+    : rows_(rows), units_(units), inputs_(inputs), replicas_(replicas), threads_(std::max(1, threads)) {
+  ensure(rows % replicas == 0, "replicas of a product have equally many rows");
+}
+
+bool LinearProducts::transposes() const {
+  // A number that is moved takes about as long as sixteen multiply-adds. Panels are as wide as they are.
+  const auto time = [this](int64_t rows, int64_t columns, int64_t moved) {
+    return rows * panels_of(columns) * kPanelColumns * inputs_ + 16 * moved;
+  };
+  return time(units_, rows_, rows_ * inputs_ + 2 * rows_ * units_) < time(rows_, units_, units_ * inputs_);
+}
+
+int64_t LinearProducts::forward_bytes() const {
+  if (!transposes()) return product_bytes(threads_, rows_, units_, inputs_);
+  return product_bytes(threads_, units_, rows_, inputs_) + units_ * rows_ * kFloatBytes;
+}
+
+void LinearProducts::forward(const float* x, const float* weight, const float* bias, float* y,
+                             void* workspace) const {
+  auto* own = static_cast<float*>(workspace);
+  if (!transposes())
+    return multiply({.rows = rows_,
+                     .columns = units_,
+                     .inner = inputs_,
+                     .left = x,
+                     .right = weight,
+                     .right_is_transposed = true,
+                     .result = y,
+                     .result_stride = units_,
+                     .bias = bias},
+                    threads_, own);
+  float* transposed = own + product_bytes(threads_, units_, rows_, inputs_) / kFloatBytes;
+  multiply({.rows = units_,
+            .columns = rows_,
+            .inner = inputs_,
+            .left = weight,
+            .right = x,
+            .right_is_transposed = true,
+            .result = transposed,
+            .result_stride = rows_,
+            .bias = nullptr},
+           threads_, own);
+  parallel_for(threads_, threads_, [&](int64_t i) {
+    const Part rows(rows_, 8, i, threads_);
+    loops().transpose(y + rows.begin * units_, units_, transposed + rows.begin, rows_, units_,
+                      rows.end - rows.begin, bias);
+  });
+}
+
+int64_t LinearProducts::input_gradient_bytes() const {
+  return product_bytes(threads_, rows_, inputs_, units_);
+}
+
+void LinearProducts::input_gradient(const float* dy, const float* weight, float* dx, void* workspace) const {
+  multiply({.rows = rows_,
+            .columns = inputs_,
+            .inner = units_,
+            .left = dy,
+            .right = weight,
+            .right_is_transposed = false,
+            .result = dx,
+            .result_stride = inputs_,
+            .bias = nullptr},
+           threads_, static_cast<float*>(workspace));
+}
+
+int64_t LinearProducts::panels_at_once() const {
+  constexpr int64_t kFloats = 131072;  // half a megabyte
+  return std::min(panels_of(inputs_), std::clamp<int64_t>(kFloats / (rows_ * kPanelColumns), 2, 16));
+}
+
+int64_t LinearProducts::weight_gradient_bytes() const {
+  return Sharing(threads_, inputs_, units_).count() * rows_ *
+         (panels_at_once() * kPanelColumns + kLeftRows + 4) * kFloatBytes;
+}
+
+void LinearProducts::weight_gradient(const float* dy, const float* x, float* dweight, bool accumulate,
+                                     void* workspace) const {
+  ensure(!accumulate || replicas_ == 1, "gradients of several replicas are complete");
+  const Sharing sharing(threads_, inputs_, units_);
+  const int64_t at_once = panels_at_once() * kPanelColumns;
+  parallel_for(threads_, sharing.count(), [&](int64_t i) {
+    const Part units = sharing.rows(i, units_), columns = sharing.columns(i, inputs_);
+    float* panels = static_cast<float*>(workspace) + i * rows_ * (at_once + kLeftRows + 4);
+    float* strip = panels + rows_ * at_once;
+    for (int64_t first = columns.begin; first < columns.end; first += at_once) {
+      const int64_t end = std::min(columns.end, first + at_once);
+      for (int64_t column = first; column < end; column += kPanelColumns) {
+        const int64_t width = std::min(kPanelColumns, inputs_ - column);
+        float* panel = panels + (column - first) * rows_;
+        for (int64_t row = 0; row < rows_; ++row, panel += kPanelColumns) {
+          std::memcpy(panel, x + row * inputs_ + column, static_cast<size_t>(width * kFloatBytes));
+          std::fill(panel + width, panel + kPanelColumns, 0.0f);
+        }
+      }
+      for (int64_t unit = units.begin; unit < units.end; unit += kLeftRows) {
+        const int64_t count = std::min(kLeftRows, units_ - unit);
+        pack_strip(dy + unit, units_, rows_, count, strip);
+        for (int64_t column = first; column < end; column += kPanelColumns)
+          loops().panel_fold({.rows = count,
+                              .columns = std::min(kPanelColumns, inputs_ - column),
+                              .inner = rows_ / replicas_,
+                              .replicas = replicas_,
+                              .left = strip,
+                              .panel = panels + (column - first) * rows_,
+                              .panel_stride = kPanelColumns,
+                              .result = dweight + unit * inputs_ + column,
+                              .result_stride = inputs_,
+                              .accumulate = accumulate});
+      }
+    }
+  });
+}
+
+}  // namespace lockstep::ops
