@@ -78,7 +78,7 @@ function(lockstep_test name)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
     SKIP_REGULAR_EXPRESSION "ONLY_SKIPPED_TESTS"
-    ENVIRONMENT "${devices}LOCKSTEP_TEST_DATA=${lockstep_SOURCE_DIR}/../shared/data;TSAN_OPTIONS=suppressions=${lockstep_SOURCE_DIR}/tests/tsan_suppressions.txt")
+    ENVIRONMENT "${devices}LOCKSTEP_TEST_DATA=${lockstep_SOURCE_DIR}/../shared/data")
 endfunction()
 
 # add_mpi_test(name RANKS 1 2 4 SOURCES ... [OBJECTS ...] MODULES ... [LABELS ...] [GPU cuda|emulated]): the same program under mpirun for

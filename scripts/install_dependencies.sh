@@ -9,7 +9,7 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-packages=(g++ cmake ninja-build openmpi-bin libopenmpi-dev libprotobuf-dev protobuf-compiler libdnnl-dev libfmt-dev
+packages=(g++ cmake ninja-build openmpi-bin libopenmpi-dev libprotobuf-dev protobuf-compiler libfmt-dev
   libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev python3)
 
 for argument in "$@"; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A module of src/ includes only modules above it in the list of docs/architecture.md, and public headers stay small:
-no CUDA, NCCL, MPI, protobuf or oneDNN. Backend headers stay in their backend's folder."""
+no CUDA, NCCL, MPI or protobuf. Backend headers stay in their backend's folder."""
 
 import pathlib
 import re
@@ -31,7 +31,6 @@ EXTERNAL = {
     r"<mpi\.h>": ["src/comm/mpi", "tests/comm/all_reduce_benchmark.cpp"],
     r"<(cuda|cublas|cudnn|nccl|nvtx).*>": ["src/device/cuda", "src/ops/cuda", "src/comm/nccl", "src/base/half.h", "tests/comm/fake_nccl.h", "tests/device/stream_priority_test.cpp", "tests/ops/probe"],
     r"<google/protobuf/.*>|\"config/schema\.h\"|\".*\.pb\.h\"": ["src/config"],
-    r"<dnnl.*>": ["src/ops/cpu", "src/train", "tests"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"][^>"]+[>"])', re.MULTILINE)
 

@@ -33,7 +33,7 @@ std::string version_text() {
   return fmt::format(
       "lockstep {}, commit {}\ncompiled by {} ({}) for {}\ncomputes on {}; {}\nlibraries: {}, {}\n",
       LOCKSTEP_VERSION, kCommit, compiler(), LOCKSTEP_BUILD_TYPE, LOCKSTEP_CPU_ARCH, devices(),
-      train::arithmetic_fingerprint(1), mpi.substr(0, mpi.find(',')), config::text_library());
+      train::arithmetic_fingerprint(), mpi.substr(0, mpi.find(',')), config::text_library());
 }
 
 }  // namespace lockstep::cli

@@ -29,7 +29,6 @@ Json to_json(const ops::ArithmeticSpeed& speed) {
           {"peak_flops", speed.peak},
           {"products_flops", speed.products},
           {"attention_flops", speed.attention},
-          {"onednn_flops", speed.library},
           {"below_half", ops::below_half(speed)}};
 }
 
@@ -37,8 +36,7 @@ ops::ArithmeticSpeed arithmetic_from(const Json& json) {
   return {.instruction_set = json.at("instruction_set").get<std::string>(),
           .peak = json.at("peak_flops").get<double>(),
           .products = json.at("products_flops").get<double>(),
-          .attention = json.at("attention_flops").get<double>(),
-          .library = json.at("onednn_flops").get<double>()};
+          .attention = json.at("attention_flops").get<double>()};
 }
 
 std::string rate(double seconds_per_byte) {

@@ -57,7 +57,7 @@ program::MemoryPlan finish_program(program::Program& program) {
 /// Each takes up to 24 microseconds and 2 KiB to compile, place and prove (docs/results.md): half a minute
 /// and 2 GiB for a step of so many. Progress tells instructions apart up to 2^24.
 constexpr int64_t kMostInstructions = 1'000'000;
-/// With how many bits kernels count the elements of a tensor: oneDNN's, and those of GPUs.
+/// With how many bits kernels count the elements of a tensor.
 int element_bits(device::DeviceKind device) { return device == device::DeviceKind::cuda ? 32 : 31; }
 
 void check_extent(const model::Graph& graph, const model::Partition& partition,

@@ -21,7 +21,7 @@ constexpr std::string_view kWithoutEffect[] = {
     "trainer.early_stopping",
 };
 // Left to the layout under FAST, which promises no bits; decisive under REPRODUCIBLE.
-constexpr std::string_view kReproducibleOnly[] = {"trainer.virtual_replicas", "parallel.intra_op_threads"};
+constexpr std::string_view kReproducibleOnly[] = {"trainer.virtual_replicas"};
 // Known by their last part, compressed or not, so that moving data changes nothing.
 constexpr std::string_view kFileNames[] = {"data.idx.train_images", "data.idx.train_labels",
                                            "data.idx.eval_images", "data.idx.eval_labels", "data.text.file"};
@@ -50,6 +50,13 @@ int64_t actual_micro_batch(const schema::Trainer& trainer) {
   return layout::divide_batch(trainer.global_batch(), trainer.micro_batch(), trainer.virtual_replicas(),
                               layout::Reduction::reproducible, 1)
       .micro_batch;
+}
+
+/// Whether a micro-batch decides numbers: of batch norm, whose statistics are those of its samples. Everything
+/// else is summed sample by sample.
+bool has_statistics(const ModelSpec& model) {
+  return std::ranges::any_of(
+      model.layers, [](const Layer& layer) { return std::holds_alternative<BatchNorm>(layer.op); });
 }
 
 void add_model(const ModelSpec& model, Fields& fields) {
@@ -97,8 +104,10 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
         (path == kFusedGelu && !config.precision().fused_gelu()))
       continue;
     if (contains(kFileNames, path)) value = file_identity(value);
-    if (path == "trainer.micro_batch" && reproducible)
+    if (path == "trainer.micro_batch" && reproducible) {
+      if (!has_statistics(model)) continue;
       value = std::to_string(actual_micro_batch(config.trainer()));
+    }
     fields.emplace_back(std::move(path), std::move(value));
   }
   return fields;

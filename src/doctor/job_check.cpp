@@ -75,7 +75,7 @@ Ranks gather_ranks(train::World& world, const JobRequest& request, device::Strea
                 .program = own_program(),
                 .binary = train::binary_identity(),
                 .mpi = comm::mpi_library(),
-                .arithmetic = train::arithmetic_fingerprint(1),
+                .arithmetic = train::arithmetic_fingerprint(),
                 .gpu_libraries = device::gpu_libraries() + " " + comm::gpu_communication_library(),
                 .gpus = static_cast<int>(device::probe_gpus().devices.size()),
                 .launch_warnings = train::launch_warnings(world.launch(), kThreads),

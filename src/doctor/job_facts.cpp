@@ -196,8 +196,7 @@ Finding judge_arithmetic(const Ranks& ranks) {
   return {Level::warn,
           fmt::format("{}: {}; the others: {}; REPRODUCIBLE would be refused",
                       ranks_on_hosts(ranks, other.ranks), other.theirs, other.most),
-          "export ONEDNN_MAX_CPU_ISA=AVX2 on every host (mpirun -x ONEDNN_MAX_CPU_ISA=AVX2), with the same "
-          "oneDNN and libc"};
+          "install the same C library on every host, and use processors that all have FMA, or none"};
 }
 
 Finding judge_gpus_of_ranks(const Ranks& ranks) {

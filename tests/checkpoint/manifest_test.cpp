@@ -24,7 +24,7 @@ Manifest full_manifest() {
   manifest.config_hash = 0xfedcba9876543210u;
   manifest.layout = "dp=2,pp=2";
   manifest.dataset_identity = 5;
-  manifest.arithmetic_fingerprint = "avx512, oneDNN 2.6.3";
+  manifest.arithmetic_fingerprint = "cpu sums=1";
   manifest.state_hash = ~uint64_t{0};
   manifest.pending_evaluation = true;
   manifest.skipped_steps = 3;

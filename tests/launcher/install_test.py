@@ -143,7 +143,7 @@ class InstallTest(unittest.TestCase):
         package = self.package()
         fields = good("dpkg-deb", "--field", package)
         self.assertRegex(fields, r"Package: lockstep")
-        self.assertRegex(fields, r"Depends: .*openmpi-bin.*libdnnl")
+        self.assertRegex(fields, r"Depends: .*openmpi-bin.*libprotobuf")
         root = self.folder / "root"
         good("dpkg-deb", "-x", package, root)
         self.check_program(root / "usr")

@@ -156,29 +156,6 @@ TEST(Loops, NormalizeRowsToTheSameBits) {
     });
 }
 
-TEST(Loops, MultiplyMatricesByOneChainPerElement) {
-  for (const int64_t rows : {1, 5, 6, 8, 19})
-    for (const int64_t columns : {16, 32, 48}) {
-      const int64_t inner = 37;
-      const std::vector<float> left = random_values(rows * inner, 1, 4);
-      const std::vector<float> right = random_values(inner * columns, 1, 5);
-      std::vector<float> expected(static_cast<size_t>(rows * columns));
-      for (int64_t row = 0; row < rows; ++row)
-        for (int64_t k = 0; k < inner; ++k)
-          for (int64_t c = 0; c < columns; ++c) {
-            float& sum = expected[static_cast<size_t>(row * columns + c)];
-            sum = std::fma(left[static_cast<size_t>(row * inner + k)],
-                           right[static_cast<size_t>(k * columns + c)], sum);
-          }
-      for (const Loops* loops : all_loops()) {
-        std::vector<float> result(expected.size());
-        loops->product(rows, columns, inner, left.data(), right.data(), result.data());
-        EXPECT_TRUE(bits_of(result) == bits_of(expected))
-            << rows << " x " << columns << " with " << loops->instruction_set;
-      }
-    }
-}
-
 /// One head of a batch: output, log-sum-exps and the gradient of the input, one after the other.
 std::vector<float> attention(const Loops& loops, int64_t positions, int64_t head_size, bool drops) {
   AttentionContext context{.sizes = {.batch = 1, .positions = positions, .heads = 2, .head_size = head_size},

@@ -47,6 +47,11 @@ struct Planes {
     std::fill_n(to, floats(sizes), 0.0f);
     for (int64_t y = 0; y < sizes.height; ++y, x += sizes.width * sizes.channels) {
       const int64_t padded_y = y + sizes.padding;
+      if (stride == 1 && sizes.channels == 1) {
+        std::memcpy(to + offset(0, padded_y, sizes.padding), x,
+                    static_cast<size_t>(sizes.width * kNumberBytes));
+        continue;
+      }
       if (stride == 1) {
         loops().transpose(to + offset(0, padded_y, sizes.padding), plane, x, sizes.channels, sizes.width,
                           sizes.channels, nullptr);

@@ -81,13 +81,13 @@ class PositionEmbeddingKernel : public Kernel {
                    count = sample_count_, table_count = table_count_, options = options_] {
       constexpr int64_t kPiece = 1024;
       parallel_pieces(options.intra_op_threads, count, kPiece, [=](int64_t begin, int64_t end) {
-        float sums[kPiece] = {};
+        // Chains over the samples, which go on from micro-batch to micro-batch.
+        if (!accumulate) std::fill(table + begin, table + end, 0.0f);
         for (int64_t sample = 0; sample < options.batch; ++sample) {
-          const float* gradient = dy + sample * count;
-          for (int64_t i = begin; i < end; ++i) sums[i - begin] += gradient[i];
+          const float* __restrict gradient = dy + sample * count;
+          float* __restrict sums = table;
+          for (int64_t i = begin; i < end; ++i) sums[i] += gradient[i];
         }
-        for (int64_t i = begin; i < end; ++i)
-          table[i] = accumulate ? table[i] + sums[i - begin] : sums[i - begin];
       });
       if (!accumulate) std::fill(table + count, table + table_count, 0.0f);
     });

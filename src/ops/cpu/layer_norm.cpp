@@ -8,13 +8,8 @@
 namespace lockstep::ops {
 namespace {
 
-// Gradients of parameters are summed over blocks of so many rows, then over the blocks: an order that does
-// not depend on how many threads share the blocks.
-constexpr int64_t kBlockRows = 32;
-
 struct Sizes {
   int64_t rows = 0, channels = 0;
-  int64_t blocks() const { return (rows + kBlockRows - 1) / kBlockRows; }
 };
 
 class LayerNormKernel : public Kernel {
@@ -25,8 +20,9 @@ class LayerNormKernel : public Kernel {
         threads_(options.intra_op_threads) {}
 
   int64_t workspace_bytes(KernelPhase phase) const override {
-    if (phase != KernelPhase::backward_input) return 0;
-    return sizes_.blocks() * 2 * sizes_.channels * static_cast<int64_t>(sizeof(float));
+    // Sums of a bias that there is not.
+    const bool sums = phase == KernelPhase::backward_input && !op_.bias;
+    return sums ? sizes_.channels * static_cast<int64_t>(sizeof(float)) : 0;
   }
 
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
@@ -47,46 +43,57 @@ class LayerNormKernel : public Kernel {
   }
 
   void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
-    const Gradient gradient{
-        arguments.inputs[0].as<const float>(),     arguments.output_gradients[0].as<const float>(),
-        arguments.parameters[0].as<const float>(), arguments.auxiliary[0].as<const float>(),
-        arguments.auxiliary[1].as<const float>(),  arguments.input_gradients[0].as<float>(),
-        static_cast<float*>(arguments.workspace)};
-    stream.launch([gradient, dweight = arguments.parameter_gradients[0].as<float>(),
-                   dbias = op_.bias ? arguments.parameter_gradients[1].as<float>() : nullptr,
-                   accumulate = arguments.accumulate, sizes = sizes_, threads = threads_] {
-      parallel_for(threads, sizes.blocks(), [&](int64_t block) { gradient.compute(block, sizes); });
-      const auto fold_blocks = [&](float* to, int64_t part) {
-        for (int64_t c = 0; c < sizes.channels; ++c) {
-          float sum = 0;
-          for (int64_t block = 0; block < sizes.blocks(); ++block)
-            sum += gradient.block_sums[(2 * block + part) * sizes.channels + c];
-          to[c] = accumulate ? to[c] + sum : sum;
+    const Gradient gradient{.x = arguments.inputs[0].as<const float>(),
+                            .dy = arguments.output_gradients[0].as<const float>(),
+                            .weight = arguments.parameters[0].as<const float>(),
+                            .means = arguments.auxiliary[0].as<const float>(),
+                            .inverses = arguments.auxiliary[1].as<const float>(),
+                            .dx = arguments.input_gradients[0].as<float>(),
+                            .dweight = arguments.parameter_gradients[0].as<float>(),
+                            .dbias = op_.bias ? arguments.parameter_gradients[1].as<float>()
+                                              : static_cast<float*>(arguments.workspace),
+                            .channels = sizes_.channels};
+    stream.launch([gradient, accumulate = arguments.accumulate, rows = sizes_.rows, threads = threads_] {
+      if (!accumulate) {
+        std::fill_n(gradient.dweight, gradient.channels, 0.0f);
+        std::fill_n(gradient.dbias, gradient.channels, 0.0f);
+      }
+      if (threads == 1) {  // while a row lies in the cache
+        for (int64_t row = 0; row < rows; ++row) {
+          gradient.of_input(row);
+          gradient.add_parameters(row, 0, gradient.channels);
         }
-      };
-      fold_blocks(dweight, 0);
-      if (dbias != nullptr) fold_blocks(dbias, 1);
+        return;
+      }
+      parallel_for(threads, rows, [&](int64_t row) { gradient.of_input(row); });
+      parallel_for(threads, threads, [&](int64_t thread) {
+        const int64_t begin = gradient.channels * thread / threads,
+                      end = gradient.channels * (thread + 1) / threads;
+        for (int64_t row = 0; row < rows; ++row) gradient.add_parameters(row, begin, end);
+      });
     });
   }
 
  private:
+  /// Gradients of parameters are chains over the rows, whoever computes them: they depend neither on threads
+  /// nor on how rows are cut into micro-batches.
   struct Gradient {
     const float *x, *dy, *weight, *means, *inverses;
-    float* dx;          // null where not wanted
-    float* block_sums;  // [blocks, 2, channels]: of dy n, then of dy
+    float* dx;  // null if not wanted
+    float *dweight, *dbias;
+    int64_t channels;
 
-    void compute(int64_t block, const Sizes& sizes) const {
-      const int64_t channels = sizes.channels;
-      float *weight_sums = block_sums + 2 * block * channels, *bias_sums = weight_sums + channels;
-      const LayerNormLoops& layer_norm = loops().layer_norm;
-      std::fill(weight_sums, weight_sums + 2 * channels, 0.0f);
-      const int64_t end = std::min(sizes.rows, (block + 1) * kBlockRows);
-      for (int64_t row = block * kBlockRows; row < end; ++row) {
-        const float *row_x = x + row * channels, *row_dy = dy + row * channels;
-        const LayerNormRow known{means[row], inverses[row], weight, nullptr};
-        layer_norm.add_parameter_gradients(weight_sums, bias_sums, row_dy, row_x, known, channels);
-        if (dx != nullptr) layer_norm.input_gradient(dx + row * channels, row_dy, row_x, known, channels);
-      }
+    LayerNormRow known(int64_t row) const { return {means[row], inverses[row], weight, nullptr}; }
+
+    void of_input(int64_t row) const {
+      if (dx == nullptr) return;
+      loops().layer_norm.input_gradient(dx + row * channels, dy + row * channels, x + row * channels, known(row),
+                                        channels);
+    }
+    void add_parameters(int64_t row, int64_t begin, int64_t end) const {
+      const int64_t at = row * channels + begin;
+      loops().layer_norm.add_parameter_gradients(dweight + begin, dbias + begin, dy + at, x + at, known(row),
+                                                 end - begin);
     }
   };
 

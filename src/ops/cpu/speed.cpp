@@ -9,10 +9,9 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "lockstep/error.h"
+#include "ops/cpu/linear_products.h"
 #include "ops/cpu/loops/attention_head.h"
 #include "ops/cpu/loops/loops.h"
-#include "ops/cpu/onednn.h"
 #include "ops/op.h"
 
 namespace lockstep::ops {
@@ -33,14 +32,15 @@ class PeakWork {
 class ProductWork {
  public:
   double operator()() {
-    for (int i = 0; i < kTimes; ++i)
-      loops().product(kSize, kSize, kSize, left_.data(), right_.data(), result_.data());
-    return 2.0 * kTimes * kSize * kSize * kSize;
+    products_.forward(x_.data(), weight_.data(), nullptr, y_.data(), workspace_.data());
+    return 2.0 * kSize * kSize * kSize;
   }
 
  private:
-  static constexpr int64_t kTimes = 32, kSize = 64;
-  std::vector<float> left_ = std::vector<float>(kSize * kSize, 0.5f), right_ = left_, result_ = left_;
+  static constexpr int64_t kSize = 256;
+  LinearProducts products_{kSize, kSize, kSize, 1, 1};
+  std::vector<float> x_ = std::vector<float>(kSize * kSize, 0.5f), weight_ = x_, y_ = x_;
+  std::vector<float> workspace_ = std::vector<float>(static_cast<size_t>(products_.forward_bytes()) / 4);
 };
 
 class AttentionWork {
@@ -89,21 +89,6 @@ class AttentionWork {
       static_cast<size_t>(std::max(context_.sizes.forward_workspace(), context_.sizes.backward_workspace())));
 };
 
-class LibraryWork {
- public:
-  double operator()() {
-    const IntraOpThreads one(1);
-    if (dnnl::sgemm('N', 'N', kSize, kSize, kSize, 1.0f, left_.data(), kSize, right_.data(), kSize, 0.0f,
-                    result_.data(), kSize) != dnnl::status::success)
-      throw DeviceError("oneDNN does not multiply matrices of 256 x 256");
-    return 2.0 * kSize * kSize * kSize;
-  }
-
- private:
-  static constexpr int64_t kSize = 256;
-  std::vector<float> left_ = std::vector<float>(kSize * kSize, 0.5f), right_ = left_, result_ = left_;
-};
-
 template <class Work>
 void improve(double& best, Work& work) {
   const auto begin = Clock::now();
@@ -112,8 +97,8 @@ void improve(double& best, Work& work) {
   best = std::max(best, operations / std::max(taken.count(), 1e-9));
 }
 
-std::array<std::pair<const char*, double>, 3> parts(const ArithmeticSpeed& speed) {
-  return {{{"products", speed.products}, {"attention", speed.attention}, {"oneDNN", speed.library}}};
+std::array<std::pair<const char*, double>, 2> parts(const ArithmeticSpeed& speed) {
+  return {{{"products", speed.products}, {"attention", speed.attention}}};
 }
 
 }  // namespace
@@ -123,13 +108,11 @@ ArithmeticSpeed measure_arithmetic(double seconds) {
   PeakWork peak;
   ProductWork products;
   AttentionWork attention;
-  LibraryWork library;
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   do {
     improve(speed.peak, peak);
     improve(speed.products, products);
     improve(speed.attention, attention);
-    improve(speed.library, library);
   } while (Clock::now() < end);
   return speed;
 }

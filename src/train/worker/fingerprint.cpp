@@ -3,24 +3,30 @@
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
 
-#include <dnnl.hpp>
-
 #include "base/hash.h"
 #include "base/text.h"
 
 namespace lockstep::train {
+namespace {
 
-std::string arithmetic_fingerprint(int intra_op_threads) {
-  const dnnl_version_t* version = dnnl_version();
-  return fmt::format("cpu onednn={}.{}.{} isa={:#x} libc={} intra_op_threads={}", version->major,
-                     version->minor, version->patch, static_cast<unsigned>(dnnl_get_effective_cpu_isa()),
-                     gnu_get_libc_version(), intra_op_threads);
+/// Counted up when a kernel for CPUs adds in another order than before.
+constexpr int kOrderOfSums = 2;
+
+}  // namespace
+
+std::string arithmetic_fingerprint() {
+  std::string fingerprint = fmt::format("cpu sums={} libc={}", kOrderOfSums, gnu_get_libc_version());
+#if defined(__x86_64__)
+  // Without fused multiply-adds the C library has other code for its functions.
+  if (!__builtin_cpu_supports("fma")) fingerprint += " without fma";
+#endif
+  return fingerprint;
 }
 
-std::string arithmetic_fingerprint(const device::Device& device, int intra_op_threads) {
-  if (device.kind() != device::DeviceKind::cuda) return arithmetic_fingerprint(intra_op_threads);
-  return fmt::format("gpu={} {} libc={}", device.description(), device::gpu_libraries(),
-                     gnu_get_libc_version());
+std::string arithmetic_fingerprint(const device::Device& device, int64_t micro_batch) {
+  if (device.kind() != device::DeviceKind::cuda) return arithmetic_fingerprint();
+  return fmt::format("gpu={} {} micro_batch={} libc={}", device.description(), device::gpu_libraries(),
+                     micro_batch, gnu_get_libc_version());
 }
 
 std::string libc_version() { return gnu_get_libc_version(); }

@@ -1,19 +1,20 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "device/device.h"
 
 namespace lockstep::train {
 
-/// What the bits of a CPU run depend on besides the config: the instruction set that oneDNN dispatches to,
-/// its version, the compiler's target and the number of threads within an op. Two runs with equal
-/// fingerprints and equal math_hash have equal bits.
-std::string arithmetic_fingerprint(int intra_op_threads);
+/// What the bits of a run on CPUs depend on besides the config: the order of sums in our kernels, by a number
+/// that changes with it, and the C library. Neither the processor's kind nor the number of threads is among it.
+/// Two runs with equal fingerprints and equal math_hash have equal bits.
+std::string arithmetic_fingerprint();
 
-/// The same for a run on `device`. For a GPU: its model, the libraries that compute there, and whatever the
-/// host uses to draw initial parameters.
-std::string arithmetic_fingerprint(const device::Device& device, int intra_op_threads);
+/// The same for a run on `device`. For a GPU: its model, the libraries that compute there, the samples of a
+/// micro-batch, since they cut sums there, and the C library, by which the host draws initial parameters.
+std::string arithmetic_fingerprint(const device::Device& device, int64_t micro_batch);
 
 /// The version of the C library, by which each rank, also one that only serves, computes the scalars of
 /// updates.

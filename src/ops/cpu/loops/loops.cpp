@@ -1,6 +1,14 @@
 #include "ops/cpu/loops/loops.h"
 
+#include <fmt/format.h>
+
 #include <array>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/error.h"
 
 namespace lockstep::ops {
 
@@ -42,9 +50,24 @@ const Choice& choice() {
   return made;
 }
 
+const Loops& chosen() {
+  const char* wanted = std::getenv("LOCKSTEP_INSTRUCTION_SET");
+  if (wanted == nullptr || *wanted == 0) return *choice().loops.front();
+  std::vector<std::string> names;
+  for (const Loops* one : all_loops()) {
+    if (one->instruction_set == std::string_view(wanted)) return *one;
+    names.emplace_back(one->instruction_set);
+  }
+  throw ConfigError(fmt::format("LOCKSTEP_INSTRUCTION_SET is '{}'; this processor can do: {}", wanted,
+                                fmt::join(names, ", ")));
+}
+
 }  // namespace
 
-const Loops& loops() { return *choice().loops.front(); }
+const Loops& loops() {
+  static const Loops& found = chosen();
+  return found;
+}
 
 std::span<const Loops* const> all_loops() {
   const Choice& made = choice();

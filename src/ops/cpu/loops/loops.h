@@ -105,15 +105,13 @@ struct Loops {
   void (*transpose)(float* to, int64_t to_stride, const float* from, int64_t from_stride, int64_t rows,
                     int64_t columns, const float* bias);
 
-  /// result (+)= left right, as attention multiplies matrices: all row-major without gaps. For measuring.
-  void (*product)(int64_t rows, int64_t columns, int64_t inner, const float* left, const float* right,
-                  float* result);
   /// Fused multiply-adds in registers alone, as many as a processor can do: returns their number. For
   /// measuring. Sixteen numbers, read and written, so that nothing is left out.
   int64_t (*multiply_adds)(int64_t iterations, float* numbers);
 };
 
-/// Those of the best instruction set that this processor has.
+/// Those of the best instruction set that this processor has, or of the one that the environment variable
+/// LOCKSTEP_INSTRUCTION_SET names, for comparing them. Throws ConfigError if this processor does not have that.
 const Loops& loops();
 
 /// Those of all instruction sets that this processor has, the best first.

@@ -1,16 +1,7 @@
-#include "ops/cpu/loops/products.h"
-
-#include "ops/cpu/loops/tile_product.h"
+#include "ops/cpu/loops/multiply_adds.h"
 
 namespace lockstep::ops {
 inline namespace LOCKSTEP_SIMD {
-
-void product(int64_t rows, int64_t columns, int64_t inner, const float* left, const float* right,
-             float* result) {
-  for (int64_t row = 0; row < rows; row += kTileRows)
-    tile_product(rows - row < kTileRows ? rows - row : kTileRows, columns, inner,
-                 {left + row * inner, inner, 1}, right, columns, result + row * columns, columns, false);
-}
 
 int64_t multiply_adds(int64_t iterations, float* numbers) {
   // More chains than an instruction takes cycles times what a processor starts in one, in as many registers.
