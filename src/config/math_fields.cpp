@@ -52,11 +52,11 @@ int64_t actual_micro_batch(const schema::Trainer& trainer) {
       .micro_batch;
 }
 
-/// Whether a micro-batch decides numbers: of batch norm, whose statistics are those of its samples. Everything
-/// else is summed sample by sample.
+/// Whether a micro-batch decides numbers: of batch norm, whose statistics are those of its samples.
+/// Everything else is summed sample by sample.
 bool has_statistics(const ModelSpec& model) {
-  return std::ranges::any_of(
-      model.layers, [](const Layer& layer) { return std::holds_alternative<BatchNorm>(layer.op); });
+  return std::ranges::any_of(model.layers,
+                             [](const Layer& layer) { return std::holds_alternative<BatchNorm>(layer.op); });
 }
 
 void add_model(const ModelSpec& model, Fields& fields) {

@@ -131,8 +131,7 @@ TEST(Usage, VersionIsThatOfTheProject) {
   const Ran ran = lockstep({"--version"});
   EXPECT_EQ(ran.code, 0);
   EXPECT_THAT(ran.out, StartsWith("lockstep " LOCKSTEP_VERSION ", commit "));
-  for (const char* said :
-       {"\ncompiled by ", "\ncomputes on CPUs", "Open MPI", "sums=", "Protocol Buffers "})
+  for (const char* said : {"\ncompiled by ", "\ncomputes on CPUs", "Open MPI", "sums=", "Protocol Buffers "})
     EXPECT_THAT(ran.out, HasSubstr(said));
   EXPECT_EQ(occurrences(ran.out, "\n"), 4);
 }

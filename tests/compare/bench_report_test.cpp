@@ -53,8 +53,7 @@ TEST(BenchReport, TableHasEveryPairAndSize) {
 
 TEST(BenchReport, WarnsOfWhatReachesLessThanHalfOfThePeak) {
   BenchReport fast = report();
-  fast.arithmetic = {
-      .instruction_set = "AVX2", .peak = 5e9, .products = 4e9, .attention = 3e9};
+  fast.arithmetic = {.instruction_set = "AVX2", .peak = 5e9, .products = 4e9, .attention = 3e9};
   EXPECT_THAT(fast.table(),
               HasSubstr("AVX2, at most 5 GFLOP/s of a core: products reach 80 %, attention 60 %"));
   EXPECT_THAT(fast.table(), testing::Not(HasSubstr("warning")));

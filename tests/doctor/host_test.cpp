@@ -28,9 +28,9 @@ TEST(DoctorHost, AProgramForAnotherProcessorIsAFailure) {
 TEST(DoctorHost, LoopsBelowHalfOfThePeakAreAWarning) {
   ops::ArithmeticSpeed speed{
       .instruction_set = "AVX-512", .peak = 100e9, .products = 90e9, .attention = 50e9};
-  EXPECT_EQ(judge_arithmetic_speed(speed),
-            (Finding{Level::ok,
-                     "AVX-512, at most 100 GFLOP/s of a core: products reach 90 %, attention 50 %"}));
+  EXPECT_EQ(
+      judge_arithmetic_speed(speed),
+      (Finding{Level::ok, "AVX-512, at most 100 GFLOP/s of a core: products reach 90 %, attention 50 %"}));
   speed.attention = 49e9;
   EXPECT_EQ(judge_arithmetic_speed(speed).level, Level::warn);
   EXPECT_THAT(judge_arithmetic_speed(speed).found, HasSubstr("attention 49 %; below half: attention"));

@@ -98,8 +98,9 @@ OpHarness::OpHarness(const Op& op, std::vector<TensorSpec> specs, const ops::Ker
     parameter_gradients.push_back(make({spec.shape}));
   }
   for (const ops::AuxiliarySpec& spec : signature_.auxiliary)
-    auxiliary.push_back(make({spec.per_sample ? spec.shape.batched(options.batch) : spec.shape, spec.dtype}));
-  std::fill(metrics, metrics + ops::kMetricCount, std::numeric_limits<double>::quiet_NaN());
+    auxiliary.push_back(
+        make({spec.shape.batched(spec.per_sample ? options.batch : options.virtual_replicas), spec.dtype}));
+  std::fill(metrics, std::end(metrics), std::numeric_limits<double>::quiet_NaN());
 }
 
 OpHarness::~OpHarness() = default;

@@ -66,7 +66,8 @@ class OpHarness {
   // In the signature's order; shapes include the batch. A null data in input_gradients means: not wanted.
   std::vector<Tensor> inputs, outputs, parameters, auxiliary;
   std::vector<Tensor> output_gradients, input_gradients, parameter_gradients;
-  double metrics[ops::kMetricCount];
+  static constexpr int kMostReplicas = 7;
+  double metrics[kMostReplicas * ops::kMetricCount];  ///< of each virtual replica
   ops::StepConstants constants;
   int64_t first_sample = 0;
 

@@ -87,8 +87,8 @@ class LayerNormKernel : public Kernel {
 
     void of_input(int64_t row) const {
       if (dx == nullptr) return;
-      loops().layer_norm.input_gradient(dx + row * channels, dy + row * channels, x + row * channels, known(row),
-                                        channels);
+      loops().layer_norm.input_gradient(dx + row * channels, dy + row * channels, x + row * channels,
+                                        known(row), channels);
     }
     void add_parameters(int64_t row, int64_t begin, int64_t end) const {
       const int64_t at = row * channels + begin;

@@ -14,8 +14,8 @@ struct ArithmeticSpeed {
   bool operator==(const ArithmeticSpeed&) const = default;
 };
 
-/// The best of what about `seconds` show; the three take turns, so that whatever else the processor does slows
-/// all of them.
+/// The best of what about `seconds` show; the three take turns, so that whatever else the processor does
+/// slows all of them.
 ArithmeticSpeed measure_arithmetic(double seconds);
 
 /// "AVX-512, at most 128 GFLOP/s of a core: products reach 90 %, attention 55 %"

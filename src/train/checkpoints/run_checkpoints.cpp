@@ -355,7 +355,8 @@ void RunCheckpoints::check_configuration(const checkpoint::Manifest& manifest) c
                     "--allow-config-change to go on with the new ones.",
                     join(differences, "\n  ")));
   for (const auto& difference : differences) tell("goes on with a changed configuration: " + difference);
-  const std::string fingerprint = arithmetic_fingerprint(worker_->device(), worker_->compiled().division().micro_batch);
+  const std::string fingerprint =
+      arithmetic_fingerprint(worker_->device(), worker_->compiled().division().micro_batch);
   if (fingerprint != manifest.arithmetic_fingerprint)
     tell(
         fmt::format("the checkpoint was made with other arithmetic, so bits may differ from an uninterrupted "

@@ -8,8 +8,8 @@
 namespace lockstep::train {
 
 /// What the bits of a run on CPUs depend on besides the config: the order of sums in our kernels, by a number
-/// that changes with it, and the C library. Neither the processor's kind nor the number of threads is among it.
-/// Two runs with equal fingerprints and equal math_hash have equal bits.
+/// that changes with it, and the C library. Neither the processor's kind nor the number of threads is among
+/// it. Two runs with equal fingerprints and equal math_hash have equal bits.
 std::string arithmetic_fingerprint();
 
 /// The same for a run on `device`. For a GPU: its model, the libraries that compute there, the samples of a

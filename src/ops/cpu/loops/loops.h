@@ -111,7 +111,8 @@ struct Loops {
 };
 
 /// Those of the best instruction set that this processor has, or of the one that the environment variable
-/// LOCKSTEP_INSTRUCTION_SET names, for comparing them. Throws ConfigError if this processor does not have that.
+/// LOCKSTEP_INSTRUCTION_SET names, for comparing them. Throws ConfigError if this processor does not have
+/// that.
 const Loops& loops();
 
 /// Those of all instruction sets that this processor has, the best first.

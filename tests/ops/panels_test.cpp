@@ -1,0 +1,138 @@
+// Products' loops of each instruction set that this processor has: all compute the same bits.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <limits>
+#include <utility>
+
+#include "ops/cpu/loops/loops.h"
+#include "ops/op_testing.h"
+#include "ops/replica_sums.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ops::kLeftRows;
+using ops::kLeftStride;
+using ops::kPanelColumns;
+using Values = std::vector<float>;
+
+Values numbers(int64_t count, uint32_t stream) {
+  const std::vector<double> drawn = random_values(count, stream);
+  return {drawn.begin(), drawn.end()};
+}
+
+float at(const Values& values, int64_t i) { return values[static_cast<size_t>(i)]; }
+
+TEST(Panels, ProductsAreChainsThatGoOn) {
+  for (const ops::Loops* loops : ops::all_loops())
+    for (const int64_t rows : {1, 2, 5, 6, 7, 11, 12, 13, 25})
+      for (const int64_t columns : {1, 16, 31, 32})
+        for (const int64_t inner : {1, 37, 384}) {
+          const Values left = numbers(rows * kLeftStride, 1), panel = numbers(inner * kPanelColumns, 2),
+                       bias = numbers(kPanelColumns, 3), before = numbers(rows * 40, 4);
+          std::vector<int64_t> offsets;
+          for (int64_t k = 0; k < inner; ++k) offsets.push_back((inner - 1 - k) * kPanelColumns);
+          for (const bool goes_on : {false, true})
+            for (const bool by_offsets : {false, true}) {
+              Values result = before;
+              loops->panel_product({.rows = rows,
+                                    .columns = columns,
+                                    .inner = inner,
+                                    .left = left.data(),
+                                    .panel = panel.data(),
+                                    .panel_stride = kPanelColumns,
+                                    .offsets = by_offsets ? offsets.data() : nullptr,
+                                    .result = result.data(),
+                                    .result_stride = 40,
+                                    .accumulate = goes_on,
+                                    .bias = goes_on ? bias.data() : nullptr});
+              for (int64_t row = 0; row < rows; ++row)
+                for (int64_t column = 0; column < 40; ++column) {
+                  float expected = at(before, row * 40 + column);
+                  if (column < columns) {
+                    expected = chain(
+                        0, inner,
+                        [&](int64_t k) {
+                          const int64_t from = by_offsets ? inner - 1 - k : k;
+                          return std::pair(at(left, row * kLeftStride + k),
+                                           at(panel, from * kPanelColumns + column));
+                        },
+                        goes_on ? expected : 0);
+                    if (goes_on) expected += at(bias, column);
+                  }
+                  ASSERT_EQ(at(result, row * 40 + column), expected)
+                      << loops->instruction_set << " " << rows << " x " << columns << " x " << inner << " at "
+                      << row << ", " << column;
+                }
+            }
+        }
+}
+
+TEST(Panels, FoldsAddReplicasAlongTheTree) {
+  for (const ops::Loops* loops : ops::all_loops())
+    for (int replicas = 1; replicas <= 17; ++replicas)
+      for (const auto& [rows, columns, inner] : {std::tuple<int64_t, int64_t, int64_t>(12, 32, 3),
+                                                 {12, 32, 60},
+                                                 {5, 32, 8},
+                                                 {12, 9, 1},
+                                                 {1, 1, 50}}) {
+        const int64_t all = replicas * inner;
+        const Values left = numbers(all * kLeftRows, 1), panel = numbers(all * kPanelColumns, 2);
+        Values result(static_cast<size_t>(rows * 33), 0.25f);
+        loops->panel_fold({.rows = rows,
+                           .columns = columns,
+                           .inner = inner,
+                           .replicas = replicas,
+                           .left = left.data(),
+                           .panel = panel.data(),
+                           .panel_stride = kPanelColumns,
+                           .result = result.data(),
+                           .result_stride = 33,
+                           .accumulate = false});
+        for (int64_t row = 0; row < rows; ++row)
+          for (int64_t column = 0; column < 33; ++column) {
+            const float expected = column >= columns ? 0.25f : tree_sum(0, replicas, [&](int replica) {
+              return chain(replica * inner, (replica + 1) * inner, [&](int64_t k) {
+                return std::pair(at(left, k * kLeftRows + row), at(panel, k * kPanelColumns + column));
+              });
+            });
+            ASSERT_EQ(at(result, row * 33 + column), expected)
+                << loops->instruction_set << " " << replicas << " replicas, " << rows << " x " << columns
+                << " at " << row << ", " << column;
+          }
+      }
+}
+
+TEST(Panels, TransposesEveryShape) {
+  for (const ops::Loops* loops : ops::all_loops())
+    for (int64_t rows = 1; rows <= 19; ++rows)
+      for (int64_t columns = 1; columns <= 19; ++columns) {
+        const Values from = numbers(rows * 21, 1), bias = numbers(rows, 2);
+        Values to(static_cast<size_t>(columns * 23), -7.0f);
+        loops->transpose(to.data(), 23, from.data(), 21, rows, columns, bias.data());
+        for (int64_t column = 0; column < columns; ++column)
+          for (int64_t row = 0; row < 23; ++row)
+            ASSERT_EQ(at(to, column * 23 + row),
+                      row < rows ? at(from, row * 21 + column) + at(bias, row) : -7.0f)
+                << loops->instruction_set << " " << rows << " x " << columns;
+      }
+}
+
+TEST(Panels, PacksRowsAndZerosBeyond) {
+  for (const ops::Loops* loops : ops::all_loops())
+    for (const int64_t count : {1, 7, 8, 31, 32})
+      for (const int64_t inner : {1, 8, 13}) {
+        const Values rows = numbers(count * 15, 1);
+        Values panel(static_cast<size_t>(inner * kPanelColumns), std::numeric_limits<float>::quiet_NaN());
+        loops->pack_rows(panel.data(), rows.data(), 15, count, inner);
+        for (int64_t k = 0; k < inner; ++k)
+          for (int64_t row = 0; row < kPanelColumns; ++row)
+            ASSERT_EQ(at(panel, k * kPanelColumns + row), row < count ? at(rows, row * 15 + k) : 0.0f);
+      }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
