@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <string>
+
 #include "lockstep/error.h"
 
 namespace lockstep::layout {
@@ -78,6 +81,53 @@ TEST(BatchDivision, RefusalsNameTheFieldAndNearbyValues) {
 TEST(BatchDivision, IsDescribedAsAProduct) {
   EXPECT_EQ(describe(divide_batch(64, 8, 4, Reduction::reproducible, 2)),
             "global batch 64 = 2 workers x 2 leaves x 2 micro-batches x 8 samples");
+}
+
+/// The tree over so many leaves that begin with number `first`, each written by `leaf`.
+std::string tree_text(TreeNode node, const std::function<std::string(int)>& leaf) {
+  if (node.is_leaf()) return leaf(node.begin);
+  return "(" + tree_text(node.left(), leaf) + "+" + tree_text(node.right(), leaf) + ")";
+}
+
+TEST(JoinedLeaves, KeepTheTreeOverVirtualReplicas) {
+  for (int replicas = 1; replicas <= 48; ++replicas)
+    for (int workers = 1; workers <= replicas; ++workers)
+      for (const int limit : {0, 1, 2, 3, 5, 8, 12}) {
+        const auto apart = divide_batch(replicas, 0, replicas, Reduction::reproducible, workers);
+        const auto joined = join_leaves(apart, limit);
+        const int each = joined.replicas_per_leaf;
+        ASSERT_EQ(joined.leaves * each, replicas);
+        ASSERT_EQ(joined.micro_batch, each);
+        if (limit > 0) {
+          ASSERT_LE(each, limit);
+        }
+        const std::string whole = tree_text({0, replicas}, [](int leaf) { return std::to_string(leaf); });
+        const std::string of_joined = tree_text({0, joined.leaves}, [&](int leaf) {
+          return tree_text({0, each}, [&](int within) { return std::to_string(leaf * each + within); });
+        });
+        ASSERT_EQ(of_joined, whole) << replicas << " replicas, " << workers << " workers, " << each
+                                    << " at once";
+        for (int worker = 0; worker < workers; ++worker) {
+          ASSERT_EQ(joined.leaves_of(worker).begin * each, apart.leaves_of(worker).begin);
+          ASSERT_EQ(joined.leaves_of(worker).end * each, apart.leaves_of(worker).end);
+        }
+      }
+}
+
+TEST(JoinedLeaves, AreAsManyAsAWorkerCanComputeAtOnce) {
+  const auto joined = [](int replicas, int workers, int64_t limit) {
+    return join_leaves(divide_batch(64L * replicas, limit, replicas, Reduction::reproducible, workers), limit)
+        .replicas_per_leaf;
+  };
+  EXPECT_EQ(joined(8, 1, 0), 8);
+  EXPECT_EQ(joined(8, 2, 0), 4);
+  EXPECT_EQ(joined(8, 3, 0), 1);  // 3, 3 and 2 are no nodes of one size
+  EXPECT_EQ(joined(6, 1, 0), 6);
+  EXPECT_EQ(joined(12, 2, 0), 2);
+  EXPECT_EQ(joined(8, 1, 255), 2);
+  EXPECT_EQ(joined(8, 1, 63), 1);  // several micro-batches of a replica
+  EXPECT_EQ(describe(join_leaves(divide_batch(64, 0, 8, Reduction::reproducible, 2), 0)),
+            "global batch 64 = 2 workers x 1 leaf of 4 virtual replicas x 1 micro-batch x 32 samples");
 }
 
 }  // namespace

@@ -111,6 +111,17 @@ layer { name: "out" linear { units: 3 bias: false } }
 layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} }
 )",
      "parallel { reduction: REPRODUCIBLE }", "dp=2", "samples: 20 eval_samples: 5 classes: 3"},
+    // The pixels' mean cancels, so that a small step of a parameter carries values over the ReLU's kink.
+    {"ReluOfWhatCancels",
+     R"(
+layer { name: "ln0" input: "image" layer_norm {} }
+layer { name: "ln2" layer_norm {} }
+layer { name: "mean" global_pool2d {} }
+layer { name: "a" linear { units: 8 bias: false } }
+layer { name: "relu" relu {} }
+layer { name: "loss" input: "relu" input: "label" softmax_cross_entropy { ignore_index: 4 } }
+)",
+     "parallel { reduction: REPRODUCIBLE }", "dp=2", "samples: 32 eval_samples: 5 classes: 5 seed: 474"},
 };
 
 std::string config_of(const KnownCase& found) {

@@ -22,9 +22,9 @@ OpGradients backward_of(const SoftmaxCrossEntropy& op, const OpCall& call);
 
 inline void near_kink(const OpCall& call, double distance, double scale) {
   if (call.kinks == nullptr) return;
-  // If all values are as small as this, they may be nothing but rounding errors, such as those of equal
-  // numbers less their mean.
-  scale = std::max(scale, 1e-9);
+  // If all values are small, they may be nothing but the rounding errors of equal numbers less their mean, or
+  // what is left of numbers that cancel: a small step of a parameter then carries them far.
+  scale = std::max(scale, 0.1);
   if (distance == 0)
     call.kinks->on_one = true;
   else if (distance < call.kinks->nearest * scale)
