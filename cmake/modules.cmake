@@ -49,10 +49,11 @@ function(lockstep_test_objects name)
   lockstep_compile_test(${name} MODULES ${ARG_MODULES} LIBRARIES ${ARG_LIBRARIES})
 endfunction()
 
-# lockstep_test(name SOURCES ... [OBJECTS ...] MODULES ... [LABELS ...] [LIBRARIES ...] [TIMEOUT s] [GPU cuda|emulated]): one
-# GoogleTest program. Without GPU it is linked to the stand-in for a GPU backend.
+# lockstep_test(name SOURCES ... [OBJECTS ...] MODULES ... [LABELS ...] [LIBRARIES ...] [TIMEOUT s] [GPU cuda|emulated]
+# [SANITIZED_SHARES n]): one GoogleTest program. Without GPU it is linked to the stand-in for a GPU backend. With a
+# sanitizer, n tests name.1of2, name.2of2 divide its cases, so that they run at once.
 function(lockstep_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;GPU" "SOURCES;OBJECTS;MODULES;LABELS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;GPU;SANITIZED_SHARES" "SOURCES;OBJECTS;MODULES;LABELS;LIBRARIES" ${ARGN})
   if(NOT ARG_GPU)
     set(ARG_GPU none)
   endif()
@@ -70,15 +71,30 @@ function(lockstep_test name)
   lockstep_compile_test(${name} MODULES ${ARG_MODULES} LIBRARIES ${ARG_LIBRARIES})
   target_link_libraries(${name} PRIVATE ${ARG_OBJECTS} GTest::gtest_main)
   lockstep_use_gpu(${name} ${ARG_GPU})
-  add_test(NAME ${name} COMMAND ${name})
   # What is not about GPUs computes on CPUs, on machines with GPUs, too.
   set(devices)
   if(NOT ARG_GPU STREQUAL "cuda")
     set(devices "CUDA_VISIBLE_DEVICES=;")
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
-    SKIP_REGULAR_EXPRESSION "ONLY_SKIPPED_TESTS"
-    ENVIRONMENT "${devices}LOCKSTEP_TEST_DATA=${lockstep_SOURCE_DIR}/../shared/data")
+  set(environment "${devices}LOCKSTEP_TEST_DATA=${lockstep_SOURCE_DIR}/../shared/data")
+  if(NOT ARG_SANITIZED_SHARES OR NOT LOCKSTEP_SANITIZE)
+    set(ARG_SANITIZED_SHARES 1)
+  endif()
+  foreach(share RANGE 1 ${ARG_SANITIZED_SHARES})
+    set(test ${name})
+    set(part)
+    if(ARG_SANITIZED_SHARES GREATER 1)
+      set(test ${name}.${share}of${ARG_SANITIZED_SHARES})
+      math(EXPR index "${share} - 1")
+      set(part ";GTEST_TOTAL_SHARDS=${ARG_SANITIZED_SHARES};GTEST_SHARD_INDEX=${index}")
+    endif()
+    add_test(NAME ${test} COMMAND ${name})
+    set_tests_properties(${test} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+      SKIP_REGULAR_EXPRESSION "ONLY_SKIPPED_TESTS" ENVIRONMENT "${environment}${part}")
+    if(ARG_SANITIZED_SHARES GREATER 1)
+      set_tests_properties(${test} PROPERTIES COST 200 PROCESSORS 3)   # the longest: they start first
+    endif()
+  endforeach()
 endfunction()
 
 # add_mpi_test(name RANKS 1 2 4 SOURCES ... [OBJECTS ...] MODULES ... [LABELS ...] [GPU cuda|emulated]): the same program under mpirun for

@@ -6,6 +6,7 @@
 #
 # --preset NAME   release, debug, asan or tsan (CMakePresets.json)
 # --tests REGEX   only tests whose names match, as ctest -R
+# --build-only    builds what the tests need, and runs none
 # --jobs N        number of cores; default: all. Tests that wait run beside those that compute (tests/costs)
 # --cuda ON|OFF   build for GPUs, or not. ON fails if CUDA or NCCL is missing. Default: as the preset says: for GPUs if
 #                 everything for them is found
@@ -19,6 +20,7 @@ preset=release
 tests=
 jobs=
 cuda=
+build_only=
 while [ $# -gt 0 ]; do
   case "$1" in
     --preset | --tests | --jobs | --cuda)
@@ -26,8 +28,12 @@ while [ $# -gt 0 ]; do
       declare "${1#--}=$2"
       shift 2
       ;;
+    --build-only)
+      build_only=yes
+      shift
+      ;;
     -h | --help)
-      sed -n '2,13s/^# \{0,1\}//p' "$script"
+      sed -n '2,14s/^# \{0,1\}//p' "$script"
       exit 0
       ;;
     *) fail "unknown option $1; see --help" ;;
@@ -50,11 +56,12 @@ select=()
 targets=()
 if [ -n "$tests" ]; then
   select=(-R "$tests")
-  # A test is a target of the same name, or the target's name and a number of ranks; scripts among the tests are none.
+  # A test is a target of the same name, or the target's name and a number of ranks or a share of its cases; scripts
+  # among the tests are none.
   known=$(cmake --build "$build" --target help | sed -n 's/: phony$//p')
   while read -r name; do
     if grep -qx -- "$name" <<<"$known"; then targets+=("$name"); fi
-  done < <(ctest --test-dir "$build" -N "${select[@]}" | sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/\.[0-9]*ranks$//' | sort -u)
+  done < <(ctest --test-dir "$build" -N "${select[@]}" | sed -n 's/^ *Test *#[0-9]*: //p' | sed -E 's/\.[0-9]+(ranks|of[0-9]+)$//' | sort -u)
 fi
 
 say "building $build"
@@ -63,6 +70,8 @@ if [ ${#targets[@]} -gt 0 ]; then
 else
   cmake --build "$build" -j "${jobs:-$(nproc)}"
 fi
+
+[ -z "$build_only" ] || exit 0
 
 say "testing $build"
 log=$build/ctest.log

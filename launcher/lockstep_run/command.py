@@ -38,7 +38,7 @@ def find_program(asked, checkout, path):
     found = shutil.which(built) or shutil.which("lockstep", path=path)
     if not found:
         raise LaunchError(f"there is no lockstep program at {built} or on the PATH: build it (cmake --preset release && cmake "
-                          "--build --preset release), or say where it is (--program)", UNAVAILABLE)
+                          "--build --preset release), or name it (--program)", UNAVAILABLE)
     return os.path.abspath(found)
 
 
@@ -131,8 +131,8 @@ def build(options, program, mpirun, workers, hosts, place, arguments, environmen
         raise LaunchError(f"--mpi-args {options.mpi_args}: {error}") from None
     if tells_ranks_apart(options):
         if any(word.lstrip("-") in _CHANGE_TAGS for word in shlex.split(options.mpi_args)):
-            raise LaunchError(f"--mpi-args {options.mpi_args}: --log-dir and --tail tell ranks apart by mpirun's own marks, which "
-                              "this changes; leave one of them out")
+            raise LaunchError(f"--mpi-args {options.mpi_args}: it changes the marks by which --log-dir and --tail tell ranks "
+                              "apart; remove one of them")
         command.append("--tag-output")
     # The wrapper lies beside this file, at the same path on every host as lockstep itself.
     near = ["python3", os.path.join(os.path.dirname(os.path.realpath(__file__)), "near_gpu.py")] if options.bind == "gpu" else []

@@ -33,10 +33,10 @@ def from_file(path):
         where = f"{path}:{number}"
         # mpirun reads neither, and with some such files goes on with this host alone.
         if "\r" in line:
-            raise LaunchError(f"{where}: ends in a carriage return, as lines written on Windows do; write the file anew with line "
-                              f"feeds alone: sed -i 's/\\r$//' {shlex.quote(path)}")
+            raise LaunchError(f"{where}: ends in a carriage return, as on Windows; use line feeds only: "
+                              f"sed -i 's/\\r$//' {shlex.quote(path)}")
         if line.startswith("\ufeff"):
-            raise LaunchError(f"{where}: begins with a byte-order mark; write the file anew as plain UTF-8")
+            raise LaunchError(f"{where}: begins with a byte-order mark; save it as UTF-8 without one")
         words = line.split("#")[0].split()
         if not words:
             continue

@@ -88,17 +88,17 @@ _BLOCKS = [(re.compile(pattern), meaning) for pattern, meaning in (
     (r"\w+ has exited due to process rank (\d+) with PID \d+ on node (\S+) exiting improperly", _improper),
     (r"ORTE has lost communication with a remote daemon.*Remote daemon: \S+ on node (\S+)", _host_lost),
     (r"not enough slots available in the system to satisfy the (\d+) slots",
-     _setup(USAGE, "{} workers are asked for, but the hosts have fewer slots: give them more (slots=N in the hostfile, "
-                   "--host NAME:N), or ask for fewer (-n)")),
+     _setup(USAGE, "the hosts have fewer slots than {} workers need: give them more slots (slots=N in the hostfile, "
+                   "--host NAME:N), or start fewer workers (-n)")),
     (r"attempt to run as root",
      _setup(USAGE, "mpirun refuses to run as root: set OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")),
     (r"unable to launch the specified application as it could not access or execute an executable: +"
      r"Executable: (\S+) +Node: (\S+)",
-     _setup(UNAVAILABLE, "there is no program {} on host {}, or it cannot be executed: it must lie at the same path on every "
+     _setup(UNAVAILABLE, "there is no program {} on host {}, or it cannot be executed: it must have the same path on every "
                          "host (--program)")),
     (r"ORTE was unable to reliably start one or more daemons",
-     _setup(UNAVAILABLE, "not every host could be reached: `ssh HOST true` must work for each of them without a password, and "
-                         "Open MPI be installed there")),
+     _setup(UNAVAILABLE, "not every host could be reached: `ssh HOST true` must work for each host without a password, and "
+                         "Open MPI must be installed there")),
     (r"None of the TCP networks specified.*Value given: (\S+)",
      _setup(USAGE, "there is no network interface {} on this host: `ip -brief address` lists them (--interface)")),
     (r"No network interfaces were found for out-of-band",
@@ -107,18 +107,18 @@ _BLOCKS = [(re.compile(pattern), meaning) for pattern, meaning in (
      _setup(USAGE, "there is no network interface {1} on host {0}: `ip -brief address` lists them (--interface)")),
     (r"At least one pair of MPI processes are unable to reach each other.*is on host: (\S+) .*is on host: (\S+) ",
      _setup(UNAVAILABLE, "ranks on {} and {} cannot reach each other: name the network that the hosts share (--interface), and "
-                         "let them connect on any port of it")),
+                         "allow connections on all of its ports")),
     (r"unable to open the hostfile: +(\S+)", _setup(USAGE, "cannot read the hostfile {}")),
     (r"bad parameter in the hostfile: +(\S+) +(.*)", _setup(USAGE, "{}: {}")),
     (r"parse error in the hostfile: +(\S+) +It occured on line number (\d+)",
      _setup(USAGE, "{}:{}: mpirun cannot read this line: write 'HOST slots=N'")),
     (r'"plm_rsh_agent" was set to a path that could not be found: +plm_rsh_agent: (.+) Please either',
-     _setup(UNAVAILABLE, "mpirun does not find what it reaches other hosts by ({}): install it (Debian: apt-get install "
+     _setup(UNAVAILABLE, "mpirun cannot find the program that reaches other hosts ({}): install it (Debian: apt-get install "
                          "openssh-client), put it on the PATH, or name another (--rsh-agent)")),
     (r"An internal error has occurred in ORTE", None),
     # ssh's own message stands above it.
     (r"A daemon \(pid \d+\) died unexpectedly",
-     _setup(UNAVAILABLE, "not every host could be reached: `ssh HOST true` must work for each of them without a password")),
+     _setup(UNAVAILABLE, "not every host could be reached: `ssh HOST true` must work for each host without a password")),
 )]
 
 
@@ -198,8 +198,8 @@ class Listener:
         if failure and failure.rank == verdict.rank:
             return failure.text
         host = f" on host {verdict.host}" if verdict.host else ""
-        return (f"rank {verdict.rank}{host} was lost; mpirun does not say by which signal. Where nobody sent one, that host was "
-                "mostly out of memory: see its dmesg")
+        return (f"rank {verdict.rank}{host} was lost; mpirun does not say by which signal. If nobody sent one, that host usually "
+                "ran out of memory: see its dmesg")
 
     def _line(self, line, shown):
         self._note(line)             # also between lines of dashes, which a rank may have written

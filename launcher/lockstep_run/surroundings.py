@@ -27,7 +27,7 @@ def why_crashed(number, hosts):
     for name in (socket.gethostname(), *hosts):
         letters = len(re.match("[A-Za-z-]*", name)[0])
         if letters > _MOST_LETTERS:
-            return (f"mpirun crashes where a host's name begins with more than {_MOST_LETTERS} letters and hyphens, and {name} "
+            return (f"mpirun crashes if a host's name begins with more than {_MOST_LETTERS} letters and hyphens, but {name} "
                     f"begins with {letters}: give that host a shorter one (hostname NAME; of a container: --hostname NAME)")
     return None
 

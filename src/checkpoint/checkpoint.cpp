@@ -214,7 +214,7 @@ void Checkpoint::require_exactly(FileKind kind, std::span<const TensorRecord> ex
     if (auto problem = mismatch(kind, tensor); !problem.empty()) problems.push_back(std::move(problem));
   }
   for (const auto& tensor : tensors(kind))
-    if (!names.contains(tensor.name)) problems.push_back(fmt::format("'{}' is left over", tensor.name));
+    if (!names.contains(tensor.name)) problems.push_back(fmt::format("the model has no '{}'", tensor.name));
   if (!problems.empty()) throw CheckpointError(join_problems(path_, kind, problems));
 }
 

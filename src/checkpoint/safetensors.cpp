@@ -193,8 +193,7 @@ void SafetensorsFile::check_coverage(int64_t data_bytes) {
   for (const auto& entry : entries_) {
     if (entry.begin != covered)
       throw CheckpointError(fmt::format(
-          "{}: tensor '{}': expected its bytes to begin at {}, where the one before ends, "
-          "found {} ({})",
+          "{}: tensor '{}': expected its bytes to begin at {}, the end of the tensor before, found {} ({})",
           path_, entry.name, covered, entry.begin, entry.begin < covered ? "an overlap" : "a gap"));
     covered = entry.end;
     by_name_[entry.name] = static_cast<size_t>(&entry - entries_.data());

@@ -89,7 +89,7 @@ std::string explain(const CLI::App& program, const CLI::ParseError& error) {
                        &command == &program ? "" : command.get_name() + " ");
   }
   if (!commands.empty()) return fmt::format("{} needs a command: {}", name, join(commands, ", "));
-  if (!left.empty()) return fmt::format("{}: '{}' was not expected", name, left.front());
+  if (!left.empty()) return fmt::format("{}: unexpected argument '{}'", name, left.front());
   return fmt::format("{}: {}", name, error.what());
 }
 

@@ -116,9 +116,9 @@ void add_compare_command(CLI::App& program, CommandAction& selected) {
       ->check(finite_number())
       ->check(CLI::PositiveNumber);
   command
-      .add_option("--predict", arguments->predicted_workers,
-                  "With --link or --hostfile: also predict these numbers of workers, each process on a host "
-                  "of its own")
+      .add_option(
+          "--predict", arguments->predicted_workers,
+          "With --link or --hostfile: also predict these numbers of workers, each process on its own host")
       ->type_name("N,...");
   command.add_flag("!--no-prediction", arguments->predicts,
                    "Predict nothing, and measure no layers and messages for it");

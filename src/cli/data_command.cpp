@@ -49,8 +49,8 @@ bool is_url(const std::string& text) { return text.find("://") != std::string::n
 void download(const std::string& url, const fs::path& to) {
   if (!jobs::on_path("curl"))
     throw DeviceError(
-        fmt::format("data: curl is not on PATH, which downloads {}; install it, or download by other means "
-                    "and name the file: --from FILE",
+        fmt::format("data: curl is needed to download {}, but is not on PATH; install it, or download the "
+                    "file by other means and pass --from FILE",
                     url));
   jobs::ProcessJob curl{.program = "curl",
                         .arguments = {"--fail", "--location", "--silent", "--show-error", "--connect-timeout",
@@ -64,8 +64,8 @@ void download(const std::string& url, const fs::path& to) {
   if (outcome.code == 0) return;
   fs::remove(to, ignored);
   throw IoError(
-      fmt::format("data: cannot download {}: {}\nWithout a network bring the file by other means, and name "
-                  "it: --from FILE",
+      fmt::format("data: cannot download {}: {}\nWithout a network, copy the file here by other means and "
+                  "pass --from FILE",
                   url, trim(outcome.error.empty() ? "curl was ended" : outcome.error)));
 }
 

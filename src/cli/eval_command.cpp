@@ -37,8 +37,8 @@ std::string config_of(const std::string& checkpoint) {
     if (const fs::path kept = run / "config.effective.textproto"; fs::exists(kept, unknown))
       return kept.string();
   throw ConfigError(
-      fmt::format("eval: name the config of {}, which has no config.effective.textproto beside it: lockstep "
-                  "eval CONFIG --checkpoint {}",
+      fmt::format("eval: {} has no config.effective.textproto beside it; name its config: lockstep eval "
+                  "CONFIG --checkpoint {}",
                   checkpoint, checkpoint));
 }
 
@@ -104,7 +104,7 @@ int evaluate(const EvalArguments& arguments) {
     const train::WatchedWorker watched(world, *worker);
     if (!worker->has_eval_data())
       throw comm::CollectiveError(
-          "eval: the data have nothing to evaluate on: state data.idx.eval_images and eval_labels, a smaller "
+          "eval: there are no evaluation data: set data.idx.eval_images and eval_labels, a smaller "
           "data.text.train_fraction, or data.synthetic.eval_samples",
           ExitCode::usage);
     train::TrainerEvents events;
@@ -137,7 +137,7 @@ void add_eval_command(CLI::App& program, CommandAction& selected) {
   const auto arguments = std::make_shared<EvalArguments>();
   add_config(command, arguments->config, /*with_data=*/true);
   command.get_option("CONFIG")->required(false)->description(
-      "Config file; default: the config that the run has kept, on as many processes as there are");
+      "Config file; default: the config saved with the run, on as many processes as there are");
   add_layout(command, arguments->config);
   command
       .add_option("--checkpoint", arguments->checkpoint,

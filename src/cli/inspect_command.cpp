@@ -47,10 +47,9 @@ const program::Program& program_named(const compile::CompiledRun::RankPrograms& 
                                       const std::string& name) {
   for (const program::Program* program : programs.all())
     if (program->name == name) return *program;
-  throw ConfigError(
-      fmt::format("--program {}: belongs to layouts whose workers do not wait for each other (mode=stale, "
-                  "mode=async); there are step, evaluate and boundary",
-                  name));
+  throw ConfigError(fmt::format(
+      "--program {}: exists only with mode=stale and mode=async; this layout has step, evaluate and boundary",
+      name));
 }
 
 /// Segments with their first and last layers and the size of their buckets.
@@ -260,7 +259,7 @@ void write_picture(const std::string& path, const compile::CompiledRun& run, con
                    const std::string& config) {
   if (run.layout().has_sessions())
     throw ConfigError(
-        fmt::format("--picture: with layout '{}' workers do not make steps together; draw one with mode=sync",
+        fmt::format("--picture: with layout '{}' workers do not step together; draw a layout with mode=sync",
                     layout::to_string(run.layout())));
   NewFile file("--picture", path);
   check_can_be_drawn(run.layout().world_size());
@@ -279,12 +278,12 @@ int inspect(const InspectArguments& arguments) {
   if (arguments.schedule) return inspect_schedule(arguments, config, layout);
   const int processes = layout.world_size();
   if (arguments.rank >= processes)
-    throw ConfigError(fmt::format("--rank {}: of {} processes ranks go from 0 to {}", arguments.rank,
+    throw ConfigError(fmt::format("--rank {}: the ranks of {} processes are 0 to {}", arguments.rank,
                                   processes, processes - 1));
   if (arguments.several_hosts && config.parallel.algorithm == parallel::AllReduceAlgorithm::shared_memory)
     throw ConfigError(
-        "--several-hosts: they share no memory, but parallel.algorithm is SHARED_MEMORY; leave one of them "
-        "out");
+        "--several-hosts: hosts share no memory, but parallel.algorithm is SHARED_MEMORY; remove one of the "
+        "two");
   // Kernels of GPUs are made without one: what they need is planned anywhere.
   const compile::CompileFacts facts{
       .world_size = processes,
@@ -335,7 +334,7 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
                   "Number of processes; default: as many as the layout says")
       ->check(CLI::Range(1, layout::kMostProcesses));
   command.add_flag("--several-hosts", arguments->several_hosts,
-                   "Each process has a host of its own, which changes how gradients are summed");
+                   "Put each process on its own host, which changes how gradients are summed");
   command.add_option("--device", arguments->device, "Device of the workers; it need not be in this machine")
       ->type_name("cpu|cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}))

@@ -33,7 +33,7 @@ Rows read(const std::string& run) {
   if (!fs::exists(path, unknown))
     throw ConfigError(fmt::format("metrics: there is no {}; name the folder of a run, its --out", path));
   Rows rows = observe::read_metrics(path);
-  if (rows.empty()) throw DataError(fmt::format("{}: holds no step yet", path));
+  if (rows.empty()) throw DataError(fmt::format("{}: has no step yet", path));
   return rows;
 }
 

@@ -37,15 +37,15 @@ struct ProfileArguments {
 config::RunConfig load(const ProfileArguments& arguments) {
   for (const std::string& said : arguments.config.overrides)
     if (said.starts_with("trainer.steps="))
-      throw ConfigError(fmt::format("--set {}: say how many steps are measured with --steps", said));
+      throw ConfigError(fmt::format("--set {}: use --steps for the number of measured steps", said));
   auto overrides = arguments.config.all_overrides();
   overrides.push_back("parallel.profile=\"\"");  // this is where it comes from
   config::RunConfig config =
       config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
   if (config.parallel.layout.has_sessions())
     throw ConfigError(
-        fmt::format("layout '{}': its workers do not make steps together; measure with --layout dp=1, layers "
-                    "take the same",
+        fmt::format("layout '{}': its workers do not step together; measure with --layout dp=1, with which "
+                    "layers take as long",
                     layout::to_string(config.parallel.layout)));
   config.trainer.steps = arguments.steps + kWarmUpSteps;
   config.trainer.epochs = 0;
@@ -166,7 +166,7 @@ int profile(const ProfileArguments& arguments) {
     }
     if (profiler.updates() == 0)
       throw comm::CollectiveError(
-          "every step that was measured overflowed, so that no update was; lower "
+          "every measured step overflowed, so no update was measured; lower "
           "precision.loss_scaling.initial_scale, or measure more steps with --steps",
           ExitCode::internal);
     const model::Profile measured = profiler.result(world.communicator());

@@ -113,10 +113,10 @@ class Picture {
     const double x = at_x(timed.start), width = at_x(timed.end) - x;
     if (timed.end <= timed.start) return "";
     if (++boxes_ > kMostBoxes)
-      throw ConfigError(fmt::format(
-          "--picture: the step has more than {} instructions to draw; draw one of fewer ranks, or of fewer "
-          "micro-batches",
-          kMostBoxes));
+      throw ConfigError(
+          fmt::format("--picture: the step has more than {} instructions to draw; draw a step of fewer ranks "
+                      "or micro-batches",
+                      kMostBoxes));
     const Instruction& instruction = program.instruction(i);
     std::string svg = fmt::format(
         "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\" rx=\"1.5\" "
@@ -142,7 +142,7 @@ class Picture {
 
 void check_can_be_drawn(int ranks) {
   if (ranks > kMostRanks)
-    throw ConfigError(fmt::format("--picture: draws {} ranks at most, and there are {}", kMostRanks, ranks));
+    throw ConfigError(fmt::format("--picture: draws at most {} ranks, but there are {}", kMostRanks, ranks));
 }
 
 std::string step_picture(const std::string& title, std::span<const Program> programs,

@@ -36,7 +36,7 @@ config::RunConfig load(const TrainArguments& arguments) {
   else if (!automatic && !arguments.resume.empty())
     overrides.push_back("checkpoint.resume_path=" + arguments.resume);
   if (automatic && arguments.output_directory.empty())
-    throw ConfigError("--resume auto goes on from the checkpoints of --out, which is missing");
+    throw ConfigError("--resume auto continues from the checkpoints in --out; pass --out, too");
   // A config that begins from another run's checkpoint does so where --out has none yet.
   const bool begins_elsewhere =
       automatic &&
@@ -52,7 +52,7 @@ config::RunConfig load(const TrainArguments& arguments) {
 
 /// A script's unset variable must not mean "save nothing".
 std::string not_empty(const std::string& value) {
-  return value.empty() ? "is empty; name a folder or leave the option out" : "";
+  return value.empty() ? "is empty; name a folder, or remove the option" : "";
 }
 
 int train(const TrainArguments& arguments) {
@@ -73,8 +73,9 @@ int train(const TrainArguments& arguments) {
     if (!result.stopped || as_told) return static_cast<int>(ExitCode::done);
     if (world.rank() == 0)
       log_warning(fmt::format("stopped by request after step {}{}", result.report.steps,
-                              arguments.output_directory.empty() ? "; nothing was saved, as there is no --out"
-                                                                 : "; go on with --resume auto"));
+                              arguments.output_directory.empty()
+                                  ? "; nothing was saved, since there is no --out"
+                                  : "; go on with --resume auto"));
     return static_cast<int>(train::stop_exit_code());
   });
 }

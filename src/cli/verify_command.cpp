@@ -125,7 +125,7 @@ void Verification::leave_out_refused() {
       train::compile_run(load(layout), {.world_size = layout.world_size(), .device = device});
       return false;
     } catch (const ConfigError& error) {
-      log_info(fmt::format("layout '{}' is left out: {}", layout::to_string(layout), error.what()));
+      log_info(fmt::format("layout '{}' is skipped: {}", layout::to_string(layout), error.what()));
       return true;
     }
   });
@@ -140,7 +140,7 @@ void Verification::check() const {
   const int64_t last = arguments_.steps > 0 ? arguments_.steps : config.trainer.steps;
   if (arguments_.resume_at > 0 && last > 0 && arguments_.resume_at >= last)
     throw ConfigError(
-        fmt::format("--resume-at {}: must lie before the last of {} steps", arguments_.resume_at, last));
+        fmt::format("--resume-at {}: must be before the last of {} steps", arguments_.resume_at, last));
   for (const auto& layout : layouts_) check(layout);
 }
 
@@ -148,7 +148,7 @@ void Verification::check(const layout::Layout& layout) const {
   const std::string text = layout::to_string(layout);
   if (layout.dp == 0)
     throw ConfigError(
-        fmt::format("layout '{}': verify starts as many processes as a layout says, so it must say dp (did "
+        fmt::format("layout '{}': must set dp, since verify starts as many processes as a layout needs (did "
                     "you mean '{}'?)",
                     text, layout::to_string(with_one_replica(layout))));
   jobs::check_can_start_jobs("verify", layout.world_size());

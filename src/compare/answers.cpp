@@ -199,9 +199,9 @@ std::vector<std::string> CompareResults::answers() const {
   }
   if (!others.empty()) sentences.push_back(fmt::format("By prediction, {}.", join(others, "; ")));
   if (sentences.empty())
-    sentences.push_back("There are no two layouts of one number of workers to compare yet.");
+    sentences.push_back("There are not yet two layouts with equal numbers of workers to compare.");
   else if (!ties.empty())
-    sentences.push_back("Predicted ties are of processes with a host and a core of its own each.");
+    sentences.push_back("Predicted ties assume that each process has its own host and core.");
   return sentences;
 }
 

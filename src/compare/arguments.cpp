@@ -28,7 +28,7 @@ std::vector<int> parse_workers(const std::string& option, const std::string& tex
       throw ConfigError(fmt::format("{} {}: expected numbers from 1 to {}, such as 1,2,4, found '{}'", option,
                                     text, layout::kMostProcesses, word));
     if (std::ranges::find(workers, number) != workers.end())
-      throw ConfigError(fmt::format("{} {}: {} stands there twice", option, text, number));
+      throw ConfigError(fmt::format("{} {}: {} is listed twice", option, text, number));
     workers.push_back(number);
   }
   return workers;
@@ -42,7 +42,7 @@ std::vector<std::string> parse_links(const std::string& text) {
     if (const std::string fault = jobs::link_rate_fault(link); !fault.empty())
       throw ConfigError(fmt::format("--link {}: {}, found '{}'", text, fault, link));
     if (std::ranges::find(links, link) != links.end())
-      throw ConfigError(fmt::format("--link {}: {} stands there twice", text, link));
+      throw ConfigError(fmt::format("--link {}: {} is listed twice", text, link));
     links.push_back(link);
   }
   return links;
@@ -51,12 +51,12 @@ std::vector<std::string> parse_links(const std::string& text) {
 layout::Layout with_workers(const std::string& name, int workers) {
   const layout::Layout kind = layout::parse_layout(name);
   if (kind.dp != 0)
-    throw ConfigError(
-        fmt::format("--layouts: '{}' says dp, which follows from --workers; leave it out there", name));
+    throw ConfigError(fmt::format("--layouts: '{}' sets dp, but dp follows from --workers; remove it", name));
   if (workers % kind.pp != 0)
-    throw ConfigError(fmt::format(
-        "--layouts: '{}' has {} stages, which {} worker{} cannot make; use multiples of {} for --workers",
-        name, kind.pp, workers, workers == 1 ? "" : "s", kind.pp));
+    throw ConfigError(
+        fmt::format("--layouts: '{}' has {} stages, among which {} worker{} cannot be divided; use multiples "
+                    "of {} for --workers",
+                    name, kind.pp, workers, workers == 1 ? "" : "s", kind.pp));
   layout::Layout layout = kind;
   layout.dp = workers / kind.pp;
   return layout;
@@ -84,7 +84,7 @@ std::vector<CompareRow> all_rows(const CompareArguments& arguments, const std::v
           return other.link == link && other.workers == workers && other.layout == row.layout;
         });
         if (same != rows.end())
-          throw ConfigError(fmt::format("--layouts: '{}' is '{}' once more; leave it out", kind, same->kind));
+          throw ConfigError(fmt::format("--layouts: '{}' is the same as '{}'; remove it", kind, same->kind));
         rows.push_back(std::move(row));
       }
   return rows;
@@ -95,27 +95,26 @@ std::vector<CompareRow> all_rows(const CompareArguments& arguments, const std::v
 std::vector<CompareRow> CompareArguments::rows(int64_t global_batch,
                                                std::vector<std::string>& refused) const {
   if (!links.empty() && !hostfile.empty())
-    throw ConfigError("--link makes hosts of its own; leave out --hostfile, or --link");
+    throw ConfigError("--link simulates hosts, so it excludes --hostfile; remove one of the two");
   const std::vector<int> all_workers = parse_workers("--workers", workers);
   std::vector<CompareRow> all = all_rows(*this, all_workers, global_batch, refused);
   if (!straggler.empty() && train::parse_straggler(straggler).rank >= std::ranges::min(all_workers))
-    throw ConfigError(
-        fmt::format("--straggler {}: {} worker{} have no such rank; rank 0 is there with any number",
-                    straggler, std::ranges::min(all_workers), std::ranges::min(all_workers) == 1 ? "" : "s"));
+    throw ConfigError(fmt::format("--straggler {}: {} worker{} have no such rank; rank 0 always exists",
+                                  straggler, std::ranges::min(all_workers),
+                                  std::ranges::min(all_workers) == 1 ? "" : "s"));
   if (!straggler.empty() && device.device == "cuda")
-    throw ConfigError("--straggler: slows workers on CPUs alone; leave it out, or use --device cpu");
+    throw ConfigError("--straggler: slows only workers on CPUs; remove it, or use --device cpu");
   if (kill_rank >= std::ranges::min(all_workers))
-    throw ConfigError(fmt::format("--kill {}: {} worker{} have no such rank; rank 0 is there with any number",
-                                  kill_rank, std::ranges::min(all_workers),
+    throw ConfigError(fmt::format("--kill {}: {} worker{} have no such rank; rank 0 always exists", kill_rank,
+                                  std::ranges::min(all_workers),
                                   std::ranges::min(all_workers) == 1 ? "" : "s"));
   const auto is_async = [](const CompareRow& row) {
     return row.layout.mode == layout::ServerMode::asynchronous;
   };
   if (kill_rank == 0 && std::ranges::any_of(all, is_async))
     throw ConfigError(
-        "--kill 0: with mode=async others go on without a worker, but not without the first; kill another "
-        "one, "
-        "such as 1");
+        "--kill 0: with mode=async a job goes on without any worker but the first; kill another one, such as "
+        "1");
   if (all.size() < 2 && refused.empty())
     throw ConfigError(
         "--layouts: name at least two layouts, separated by ';', or several numbers of --workers");
@@ -127,8 +126,8 @@ std::vector<CompareRow> CompareArguments::predicted_rows(int64_t global_batch,
   if (predicted_workers.empty()) return {};
   if (links.empty() && hostfile.empty() && jobs::slurm_hosts().empty())
     throw ConfigError(
-        "--predict: more workers are on more hosts, whose link has to be known; name it by --link or "
-        "--hostfile, or start within an allocation of Slurm");
+        "--predict: more workers need more hosts, so the link between hosts must be known; pass --link or "
+        "--hostfile, or run in a Slurm allocation");
   return all_rows(*this, parse_workers("--predict", predicted_workers), global_batch, refused);
 }
 

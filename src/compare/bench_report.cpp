@@ -119,7 +119,7 @@ BenchReport bench_report_from(const Json& json) {
     if (json.contains("arithmetic")) report.arithmetic = arithmetic_from(json.at("arithmetic"));
     return report;
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("is not what bench writes: {}", error.what()));
+    throw DataError(fmt::format("is not output of lockstep bench: {}", error.what()));
   }
 }
 

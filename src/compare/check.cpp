@@ -80,9 +80,10 @@ std::string CompareSweep::refusal_of(CompareRow& row, bool is_proven) const {
   try {
     train::compile_run(config_of(row, {"parallel.reduction=REPRODUCIBLE"}), facts).check();
   } catch (const ConfigError& error) {
-    return refusal(row, fmt::format("cannot be proven equal under REPRODUCIBLE: {}; --proof-steps 0 does "
-                                    "without",
-                                    error.what()));
+    return refusal(
+        row,
+        fmt::format("cannot be proven equal under REPRODUCIBLE: {}; pass --proof-steps 0 to skip the proof",
+                    error.what()));
   }
   return "";
 }

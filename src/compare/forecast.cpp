@@ -78,8 +78,7 @@ const BenchReport& Forecast::bench(const std::string& link, int processes, bool 
   BenchReport report = bench_report_from(run(std::move(job), "measuring messages", folder));
   if (apart && report.figures().between_hosts.latency == 0)
     throw DeviceError(
-        "there is one host alone, so that nothing is known of messages between hosts; name two in "
-        "--hostfile");
+        "there is only one host, so messages between hosts cannot be measured; name two hosts in --hostfile");
   return benches_.emplace(key, std::move(report)).first->second;
 }
 
@@ -118,10 +117,10 @@ Forecast::Measured Forecast::profile_once(const CompareRow& row, int workers, in
   const std::string file = folder + "/profile.textproto";
   job.arguments.insert(job.arguments.end(),
                        {"--quiet", "--steps", fmt::to_string(kProfiledSteps), "--out", file});
-  const Json told = run(std::move(job), "measuring what layers take", folder);
+  const Json told = run(std::move(job), "measuring how long layers take", folder);
   model::Profile profile = config::profile_from_text(read_text_file(file), file);
   if (profile.device != "cpu")
-    throw DeviceError("steps of GPUs are not predicted; with --device cpu they are");
+    throw DeviceError("steps on GPUs are not predicted; use --device cpu for predictions");
   return {std::move(profile), told.value("rest_seconds", 0.0)};
 }
 

@@ -266,7 +266,7 @@ Json to_json(const CompareResults& results) {
 CompareResults compare_results_from_text(const std::string& text, const std::string& name) {
   try {
     const Json json = Json::parse(text);
-    if (json.at("format").get<int>() != kFormat) throw DataError("of another version of lockstep");
+    if (json.at("format").get<int>() != kFormat) throw DataError("it is from another version of lockstep");
     CompareResults results{.command = json.at("command").get<std::string>(),
                            .config = json.at("config").get<std::string>(),
                            .config_hash = json.at("config_hash").get<std::string>(),
@@ -297,7 +297,7 @@ CompareResults compare_results_from_text(const std::string& text, const std::str
     for (const Json& link : json.at("links")) results.measured_links.push_back(link_from(link));
     return results;
   } catch (const std::exception& error) {
-    throw DataError(fmt::format("{}: is not what compare writes: {}", name, error.what()));
+    throw DataError(fmt::format("{}: is not output of lockstep compare: {}", name, error.what()));
   }
 }
 

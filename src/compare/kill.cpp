@@ -74,7 +74,7 @@ CompareKill CompareSweep::run_kill(const CompareRow& row, const std::string& fol
     ++kill.starts;
     kill.seconds += seconds_of(part);
     if (kill.starts == 1 && !has_lost(part))
-      throw Error(fmt::format("worker {} was not killed: the training ended before it was at step {}",
+      throw Error(fmt::format("worker {} was not killed: the training ended before step {}",
                               arguments_.kill_rank, arguments_.steps / 2 + 1),
                   ExitCode::internal);
     if (is_complete(part, arguments_.steps)) break;

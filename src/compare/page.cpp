@@ -112,51 +112,43 @@ std::string compare_page(const CompareResults& results) {
       charts::html_text(results.host), results.cores, results.cores == 1 ? "" : "s",
       charts::html_text(results.began), charts::html_text(results.version));
   page += "<h2>Throughput</h2>\n" + throughput_part(results) +
-          "<p class=\"quiet\">Medians of runs in turns, with intervals of 95 % by bootstrap. Ideal: the "
-          "fastest with the "
-          "fewest workers, times their number. Servers are processes of their own, which are not counted as "
-          "workers.</p>\n";
-  page +=
-      "<h2>What a step's time goes to</h2>\n" + steps_part(results) +
-      "<p class=\"quiet\">Means of all runs, of the worker that waited longest. The bubble is what a "
-      "pipeline's "
-      "schedule makes it wait, and servers' work the time in which a server was busy, both as far as the "
-      "worker waited at all. Staleness is in updates. With a straggler: the step of runs in which a worker "
-      "computes so many times as long, and what is left of throughput. With a kill: whole jobs, with their "
-      "starts and "
-      "checkpoints.</p>\n" +
-      staleness_part(results);
-  page +=
-      "<h2>What moves</h2>\n" + traffic_part(results) +
-      "<p class=\"quiet\">Of a step. Sent by all: what exchanges of all processes send, also within a host. "
-      "What an interface counts has headers and acknowledgements in it, and what else the host sends. Of "
-      "modes that wait for nobody the "
-      "programs' bytes are those of workers that push equally often.</p>\n";
+          "<p class=\"quiet\">Medians of interleaved runs, with 95 % bootstrap intervals. Ideal: the speed "
+          "of the fastest layout with the fewest workers, scaled by the number of workers. Dedicated servers "
+          "are not counted as workers.</p>\n";
+  page += "<h2>Where a step's time goes</h2>\n" + steps_part(results) +
+          "<p class=\"quiet\">Means over all runs, for the worker that waited longest. Bubble: waiting "
+          "caused by a pipeline's schedule. Servers' work: time in which a server was busy. Both count only "
+          "as far as the worker waited at all. Staleness is in updates. With a straggler: the step if one "
+          "worker computes that many times as long, and the throughput that is left. With a kill: whole "
+          "jobs, with their starts and checkpoints.</p>\n" +
+          staleness_part(results);
+  page += "<h2>What moves</h2>\n" + traffic_part(results) +
+          "<p class=\"quiet\">Per step. Sent by all: what all processes send, also within a host. An "
+          "interface also counts headers, acknowledgements and whatever else the host sends. If workers "
+          "never wait, the programs' bytes assume that all push equally often.</p>\n";
   page += "<h2>Loss</h2>\n" + losses_part(results) +
-          "<p class=\"quiet\">Of the first run of each row, with the most workers in drawings; means of "
-          "equal numbers of "
-          "steps. Seconds are those of steps at the median pace, without start-up.</p>\n";
-  page +=
-      "<h2>Predicted beside measured</h2>\n" + predictions_part(results) + links_part(results) +
-      "<p class=\"quiet\">By the programs of all processes, with what layers take in a training of as many "
-      "workers by all-reduce, and what messages take between two of them (lockstep bench). To tie is to "
-      "take no more than 1.02 times as long.</p>\n";
-  page += fmt::format("<h2>Are the results the same?</h2>\n<p>{}</p>\n",
-                      results.proof_steps == 0
-                          ? "It was not tried."
-                          : fmt::format("Loss, gradient norm, parameters and optimizer state after each of "
-                                        "{} steps under REPRODUCIBLE, "
-                                        "bit by bit, beside the first layout of the same batch.",
-                                        results.proof_steps));
+          "<p class=\"quiet\">From the first run of each row; drawings show the most workers. Means over "
+          "equal numbers of steps. Seconds assume the median pace, without start-up.</p>\n";
+  page += "<h2>Predicted beside measured</h2>\n" + predictions_part(results) + links_part(results) +
+          "<p class=\"quiet\">Predicted from the programs of all processes, the times of layers in an "
+          "all-reduce training of as many workers, and the times of messages between two of them (lockstep "
+          "bench). A layout ties if it takes at most 1.02 times as long.</p>\n";
   page += fmt::format(
-      "<p>All rows have the same seed ({}), element type ({}) and data ({}), and of as many workers the same "
-      "global batch. Gradients are means over the global batch; with mode=async a push is one over its "
-      "worker's "
-      "part, and the learning rate is divided by the workers, unless the config says otherwise.{}</p>\n",
+      "<h2>Are the results the same?</h2>\n<p>{}</p>\n",
+      results.proof_steps == 0
+          ? "It was not tried."
+          : fmt::format("Loss, gradient norm, parameters and optimizer state after each of {} steps under "
+                        "REPRODUCIBLE, compared bit by bit with the first layout of the same batch.",
+                        results.proof_steps));
+  page += fmt::format(
+      "<p>All rows have the same seed ({}), element type ({}) and data ({}); rows with equal numbers of "
+      "workers have the same global batch. Gradients are means over the global batch. With mode=async a push "
+      "is a mean over its worker's part, and the learning rate is divided by the number of workers unless "
+      "the config says otherwise.{}</p>\n",
       results.seed, charts::html_text(results.element_type), charts::html_text(results.data),
       std::ranges::none_of(results.rows, [](const CompareRow& row) { return !row.math_hash.empty(); })
           ? ""
-          : " Proofs of a batch agree in a hash of all that decides the numbers: model, data, "
+          : " Proofs of one batch have the same hash of everything that determines the numbers: model, data, "
             "seed, batch, optimizer and precision.");
   page += proofs_part(results);
   page += fmt::format(

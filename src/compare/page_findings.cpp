@@ -80,7 +80,7 @@ std::string links_part(const CompareResults& results) {
                     join(sums, ", ")});
   }
   if (rows.empty()) return "";
-  return "<h3>Links as they were measured</h3>\n" +
+  return "<h3>Measured links</h3>\n" +
          table_text({"link", "latency", "one way", "each of both ways", "all-reduce by messages"}, rows, 4);
 }
 
@@ -179,7 +179,7 @@ std::string losses_part(const CompareResults& results) {
                     : reached                ? human_seconds(*reached)
                                              : "not reached"});
   }
-  if (rows.empty()) return "<p>No run has told its losses.</p>\n";
+  if (rows.empty()) return "<p>No run reported its losses.</p>\n";
   const std::string target =
       results.target_loss > 0 ? fmt::format("loss {:g} after", results.target_loss) : "to a target loss";
   return text +
@@ -200,17 +200,17 @@ std::string predictions_part(const CompareResults& results) {
                     fmt::format("{:.2f}", row.predicted_ms),
                     is_measured ? fmt::format("{:+.1f} %", 100 * row.prediction_error()) : "-",
                     fmt::format("{:.1f} %", 100 * results.predicted_efficiency(row)),
-                    has_cores ? "" : "for a core for each process, of which there are fewer"});
+                    has_cores ? "" : "assuming a core for each process, although there are fewer"});
   }
   for (const CompareRow& row : results.forecasts)
     if (row.predicted_ms > 0)
       rows.push_back(
           {row.name(), "-", fmt::format("{:.2f}", row.predicted_ms), "-",
            fmt::format("{:.1f} %", 100 * results.predicted_efficiency(row)),
-           fmt::format(
-               "extrapolated: each process on a host of its own; {:.1f} samples/s{}", row.predicted_rate(),
-               results.price > 0 ? fmt::format(", {:.4g} for a million samples", results.predicted_cost(row))
-                                 : "")});
+           fmt::format("extrapolated to one host per process; {:.1f} samples/s{}", row.predicted_rate(),
+                       results.price > 0
+                           ? fmt::format(", {:.4g} for a million samples", results.predicted_cost(row))
+                           : "")});
   if (rows.empty()) return "<p>Nothing was predicted.</p>\n";
   std::string text;
   if (!bars.empty())

@@ -41,7 +41,7 @@ void CompareSweep::predict() {
       }
     }
   };
-  log_info("measures what layers and messages take, for predictions");
+  log_info("measures how long layers and messages take, for predictions");
   try {
     each(results_.rows, [&](const CompareRow& row) { return forecast.step_ms(row); });
     each(results_.forecasts, [&](const CompareRow& row) { return forecast.step_ms_apart(row); });

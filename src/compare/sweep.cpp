@@ -145,8 +145,8 @@ void CompareSweep::resume() {
   const std::string path = (fs::path(directory_) / "results.json").string();
   CompareResults before = compare_results_from_text(read_text_file(path), path);
   if (const std::string differs = results_.first_difference(before); !differs.empty())
-    throw ConfigError(
-        fmt::format("--resume: {} is of another comparison: {} differs; name another folder", path, differs));
+    throw ConfigError(fmt::format(
+        "--resume: {} belongs to another comparison: {} differs; name another folder", path, differs));
   before.price = results_.price;
   before.target_loss = results_.target_loss;
   before.command = results_.command;

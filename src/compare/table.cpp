@@ -86,14 +86,13 @@ std::string CompareResults::predictions() const {
     text += fmt::format("predictions are off by {:.1f} % in the median{}\n", 100 * *error,
                         std::ranges::all_of(rows, [&](const CompareRow& row) { return has_cores(row); })
                             ? ""
-                            : "; *: for a core for each process, of which there are fewer");
+                            : "; *: assuming a core for each process, although there are fewer");
   for (const CompareRow& row : forecasts)
     if (row.predicted_ms > 0)
-      text += fmt::format(
-          "{}, each process on a host of its own: {:.2f} ms a step, {:.1f} samples/s, not "
-          "measured{}\n",
-          row.name(), row.predicted_ms, row.predicted_rate(),
-          price > 0 ? fmt::format("; {:.4g} for a million samples", predicted_cost(row)) : "");
+      text +=
+          fmt::format("{}, one host per process: {:.2f} ms a step, {:.1f} samples/s, not measured{}\n",
+                      row.name(), row.predicted_ms, row.predicted_rate(),
+                      price > 0 ? fmt::format("; {:.4g} for a million samples", predicted_cost(row)) : "");
   for (const CompareTie& tie : ties) text += sentence_of(tie) + "\n";
   return text;
 }

@@ -103,13 +103,12 @@ void require_own_profile(const model::Graph& graph, const parallel::ParallelOpti
   model::measured_times(graph, micro_batch, *profile);
   if (device == device::DeviceKind::cpu && profile->intra_op_threads != parallel.intra_op_threads)
     throw ConfigError(
-        fmt::format("profile {}: was measured with parallel.intra_op_threads: {}, and is used with {}; "
-                    "measure this config: "
-                    "lockstep profile CONFIG --out FILE",
+        fmt::format("profile {}: was measured with parallel.intra_op_threads: {}, but is used with {}; "
+                    "measure this config: lockstep profile CONFIG --out FILE",
                     profile->source, profile->intra_op_threads, parallel.intra_op_threads));
   if (profile->device == device::name_of(device)) return;
   throw ConfigError(
-      fmt::format("profile {}: was measured on {}, and workers compute on {}; measure there: lockstep "
+      fmt::format("profile {}: was measured on {}, but workers compute on {}; measure there: lockstep "
                   "profile CONFIG --out FILE",
                   profile->source, profile->device, device::name_of(device)));
 }
@@ -145,7 +144,7 @@ model::Partition make_partition(const model::Graph& graph, const parallel::Paral
         fmt::format("parallel.pipeline.cuts names {} layer{}, which make {} pieces of the model, and layout "
                     "'{}' has {}; {}",
                     stated, stated == 1 ? "" : "s", stated + 1, layout::to_string(parallel.layout), pieces,
-                    pieces == 1 ? "leave it out" : fmt::format("name {}, or leave it out", pieces - 1)));
+                    pieces == 1 ? "remove it" : fmt::format("name {}, or remove it", pieces - 1)));
   if (pieces == 1) return model::make_partition(graph, bucket_bytes);
   if (stated > 0) return model::make_partition(graph, bucket_bytes, model::cut_before(graph, parallel.cuts));
   const std::vector<double> times = model::group_times(graph, times_of(graph, parallel, micro_batch));
@@ -246,7 +245,7 @@ void require_work_for_servers(const model::Graph& graph, const parallel::Paralle
   do nearest.servers -= each;
   while (nearest.servers > each && idle_with(nearest.servers) > 0);
   throw ConfigError(fmt::format(
-      "layout '{}': {} of the {} servers would own nothing, as {} are divided; the nearest that works is "
+      "layout '{}': {} of the {} servers would own nothing, since {} are divided; the nearest that works is "
       "'{}'",
       layout::to_string(layout), idle, layout.servers,
       options.whole ? "whole parameters, in runs of a bucket," : "ranges of 65,536 elements of a parameter",
@@ -255,7 +254,7 @@ void require_work_for_servers(const model::Graph& graph, const parallel::Paralle
 
 void require_gpus_for_servers(const parallel::ParallelOptions& parallel, device::DeviceKind workers) {
   if (parallel.servers_on_gpus && workers != device::DeviceKind::cuda)
-    throw ConfigError("parallel.server_device is GPU, but workers compute on CPUs; leave it out");
+    throw ConfigError("parallel.server_device is GPU, but workers compute on CPUs; remove it");
 }
 
 /// The division follows from the batch, its limits and the workers; the ownership from the partition, the

@@ -89,13 +89,13 @@ void check_data(const schema::Data& data, const Document& document) {
     check_range(data.idx().train_range(), document, "data.idx.train_range");
     check_range(data.idx().eval_range(), document, "data.idx.eval_range");
     if (data.idx().eval_images().empty() != data.idx().eval_labels().empty())
-      document.refuse("data.idx", "names one of eval_images and eval_labels; state both, or neither");
+      document.refuse("data.idx", "names only one of eval_images and eval_labels; set both or neither");
     const auto& range = data.idx().eval_range();
     if (data.idx().eval_images().empty() && (range.begin() != 0 || range.end() != -1))
-      document.refuse("data.idx.eval_range", "is ignored without eval_images; leave it out");
+      document.refuse("data.idx.eval_range", "is ignored without eval_images; remove it");
   }
   if (data.prefetch_threads() == 0 && data.prefetch_depth() != schema::Data().prefetch_depth())
-    document.refuse("data.prefetch_depth", "is ignored with prefetch_threads: 0; leave it out");
+    document.refuse("data.prefetch_depth", "is ignored with prefetch_threads: 0; remove it");
 }
 
 void check_division(const schema::RunConfig& config, const Document& document) {
@@ -114,33 +114,34 @@ void check_division(const schema::RunConfig& config, const Document& document) {
   const auto algorithm = parallel.algorithm();
   if (reproducible && (algorithm == schema::Parallel::LIBRARY || algorithm == schema::Parallel::RING))
     document.refuse("parallel.algorithm",
-                    fmt::format("{} has an order of sums of its own, which REPRODUCIBLE rules out; use "
-                                "SHARED_MEMORY or TREE, leave it out, or use parallel.reduction: FAST",
+                    fmt::format("{} sums in another order than REPRODUCIBLE requires; use SHARED_MEMORY or "
+                                "TREE, remove it, or use parallel.reduction: FAST",
                                 schema::Parallel::Algorithm_Name(algorithm)));
   const bool adds_whole = algorithm == schema::Parallel::LIBRARY ||
                           algorithm == schema::Parallel::SHARED_MEMORY ||
                           (algorithm == schema::Parallel::TREE && !reproducible);
   if (parallel.shard() == schema::Shard::OPTIMIZER && adds_whole)
-    document.refuse("parallel.algorithm", fmt::format("{} adds whole gradients on every worker, and with "
-                                                      "shard: OPTIMIZER each needs the sum of its own "
-                                                      "part; leave it out",
-                                                      schema::Parallel::Algorithm_Name(algorithm)));
+    document.refuse("parallel.algorithm",
+                    fmt::format("{} sums whole gradients on every worker, but with shard: OPTIMIZER each "
+                                "worker needs only its part; remove it",
+                                schema::Parallel::Algorithm_Name(algorithm)));
   const bool has_dedicated_servers =
       parallel.sync() == schema::Parallel::PS && parallel.placement() == schema::Parallel::DEDICATED;
   if (parallel.server_threads() != schema::Parallel().server_threads() && !has_dedicated_servers)
     document.refuse("parallel.server_threads",
-                    "is for servers that are no workers (sync: PS, placement: DEDICATED); leave it out");
+                    "applies only to dedicated servers (sync: PS, placement: DEDICATED); remove it");
   if (parallel.server_device() == schema::Parallel::GPU && !has_dedicated_servers)
     document.refuse("parallel.server_device",
-                    "is for servers that are no workers (sync: PS, placement: DEDICATED); leave it out");
+                    "applies only to dedicated servers (sync: PS, placement: DEDICATED); remove it");
   if (parallel.server_device() == schema::Parallel::GPU && parallel.mode() != schema::Parallel::SYNC)
     document.refuse("parallel.server_device",
-                    fmt::format("is GPU, and with mode: {} servers compute on processors; leave it out",
+                    fmt::format("is GPU, but with mode: {} servers compute on CPUs; remove it",
                                 schema::Parallel::Mode_Name(parallel.mode())));
   if (parallel.sync() == schema::Parallel::PS && algorithm != schema::Parallel::AUTOMATIC)
-    document.refuse("parallel.algorithm", fmt::format("{} is how workers sum among themselves, and with "
-                                                      "sync: PS gradients meet at servers; leave it out",
-                                                      schema::Parallel::Algorithm_Name(algorithm)));
+    document.refuse(
+        "parallel.algorithm",
+        fmt::format("{} is for sums among workers, but with sync: PS servers sum the gradients; remove it",
+                    schema::Parallel::Algorithm_Name(algorithm)));
 }
 
 /// Running statistics, of whose average nothing is known where no batch is seen as a whole unless it is said.
@@ -151,17 +152,17 @@ void check_statistics(const schema::Parallel& parallel, const model::Graph& grap
   const auto statistic = std::ranges::find(graph.parameters, ops::ParameterRole::statistic,
                                            [](const auto& parameter) { return parameter.spec.role; });
   if (parallel.mode() != schema::Parallel::ASYNC) {
-    if (stated) document.refuse(path, "is for mode: ASYNC; leave it out");
+    if (stated) document.refuse(path, "applies only to mode: ASYNC; remove it");
   } else if (statistic == graph.parameters.end()) {
-    if (stated) document.refuse(path, "is for running statistics, and the model has none; leave it out");
+    if (stated) document.refuse(path, "applies to running statistics, but the model has none; remove it");
   } else if (!stated) {
     layout::Layout nearest = layout;
     nearest.mode = layout::ServerMode::synchronous;
     nearest.pushes = 0;
     document.refuse(
-        path, fmt::format("is required: with mode: ASYNC no batch is seen as a whole, and how '{}' is "
-                          "averaged has to be said; state EXPONENTIAL_BY_PUSH (docs/parameter-server.md), or "
-                          "use '{}', where statistics are those of each batch",
+        path, fmt::format("is required with mode: ASYNC: no worker sees a whole batch, so the config must "
+                          "say how to average '{}'; set EXPONENTIAL_BY_PUSH (docs/parameter-server.md), or "
+                          "use '{}', whose statistics are those of each batch",
                           statistic->name, layout::to_string(nearest)));
   }
 }
@@ -171,7 +172,7 @@ void check_sessions(const schema::RunConfig& config, const layout::Layout& layou
   const auto& parallel = config.parallel();
   const bool async = parallel.mode() == schema::Parallel::ASYNC;
   if (parallel.async_learning_rate() != schema::Parallel().async_learning_rate() && !async)
-    document.refuse("parallel.async_learning_rate", "is for mode: ASYNC; leave it out");
+    document.refuse("parallel.async_learning_rate", "applies only to mode: ASYNC; remove it");
   if (!layout.has_sessions()) return;
   const std::string mode = async ? "mode: ASYNC" : "mode: STALE";
   layout::Layout waits = layout;  // for all workers
@@ -180,22 +181,20 @@ void check_sessions(const schema::RunConfig& config, const layout::Layout& layou
   waits.pushes = 0;
   const std::string nearest = fmt::format("the nearest layout that works is '{}'", layout::to_string(waits));
   if (parallel.reduction() == schema::Parallel::REPRODUCIBLE)
-    document.refuse(
-        "parallel.reduction",
-        fmt::format("is REPRODUCIBLE, and with {} numbers depend on who comes first; use FAST, or "
-                    "mode: SYNC{}; {}",
-                    mode, async ? "" : " or bound: 0", nearest));
+    document.refuse("parallel.reduction",
+                    fmt::format("is REPRODUCIBLE, but with {} results depend on the order in which workers "
+                                "arrive; use FAST, or mode: SYNC{}; {}",
+                                mode, async ? "" : " or bound: 0", nearest));
   if (config.precision().compute() == schema::Precision::FLOAT16)
-    document.refuse("precision.compute",
-                    fmt::format("is FLOAT16, whose scale of the loss all workers agree on after each step, "
-                                "and with {} they do not meet; use BFLOAT16; {}",
-                                mode, nearest));
+    document.refuse("precision.compute", fmt::format("is FLOAT16, but with {} workers do not meet after each "
+                                                     "step to agree on the loss scale; use BFLOAT16; {}",
+                                                     mode, nearest));
   if (parallel.aggregate() != schema::Aggregate::NONE) {
     layout::Layout alone = layout;
     alone.aggregate = layout::Aggregation::none;
     document.refuse("parallel.aggregate",
-                    fmt::format("lets the workers of a host wait for each other, and with {} they do not; "
-                                "the nearest layout that works is '{}'",
+                    fmt::format("makes workers on one host wait for each other, but with {} workers never "
+                                "wait for all others; the nearest layout that works is '{}'",
                                 mode, layout::to_string(alone)));
   }
 }
@@ -208,9 +207,10 @@ void check_optimizer(const schema::RunConfig& config, const Document& document) 
     document.refuse("optimizer.decay_norm_and_bias", "is ignored without optimizer.weight_decay");
   const auto& schedule = optimizer.schedule();
   if (schedule.has_cosine() && schedule.cosine().minimum() > optimizer.learning_rate())
-    document.refuse("optimizer.schedule.cosine.minimum",
-                    fmt::format("is {}, above optimizer.learning_rate = {}, which it falls from",
-                                exact(schedule.cosine().minimum()), exact(optimizer.learning_rate())));
+    document.refuse(
+        "optimizer.schedule.cosine.minimum",
+        fmt::format("is {}, above optimizer.learning_rate = {}, from which the rate falls to it; lower it",
+                    exact(schedule.cosine().minimum()), exact(optimizer.learning_rate())));
 }
 
 void check_precision(const schema::RunConfig& config, const Document& document) {
@@ -219,11 +219,13 @@ void check_precision(const schema::RunConfig& config, const Document& document) 
   const auto compute = config.precision().compute();
   if (config.precision().fused_gelu() && compute != schema::Precision::BFLOAT16 &&
       compute != schema::Precision::FLOAT16)
-    document.refuse("precision.fused_gelu", "is for precision.compute: BFLOAT16 and FLOAT16; leave it out");
+    document.refuse("precision.fused_gelu",
+                    "applies only to precision.compute: BFLOAT16 and FLOAT16; remove it");
   if (compute != schema::Precision::FLOAT16) {
     const auto demand_default = [&](const char* field, bool is_default) {
       if (!is_default)
-        document.refuse(fmt::format("{}.{}", path, field), "is for precision.compute: FLOAT16; leave it out");
+        document.refuse(fmt::format("{}.{}", path, field),
+                        "applies only to precision.compute: FLOAT16; remove it");
     };
     const schema::LossScaling plain;
     demand_default("initial_scale", scaling.initial_scale() == plain.initial_scale());
@@ -239,45 +241,42 @@ void check_precision(const schema::RunConfig& config, const Document& document) 
       document.refuse(fmt::format("{}.{}", path, field),
                       fmt::format("expected a power of two, such as 1024, found {}", exact(value)));
   if (scaling.minimum() > scaling.initial_scale())
-    document.refuse(path + ".minimum", fmt::format("is {}, above initial_scale = {}, which is lowered to it",
-                                                   exact(scaling.minimum()), exact(scaling.initial_scale())));
+    document.refuse(path + ".minimum",
+                    fmt::format("is {}, above initial_scale = {}; lower it, or raise initial_scale",
+                                exact(scaling.minimum()), exact(scaling.initial_scale())));
   if (scaling.maximum() < scaling.initial_scale())
     document.refuse(path + ".maximum",
                     fmt::format("is {}, below initial_scale = {}; raise it, or lower initial_scale",
                                 exact(scaling.maximum()), exact(scaling.initial_scale())));
   if (config.trainer().nonfinite() == schema::Trainer::IGNORE)
-    document.refuse(
-        "trainer.nonfinite",
-        "IGNORE would apply gradients that overflowed, which precision.compute: FLOAT16 leads to now and "
-        "then; use LOCATE, STOP or SKIP, or BFLOAT16");
+    document.refuse("trainer.nonfinite",
+                    "IGNORE would apply gradients that overflow, as some do with precision.compute: FLOAT16; "
+                    "use LOCATE, STOP or SKIP, or BFLOAT16");
 }
 
 void check_checkpoint(const schema::Checkpoint& checkpoint, const Document& document) {
   const bool resumes = checkpoint.has_resume_path() || checkpoint.resume_automatic();
   if (checkpoint.has_resume_path() && checkpoint.resume_path().empty())
-    document.refuse("checkpoint.resume_path",
-                    "must not be empty; name a checkpoint's folder, or leave it out");
+    document.refuse("checkpoint.resume_path", "must not be empty; name a checkpoint's folder, or remove it");
   if (checkpoint.allow_config_change() && !resumes)
     document.refuse("checkpoint.allow_config_change",
-                    "is ignored where nothing is resumed; state resume_path or "
-                    "resume_automatic too");
+                    "is ignored if nothing is resumed; set resume_path or resume_automatic, too");
   if (checkpoint.keep() != schema::Checkpoint().keep() && checkpoint.every_steps() == 0 &&
       !checkpoint.at_end() && !checkpoint.keep_best())
     document.refuse("checkpoint.keep",
-                    "is ignored where nothing is saved; set checkpoint.every_steps or at_end");
+                    "is ignored if nothing is saved; set checkpoint.every_steps or at_end");
 }
 
 void check_evaluations(const schema::RunConfig& config, const Document& document) {
   const int64_t every = config.trainer().eval_every_steps();
   if (every > 0 && !evaluates(config.data()))
-    document.refuse("trainer.eval_every_steps",
-                    "is ignored, since the data have nothing to evaluate on; leave it out");
+    document.refuse("trainer.eval_every_steps", "is ignored, since there are no evaluation data; remove it");
   if (every == 0 && config.trainer().early_stopping() > 0)
     document.refuse("trainer.early_stopping",
-                    "is ignored where training is not evaluated; state trainer.eval_every_steps");
+                    "is ignored without evaluations during training; set trainer.eval_every_steps");
   if (every == 0 && config.checkpoint().keep_best())
     document.refuse("checkpoint.keep_best",
-                    "is ignored where training is not evaluated; state trainer.eval_every_steps");
+                    "is ignored without evaluations during training; set trainer.eval_every_steps");
 }
 
 }  // namespace

@@ -143,7 +143,7 @@ std::string explain(const SyntaxError& error, const std::string& text, const std
 void read_strictly(google::protobuf::Message& root, const std::string& text, const std::string& name,
                    TextFormat::ParseInfoTree* locations) {
   if (text.size() > kMaximumSize)
-    throw ConfigError(fmt::format("{}: is larger than {}, which is the most that a config may have", name,
+    throw ConfigError(fmt::format("{}: is larger than {}, the most that a config may have", name,
                                   human_bytes(kMaximumSize)));
   if (text.starts_with("\xef\xbb\xbf"))
     throw ConfigError(fmt::format("{}: begins with a byte-order mark; save it as UTF-8 without one", name));
@@ -195,7 +195,7 @@ std::optional<OctalNumber> find_octal(const std::string& text) {
 }
 
 std::string leading_zero_text(std::string_view number) {
-  return fmt::format("{} begins with a zero, which would make it octal; leave it out", number);
+  return fmt::format("{} begins with a zero, which would make it octal; remove the zero", number);
 }
 
 std::vector<PathStep> parse_path(const std::string& path, const std::string& context) {
@@ -210,7 +210,7 @@ std::vector<PathStep> parse_path(const std::string& path, const std::string& con
     const bool good = end > 0 && (end == part.size() || read_index(part.substr(end), step.index));
     if (!good)
       throw ConfigError(
-          fmt::format("{}: '{}' is no field; expected a path such as trainer.steps or model.layer[2].name",
+          fmt::format("{}: '{}' is not a field; expected a path such as trainer.steps or model.layer[2].name",
                       context, part));
     steps.push_back(std::move(step));
   }

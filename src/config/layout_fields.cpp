@@ -65,13 +65,13 @@ void rename_older_fields(schema::Parallel& parallel, const Document& document) {
   if (parallel.data_parallel() > 0) {
     if (parallel.has_dp() && parallel.dp() != parallel.data_parallel())
       document.refuse("parallel.data_parallel",
-                      fmt::format("is {}, but parallel.dp, its newer name, is {}; leave it out",
+                      fmt::format("is {}, but parallel.dp, its newer name, is {}; remove it",
                                   parallel.data_parallel(), parallel.dp()));
     parallel.set_dp(parallel.data_parallel());
   }
   parallel.clear_data_parallel();
   if (parallel.has_all_reduce() && parallel.has_sync() && parallel.sync() != schema::Parallel::ALL_REDUCE)
-    document.refuse("parallel.all_reduce", fmt::format("contradicts parallel.sync: {}; leave it out",
+    document.refuse("parallel.all_reduce", fmt::format("contradicts parallel.sync: {}; remove it",
                                                        schema::Parallel::Sync_Name(parallel.sync())));
   parallel.clear_older_sync();
 }
@@ -86,7 +86,7 @@ void check_overrides(const schema::Parallel& parallel, const layout::Layout& lay
     if (!overridden || !parallel.GetReflection()->HasField(parallel, &field)) continue;
     if (const int value = get(parallel, field); value != key.get(layout))
       document.refuse(document.is_overridden(path_of(key)) ? path_of(key) : older,
-                      fmt::format("is {}, but --layout {} replaces it; say it in one of them",
+                      fmt::format("is {}, but --layout {} replaces it; set it in only one of them",
                                   layout::value_text(key, value), text));
   }
 }

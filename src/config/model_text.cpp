@@ -149,7 +149,7 @@ class Expander {
                        fmt::format("'{}' must consist of letters, digits, '_', '-', '.' and '/'", written));
     if (name.size() > kMaximumName)
       document_.refuse(path + ".name",
-                       fmt::format("a name has at most {} characters, with those of its blocks, found {}",
+                       fmt::format("a name has at most {} characters, including its blocks' names, found {}",
                                    kMaximumName, name.size()));
     if (!outputs_.emplace(name, output).second)
       document_.refuse(path + ".name", fmt::format("the name '{}' is used twice", name));
@@ -168,7 +168,7 @@ class Expander {
   std::string resolve(const std::string& name, const std::string& path) const {
     if (name == "^") {
       if (!scopes_.back().input)
-        document_.refuse(path, "'^' is the input of a block, and this layer is in none");
+        document_.refuse(path, "'^' is a block's input, but this layer is in no block");
       return *scopes_.back().input;
     }
     for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope)
@@ -179,8 +179,8 @@ class Expander {
       for (const auto& [full, output] : outputs_)
         if (full.starts_with(scope.prefix) && known.size() < kMaximumSuggestions)
           known.push_back(full.substr(scope.prefix.size()));
-    document_.refuse(
-        path, fmt::format("'{}' is no model input and no earlier layer{}", name, did_you_mean(name, known)));
+    document_.refuse(path, fmt::format("'{}' is neither a model input nor an earlier layer{}", name,
+                                       did_you_mean(name, known)));
   }
 
   /// A tie names "layer.parameter"; the layer is looked up as inputs are, and left to the graph where it
@@ -226,8 +226,9 @@ class Expander {
   std::string add_block(const schema::Layer& layer, const std::string& name, const std::string& place,
                         const std::vector<std::string>& inputs) {
     if (inputs.size() > 1)
-      document_.refuse(place, fmt::format("a block has one input, found {}", inputs.size()));
-    if (layer.tie_size() > 0) document_.refuse(place, "a block has no parameters of its own to tie");
+      document_.refuse(place, fmt::format("a block takes one input, found {}", inputs.size()));
+    if (layer.tie_size() > 0)
+      document_.refuse(place, "a block has no parameters to tie; tie those of its layers");
     std::string previous = inputs.front();
     for (int64_t i = 0; i < layer.block().repeat(); ++i) {
       scopes_.push_back({fmt::format("{}.{}.", name, i), previous});
@@ -284,7 +285,7 @@ void fill_preset_defaults(schema::Model& model) {
 ModelSpec expand_model(const schema::Model& model, const Document& document, const std::string& path) {
   const bool preset = model.preset_case() != schema::Model::PRESET_NOT_SET;
   const bool plain = model.layer_size() > 0 || model.input_size() > 0;
-  if (preset && plain) document.refuse(path, "has both a preset and layers of its own; state one of them");
+  if (preset && plain) document.refuse(path, "has both a preset and layers; keep only one of them");
   if (!preset && model.layer_size() == 0)
     document.refuse(path, "needs a preset (mlp, lenet or gpt) or inputs and layers");
   if (!preset) return Expander(document, path).expand(model);
@@ -306,8 +307,8 @@ schema::Model plain_model(const ModelSpec& spec) {
     written.set_name(input.name);
     for (const int64_t dim : input.spec.shape.dims()) written.add_shape(dim);
     if (input.spec.dtype != DType::float32 && input.spec.dtype != DType::int32)
-      throw ConfigError(fmt::format("input {}: a config knows the element types float32 and int32, found {}",
-                                    input.name, name_of(input.spec.dtype)));
+      throw ConfigError(fmt::format("input {}: expected element type float32 or int32, found {}", input.name,
+                                    name_of(input.spec.dtype)));
     written.set_type(input.spec.dtype == DType::int32 ? schema::Input::INT32 : schema::Input::FLOAT32);
   }
   for (const auto& layer : spec.layers) {

@@ -89,7 +89,7 @@ void Document::apply(const std::string& assignment) {
     walked += (walked.empty() ? "" : ".") + step.name;
     const auto* reflection = message->GetReflection();
     if (step.index >= 0 && !field->is_repeated())
-      throw ConfigError(fmt::format("{}: {} is not a list; leave out [{}]", context, walked, step.index));
+      throw ConfigError(fmt::format("{}: {} is not a list; remove [{}]", context, walked, step.index));
     if (step.index >= 0) {
       const int size = reflection->FieldSize(*message, field);
       if (step.index >= size)
@@ -102,7 +102,8 @@ void Document::apply(const std::string& assignment) {
         throw ConfigError(
             fmt::format("{}: {} takes {} and has no fields", context, walked, expected_value(*field)));
       if (field->is_repeated() && step.index < 0)
-        throw ConfigError(fmt::format("{}: {} is a list; say which, as in {}[0]", context, walked, walked));
+        throw ConfigError(
+            fmt::format("{}: {} is a list; name one element, as in {}[0]", context, walked, walked));
       message = field->is_repeated() ? reflection->MutableRepeatedMessage(message, field, step.index)
                                      : reflection->MutableMessage(message, field);
       continue;

@@ -56,9 +56,9 @@ std::string float32_fault(const FieldDescriptor& field, double value) {
   const bool reaches =
       (options.HasExtension(schema::below) && narrow >= options.GetExtension(schema::below)) ||
       (options.HasExtension(schema::above) && narrow <= options.GetExtension(schema::above));
-  return reaches
-             ? fmt::format("expected {} as float32, where it is rounded to {}", expected_value(field), narrow)
-             : "";
+  return reaches ? fmt::format("expected {} also after rounding to float32, found {}", expected_value(field),
+                               narrow)
+                 : "";
 }
 
 /// Well-formed UTF-8 (no overlong forms, surrogates or values beyond U+10FFFF) without control characters:

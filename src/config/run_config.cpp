@@ -71,22 +71,21 @@ void require_countable(const model::Graph& graph) {
   for (const auto& parameter : graph.parameters) {
     const int64_t count = count_of("parameter " + parameter.name, parameter.spec.shape);
     if (count > kMost - parameters)
-      throw ConfigError(fmt::format("parameter {}: with it, the parameters are more than any memory holds",
-                                    parameter.name));
+      throw ConfigError(
+          fmt::format("parameter {}: the parameters up to this one exceed any memory", parameter.name));
     parameters += count;
   }
   for (const auto& value : graph.values) count_of("the output of layer " + value.name, value.spec.shape);
 }
 
 void state_own_model(const ModelSpec& model, schema::RunConfig& config, const Document& document) {
-  if (config.has_model()) document.refuse("model", "the program hands over a model of its own; leave it out");
+  if (config.has_model()) document.refuse("model", "the program passes its own model; remove it");
   *config.mutable_model() = plain_model(model);
 }
 
 void state_own_samples(const data::DatasetPair& samples, schema::Data& data, const Document& document) {
   if (data.kind_case() != schema::Data::KIND_NOT_SET)
-    document.refuse("data",
-                    "the program hands over samples of its own; leave out idx, text, synthetic and own");
+    document.refuse("data", "the program passes its own samples; remove idx, text, synthetic and own");
   data.mutable_own()->set_samples(samples.train->size());
   if (samples.eval != nullptr) data.mutable_own()->set_eval_samples(samples.eval->size());
 }

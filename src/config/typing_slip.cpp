@@ -33,7 +33,7 @@ std::string slip_at(std::string_view text, size_t at, int brackets) {
   const bool between_digits =
       at > 0 && at + 1 < text.size() && is_digit(text[at - 1]) && is_digit(text[at + 1]);
   if (text[at] == ',' && brackets == 0 && between_digits)
-    return "a number has a point, not a comma, as in 0.05; a list stands in []";
+    return "a number has a point, not a comma, as in 0.05; write a list in []";
   return "";
 }
 

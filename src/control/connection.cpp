@@ -46,7 +46,7 @@ std::optional<Frame> Connection::next() {
     const auto header =
         decode_frame_header(std::span<const char, kFrameHeaderBytes>(in_.data() + taken_, kFrameHeaderBytes));
     if (!header) {
-      close("it sent what is no message of lockstep, so its connection was closed");
+      close("it sent something that is not a lockstep message, so its connection was closed");
       return {};
     }
     if (available >= kFrameHeaderBytes + header->payload_bytes) {

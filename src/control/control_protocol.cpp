@@ -22,7 +22,7 @@ void draw(Secret& secret) {
     const auto count = ::getrandom(secret.data() + drawn, secret.size() - drawn, 0);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0)
-      throw CommError(std::string("the system's random generator gives nothing: ") + std::strerror(errno));
+      throw CommError(std::string("the system's random generator failed: ") + std::strerror(errno));
     drawn += static_cast<size_t>(count);
   }
 }

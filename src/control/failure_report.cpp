@@ -106,12 +106,12 @@ std::string group_line(const Group& group, std::span<const RankState> states,
   const bool plural = group.ranks.size() > 1;
   const std::string who = plural ? "ranks " + ranks_text(group.ranks)
                                  : fmt::format("rank {} on {}", group.ranks.front(), first.who.host);
-  if (first.spared) return fmt::format("  {}: lost before; the job went on\n", who);
+  if (first.spared) return fmt::format("  {}: lost earlier; the job went on without it\n", who);
   if (first.lost) return fmt::format("  {}: lost, too\n", who);
   if (first.left) return fmt::format("  {}: done\n", who);
   const std::string silence = !is_late(first, options) ? ""
-                              : plural                 ? "not heard of late; "
-                                       : fmt::format("not heard for {:.1f} s; ", first.heard_seconds);
+                              : plural                 ? "not heard from lately; "
+                                       : fmt::format("not heard from for {:.1f} s; ", first.heard_seconds);
   return fmt::format("  {}: {}{}\n", who, silence, situation(first.last, group.times, plural));
 }
 
@@ -153,9 +153,9 @@ std::string other_lines(int culprit, std::span<const RankState> states, const Wa
       left_out += groups[i].ranks.size();
     }
   }
-  if (left_out > 0) text += fmt::format("  {} more ranks, each in a situation of its own\n", left_out);
+  if (left_out > 0) text += fmt::format("  {} more ranks, each in a different situation\n", left_out);
   if (unheard > 0)
-    text += fmt::format("  nothing is known here of {} more rank{}\n", unheard, unheard == 1 ? "" : "s");
+    text += fmt::format("  nothing is known about {} more rank{}\n", unheard, unheard == 1 ? "" : "s");
   return text;
 }
 
@@ -173,8 +173,8 @@ std::string places(const Heartbeat& heartbeat) {
 }
 
 std::string last_heard(const RankState& state) {
-  if (!state.told) return "  it had told nothing yet\n";
-  return fmt::format("  it was last heard {:.1f} s before, {}\n",
+  if (!state.told) return "  it had reported nothing yet\n";
+  return fmt::format("  it was last heard from {:.1f} s earlier, {}\n",
                      std::max(0.0, state.heard_seconds - state.lost_seconds), places(state.last));
 }
 
@@ -193,7 +193,7 @@ std::string accusation(const Finding& finding, std::span<const RankState> states
           "{} is silent in step {}: nothing was heard from it for {:.1f} s "
           "(watchdog.silent_seconds is {:g})\n  {}\n",
           who, complete + 1, state.heard_seconds, seconds_of(options.silent_after),
-          state.told ? "then it was " + places(state.last) : "it had told nothing yet");
+          state.told ? "then it was " + places(state.last) : "it had reported nothing yet");
     case Fault::stuck: {
       const SlotState& slot = nth(state.last.slots, finding.slot);
       return fmt::format("{} is stuck in step {}: it {} for {:.1f} s in {} (watchdog.{} is {:g})\n", who,
@@ -202,8 +202,8 @@ std::string accusation(const Finding& finding, std::span<const RankState> states
     }
     default:
       return fmt::format(
-          "{} is furthest behind, in step {}, where all ranks wait for each other: it waits for "
-          "{:.1f} s, {} (watchdog.communication_seconds is {:g})\n",
+          "all ranks wait for each other; {} is furthest behind, in step {}: it has waited for {:.1f} s, {} "
+          "(watchdog.communication_seconds is {:g})\n",
           who, state.last.step + 1, waited_seconds(state.last), places(state.last),
           seconds_of(options.communication_deadline));
   }

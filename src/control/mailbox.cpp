@@ -110,9 +110,9 @@ void StarMailbox::send(int to, std::string_view topic, std::string_view text) {
     std::unique_lock lock(mutex_);
     auto& queue = nth(queues_, to);
     if (!taken_.wait_for(lock, kPatience, [&] { return queue.gone || queue.bytes < kMostQueuedBytes; }))
-      throw CommError(fmt::format("rank {} has {} bytes of messages for rank {}, which takes none", rank_,
-                                  queue.bytes, to),
-                      ExitCode::hang);
+      throw CommError(
+          fmt::format("rank {} has {} bytes of messages that rank {} does not read", rank_, queue.bytes, to),
+          ExitCode::hang);
     if (queue.gone) return;
     queue.payloads.push_back(encode_mail(topic, text));
     queue.bytes += queue.payloads.back().size();

@@ -70,7 +70,7 @@ class Call {
     socklen_t size = sizeof(error);
     ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     if (error != 0) return fail(now, std::strerror(error));
-    outcome_ = "a connection, but no answer of this job's rank 0";
+    outcome_ = "connected, but this job's rank 0 did not answer";
     // A new connection takes so few bytes at once.
     const auto bytes = encode_hello(hello_);
     const auto sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -123,7 +123,7 @@ std::vector<Connection> await_ranks(std::vector<Listener> listeners, const JobTo
     for (size_t rank = 1; rank < links.size(); ++rank) {
       if (!links[rank].open()) continue;
       links[rank].flush();
-      if (links[rank].receive()) links[rank].close("it spoke before its time");
+      if (links[rank].receive()) links[rank].close("it sent a message too early");
       links[rank].next();
       if (!links[rank].open()) admission.expect_again(static_cast<int>(rank));
     }

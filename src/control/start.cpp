@@ -104,7 +104,7 @@ std::vector<Listener> listen(const std::vector<RankPlace>& places, const Control
   }
   if (listeners.empty())
     refusal = fmt::format(
-        "host {} can listen at none of its addresses ({}); set LOCKSTEP_CONTROL_PORT to another port, or "
+        "host {} cannot listen on any of its addresses ({}); set LOCKSTEP_CONTROL_PORT to another port, or "
         "LOCKSTEP_CONTROL_INTERFACE to another interface (it has {})",
         places[0].host, join(failures, "; "), addresses_of(places[0]));
   return listeners;
@@ -138,7 +138,7 @@ std::vector<Connection> connect(int rank, const std::vector<RankPlace>& places,
       hosts.insert(places[r].host);
     }
     if (!missing.empty())
-      failure = fmt::format("rank 0 on host {} listened at {}, but rank{} {} (host{} {}) did not come",
+      failure = fmt::format("rank 0 on host {} listened at {}, but rank{} {} (host{} {}) did not connect",
                             places[0].host, endpoints_text(invitation.endpoints),
                             missing.size() == 1 ? "" : "s", ranks_text(missing), hosts.size() == 1 ? "" : "s",
                             join({hosts.begin(), hosts.end()}, ", "));

@@ -37,7 +37,8 @@ std::unique_ptr<Duty> make_duty(int rank, const std::vector<RankIdentity>& ranks
 
 Descriptor make_wake() {
   const int descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (descriptor < 0) throw CommError(fmt::format("the watchdog has no eventfd: {}", std::strerror(errno)));
+  if (descriptor < 0)
+    throw CommError(fmt::format("the watchdog cannot make an eventfd: {}", std::strerror(errno)));
   return Descriptor(descriptor);
 }
 
@@ -64,7 +65,7 @@ Watchdog::Watchdog(int rank, std::vector<RankIdentity> ranks, std::vector<Connec
   try {
     thread_ = start_thread_without_signals("watchdog", [this] { run(); });
   } catch (const std::system_error& error) {
-    throw CommError(fmt::format("the watchdog's thread does not start: {}", error.what()));
+    throw CommError(fmt::format("the watchdog's thread cannot start: {}", error.what()));
   }
 }
 
@@ -253,7 +254,7 @@ void Watchdog::handle(int from, const Frame& frame, Clock::time_point now) {
   } else {
     sensible = duty_->heard(from, frame, now);
   }
-  if (!sensible) link.close("it sent a message that makes no sense, so its connection was closed");
+  if (!sensible) link.close("it sent a malformed message, so its connection was closed");
 }
 
 void Watchdog::send() {

@@ -267,10 +267,10 @@ void generate_digits(const std::string& directory, const DigitsOptions& options)
     if (!std::filesystem::exists(file.path, unknown)) return false;
     if (read_all_bytes(file.path) == file.bytes) return true;
     if (!options.overwrite)
-      throw DataError(fmt::format(
-          "{}: expected no such file or the digits of seed {} ({} to train, {} to evaluate), found "
-          "other content; choose another folder, or ask for it to be overwritten",
-          file.path, options.seed, options.train_count, options.eval_count));
+      throw DataError(
+          fmt::format("{}: expected no such file or the digits of seed {} ({} to train, {} to evaluate), "
+                      "found other content; choose another folder, or replace the files (--force)",
+                      file.path, options.seed, options.train_count, options.eval_count));
     return false;
   });
   for (const auto& file : files) write_atomically(file.path, file.bytes);

@@ -35,12 +35,13 @@ void require_known(const KnownFile& file, const std::string& path) {
   const auto bytes = read_all_bytes(path);
   const auto size = static_cast<int64_t>(bytes.size());
   if (size != file.size_bytes)
-    throw DataError(fmt::format("{}: expected the {} bytes of {}, found {}: it is damaged, or another file",
-                                path, file.size_bytes, file.name, size));
+    throw DataError(
+        fmt::format("{}: expected the {} bytes of {}, found {}: the file is damaged, or another one", path,
+                    file.size_bytes, file.name, size));
   if (const uint64_t hash = hash64(bytes.data(), bytes.size()); hash != file.hash)
     throw DataError(
-        fmt::format("{}: expected {} with the checksum {}, found {}: it is damaged, or another file", path,
-                    file.name, to_hex(file.hash), to_hex(hash)));
+        fmt::format("{}: expected {} with the checksum {}, found {}: the file is damaged, or another one",
+                    path, file.name, to_hex(file.hash), to_hex(hash)));
 }
 
 }  // namespace lockstep::data

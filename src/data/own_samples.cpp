@@ -110,10 +110,11 @@ class InMemory : public data::Dataset {
     const auto count =
         std::visit([](const auto& all) { return static_cast<int64_t>(all.size()); }, field.values);
     const int64_t each = field.shape.count();
-    require(count % each == 0,
-            fmt::format("Samples: field '{}' has {} values, which is no multiple of the {} that a sample of "
-                        "shape {} holds",
-                        field.name, count, each, field.shape.to_string()));
+    require(
+        count % each == 0,
+        fmt::format(
+            "Samples: field '{}' has {} values; expected a multiple of {}, the size of a sample of shape {}",
+            field.name, count, each, field.shape.to_string()));
     return count / each;
   }
 
@@ -146,11 +147,11 @@ class FromSource : public data::Dataset {
     require(source_.count > 0, fmt::format("Samples: expected at least 1 sample, found {}", source_.count));
     require(source_.read != nullptr, "Samples: read is empty; expected a function that makes a sample");
     require(!source_.identity.empty(),
-            "Samples: identity is empty; name the samples, so that checkpoints know them again");
+            "Samples: identity is empty; name the samples, so that checkpoints can recognize them");
     for (const auto& field : fields_)
       require(
           field.spec.dtype != DType::int32 || values_of(field.name) > 0,
-          fmt::format("Samples: {} is {}; expected how many values field '{}' can have",
+          fmt::format("Samples: {} is {}; expected the number of values that field '{}' can have",
                       is_label(field.name) ? "classes" : "vocabulary", values_of(field.name), field.name));
     const int64_t limits[] = {source_.classes, source_.vocabulary};
     identity_ = hash_combine(hash_of(fields_, source_.count), hash64(source_.identity));
@@ -224,8 +225,8 @@ namespace data {
 
 DatasetPair open_own_datasets(const DataOptions& options) {
   require(options.own_train != nullptr,
-          fmt::format("data.own: these {} samples are those of a program that trained with them, and only it "
-                      "can hand them over (include/lockstep/data.h); state other data",
+          fmt::format("data.own: the {} samples belong to the program that trained with them, and only that "
+                      "program can pass them (include/lockstep/data.h); name other data",
                       options.samples));
   return {options.trains ? options.own_train : nullptr, options.own_eval};
 }

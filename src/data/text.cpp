@@ -131,8 +131,8 @@ std::shared_ptr<const TokenizedText> read_text(const std::string& path, double t
       std::ranges::find_if(read, [&](uint8_t byte) { return vocabulary.token_of(byte) < 0; });
   if (unknown != read.end())
     throw DataError(
-        fmt::format("{}: the model's {} tokens are other characters than those of the text: {}; evaluate on "
-                    "a text without these",
+        fmt::format("{}: the text has characters that are not among the model's {} tokens: {}; evaluate on a "
+                    "text without them",
                     path, vocabulary.size(), describe_new(characters, Vocabulary(read).characters())));
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(vocabulary.token_of(byte));
   return std::make_shared<TokenizedText>(

@@ -40,7 +40,7 @@ void require_openmp_team(int threads) {
   set_openmp_team(threads);
   if (const int count = count_team(threads); count != threads)
     throw ConfigError(fmt::format(
-        "parallel.intra_op_threads is {}, and OpenMP starts {}: {}, or set parallel.intra_op_threads to {}",
+        "parallel.intra_op_threads is {}, but OpenMP starts {}: {}, or set parallel.intra_op_threads to {}",
         threads, count, cause_of_fewer(threads), count));
 }
 

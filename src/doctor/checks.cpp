@@ -42,7 +42,7 @@ constexpr std::array kHostChecks{
           kNotInJobs},
     Check{"mpirun", "starts two processes by mpirun",
           "mpirun --allow-run-as-root --oversubscribe -n 2 hostname", 12, look_at_mpirun, kNotInJobs},
-    Check{"root", "whether mpirun is told that it may run as root", "id", 5, look_at_root, kNotInJobs},
+    Check{"root", "whether mpirun may run as root", "id", 5, look_at_root, kNotInJobs},
     Check{"gpus", "driver, persistence, ECC, XID errors, MIG, power limit, topology (by NVML)", "nvidia-smi",
           12, look_at_gpus},
     Check{"cuda", "whether the driver suits the CUDA that this program was built with", "nvidia-smi", 12,

@@ -83,7 +83,7 @@ std::vector<Finding> look_at_folder(const std::string& folder) {
   const double seconds = milliseconds_between(start, Clock::now()) / 1000;
   return {{Level::ok, fmt::format("{}: {} file{} read, {} in {}{}", folder, files, files == 1 ? "" : "s",
                                   human_bytes(bytes), human_seconds(seconds),
-                                  Clock::now() > deadline ? ", the rest was not looked at" : "")}};
+                                  Clock::now() > deadline ? ", the rest was not checked" : "")}};
 }
 
 }  // namespace
@@ -91,7 +91,7 @@ std::vector<Finding> look_at_folder(const std::string& folder) {
 std::vector<Finding> look_at_data(const Request& request) {
   if (!request.config.empty()) return look_at_config_data(request);
   if (request.data_directory.empty())
-    return {{Level::skip, "none was named; CONFIG --data-dir DIR has its data opened"}};
+    return {{Level::skip, "no data named; with CONFIG --data-dir DIR doctor opens them"}};
   return look_at_folder(request.data_directory);
 }
 

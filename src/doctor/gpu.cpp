@@ -49,12 +49,12 @@ Finding judge(const GpuState& gpu) {
   const std::string found = describe(gpu);
   const std::string smi = fmt::format("nvidia-smi -i {} ", gpu.index);
   if (gpu.remapping_failed.value_or(false))
-    return {Level::fail, found + "; rows of its memory are broken and no spare ones are left",
+    return {Level::fail, found + "; rows of its memory are broken, and no spare rows are left",
             smi + "-q -d ROW_REMAPPER, and have it replaced"};
   if (gpu.uncorrected_errors.value_or(0) > 0 || gpu.reset_pending.value_or(false))
     return {Level::warn, found + "; its memory needs a reset", smi + "--gpu-reset"};
   if (gpu.slices.value_or(false))
-    return {Level::warn, found + "; it is cut into MIG slices, between which NCCL does not work",
+    return {Level::warn, found + "; it is divided into MIG slices, and NCCL does not work between them",
             smi + "-mig 0"};
   if (gpu.power_limit_watts && gpu.default_power_limit_watts &&
       *gpu.power_limit_watts < *gpu.default_power_limit_watts * 0.99)
@@ -62,17 +62,17 @@ Finding judge(const GpuState& gpu) {
             fmt::format("{}, of {:.0f} W by default: it is slower", found, *gpu.default_power_limit_watts),
             smi + fmt::format("-pl {:.0f}", *gpu.default_power_limit_watts)};
   if (!gpu.persistent.value_or(true))
-    return {Level::warn, found + "; persistence is off, so that every start loads the driver's state",
+    return {Level::warn, found + "; persistence is off, so every start loads the driver's state",
             smi + "-pm 1"};
   return {Level::ok, found};
 }
 
 Finding judge_xids(const std::optional<std::map<int, int>>& xids) {
-  if (!xids) return {Level::ok, "the kernel's log, where XID errors stand, may not be read here"};
+  if (!xids) return {Level::ok, "this user may not read the kernel's log, which has XID errors"};
   if (xids->empty()) return {Level::ok, "no XID error in the kernel's log"};
   std::vector<std::string> texts;
   for (const auto& [number, count] : *xids) texts.push_back(fmt::format("XID {} {} times", number, count));
-  return {Level::warn, "the kernel's log has errors of GPUs: " + join(texts, ", "), "dmesg | grep Xid"};
+  return {Level::warn, "the kernel's log has GPU errors: " + join(texts, ", "), "dmesg | grep Xid"};
 }
 
 Finding judge_links(const std::vector<GpuLink>& links) {
@@ -103,7 +103,7 @@ std::map<int, int> xid_counts(std::string_view log) {
 }
 
 std::vector<Finding> judge_gpus(const NvmlFacts& facts, const std::optional<std::map<int, int>>& xids) {
-  if (!facts.present) return {{Level::skip, "no NVIDIA driver here: computes on CPUs"}};
+  if (!facts.present) return {{Level::skip, "no NVIDIA driver: lockstep computes on CPUs"}};
   if (facts.gpus.empty())
     return {{Level::fail, facts.problem.empty() ? "there is a driver, but no GPU" : facts.problem,
              "nvidia-smi, and in a container: docker run --gpus all"}};
@@ -120,7 +120,7 @@ std::vector<Finding> judge_gpus(const NvmlFacts& facts, const std::optional<std:
 Finding judge_cuda(const CudaFacts& facts) {
   if (facts.gpus == 0) return {Level::skip, "no GPU to compute on"};
   if (facts.libraries.empty())
-    return {Level::warn, "this program is built without CUDA, so that GPUs are not used", kBuildWithCuda};
+    return {Level::warn, "this program is built without CUDA and does not use GPUs", kBuildWithCuda};
   if (!facts.driver_problem.empty())
     return {Level::fail, "the driver's libcuda.so.1 does not answer: " + facts.driver_problem,
             "in a container: docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility"};
@@ -139,7 +139,7 @@ Finding judge_cuda(const CudaFacts& facts) {
 Finding judge_nccl(const NcclFacts& facts) {
   if (facts.gpus == 0) return {Level::skip, "no GPU to communicate between"};
   if (facts.library.empty())
-    return {Level::warn, "this program is built without NCCL, so that GPUs are not used", kBuildWithCuda};
+    return {Level::warn, "this program is built without NCCL and does not use GPUs", kBuildWithCuda};
   return {Level::ok, facts.library};
 }
 

@@ -26,7 +26,7 @@ std::string processor_model() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("model name")) return std::string(trim(line.substr(line.find(':') + 1)));
-  return "a processor that does not say its model";
+  return "a processor without a model name";
 }
 
 std::string plural(int number, const std::string& word) {
@@ -66,7 +66,7 @@ Finding judge_processor(const ProcessorFacts& facts) {
 Finding judge_cores(const CoreFacts& facts) {
   const std::string found = fmt::format(
       "{} of {} may be used{}", facts.allowed, plural(facts.host, "core"),
-      facts.quota > 0 ? fmt::format(", for the time of {} (control group)", facts.quota) : std::string());
+      facts.quota > 0 ? fmt::format(", with the time of {} (control group)", facts.quota) : std::string());
   if (facts.allowed == 1 && facts.host > 1)
     return {Level::warn, found + ": this shell is bound to one of them",
             fmt::format("taskset -p -c 0-{} $$", facts.host - 1)};
@@ -75,7 +75,7 @@ Finding judge_cores(const CoreFacts& facts) {
 
 Finding judge_clock(const ClockFacts& facts) {
   if (facts.seconds_since_1970 < kNotBefore)
-    return {Level::fail, "the clock says a year before 2024", "timedatectl set-ntp true"};
+    return {Level::fail, "the clock shows a year before 2024", "timedatectl set-ntp true"};
   // Read by a call of the system, microseconds each time.
   if (facts.source == "hpet" || facts.source == "acpi_pm")
     return {Level::warn, fmt::format("the kernel takes time from {}, which is slow to read", facts.source),
@@ -87,7 +87,7 @@ Finding judge_clock(const ClockFacts& facts) {
 }
 
 Finding judge_open_files(const OpenFilesFacts& facts) {
-  const std::string found = fmt::format("at most {} files and sockets of a process", facts.limit);
+  const std::string found = fmt::format("at most {} files and sockets per process", facts.limit);
   if (facts.limit >= kFewFiles) return {Level::ok, found};
   const bool may_raise = facts.hard_limit >= kFewFiles;
   return {facts.limit < kTooFewFiles ? Level::fail : Level::warn,

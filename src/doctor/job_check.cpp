@@ -114,7 +114,7 @@ class BorrowedFolder {
 
 /// COLLECTIVE.
 Finding look_at_shared_folder(train::World& world, const std::string& directory) {
-  if (directory.empty()) return {Level::skip, "no folder was named; --out DIR has it looked at"};
+  if (directory.empty()) return {Level::skip, "no folder named; pass --out DIR to check it"};
   std::optional<BorrowedFolder> folder;
   std::exception_ptr failure;
   try {
@@ -129,7 +129,7 @@ Finding look_at_shared_folder(train::World& world, const std::string& directory)
     return {Level::fail, error.what(),
             fmt::format("mount the same file system on every host: df -T {} shows what is there", directory)};
   }
-  return {Level::ok, fmt::format("{} is one folder for all ranks", directory)};
+  return {Level::ok, fmt::format("{} is the same folder for all ranks", directory)};
 }
 
 /// COLLECTIVE: gradients' way, as a training would take it.

@@ -88,7 +88,7 @@ Finding judge_link(const Ranks& ranks, const LinkFacts& link, double usual) {
       fmt::format("ethtool {}, on both hosts", link.interface.empty() ? "INTERFACE" : link.interface);
   const double promised = link.speed_mbit * 1e6 / kBitsPerByte;
   if (promised > 0 && link.bytes_per_second < kLinkAsPromised * promised)
-    return {Level::warn, found + ": far less than that", look};
+    return {Level::warn, found + ": far less than its speed", look};
   if (usual > 0 && link.bytes_per_second < kSlowLink * usual)
     return {Level::warn, fmt::format("{}: the others have {}", found, bit_rate(usual * kBitsPerByte)), look};
   return {Level::ok, found};
@@ -151,9 +151,8 @@ std::vector<Finding> judge_hosts(const Ranks& ranks) {
   }
   if (hosts == 0) return {{Level::skip, "the launcher does not say which rank is its host's first"}};
   if (wrong.empty())
-    return {
-        {Level::ok, fmt::format("nothing is wrong on {} host{} (lockstep doctor lists what was looked at)",
-                                hosts, hosts == 1 ? "" : "s")}};
+    return {{Level::ok, fmt::format("no problem found on {} host{} (lockstep doctor lists the checks)", hosts,
+                                    hosts == 1 ? "" : "s")}};
   return wrong;
 }
 
@@ -174,7 +173,7 @@ Finding judge_programs(const Ranks& ranks) {
   const auto good = std::ranges::find(ranks, other.most, &RankFacts::binary);
   const RankFacts& bad = nth(ranks, other.ranks.front());
   return {Level::fail,
-          fmt::format("{}: another lockstep ({}) than that of the others ({})",
+          fmt::format("{}: its lockstep ({}) differs from that of the others ({})",
                       ranks_on_hosts(ranks, other.ranks), bad.program, good->program),
           good->host_number == bad.host_number
               ? fmt::format("cp {} {}", good->program, bad.program)

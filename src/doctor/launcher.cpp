@@ -94,14 +94,15 @@ Finding judge_mpi(const MpiFacts& facts) {
     return {Level::fail, "mpirun is not Open MPI's: " + words_of(facts.mpirun).substr(0, 80),
             "export PATH=/usr/bin:$PATH"};
   if (mpirun != library)
-    return {
-        Level::fail,
-        fmt::format("mpirun is of Open MPI {}, this program's library of {}: processes would not find each "
-                    "other",
-                    mpirun, library),
-        "export PATH=FOLDER:$PATH, with the mpirun of that version"};
+    return {Level::fail,
+            fmt::format("mpirun is from Open MPI {}, but this program's library is from {}: processes would "
+                        "not find each other",
+                        mpirun, library),
+            "export PATH=FOLDER:$PATH, with the mpirun of that version"};
   if (std::atoi(library.c_str()) < 4)
-    return {Level::warn, fmt::format("Open MPI {} is older than what lockstep was tried with (4.1)", library),
+    return {Level::warn,
+            fmt::format("Open MPI {} is older than the oldest version that lockstep was tested with (4.1)",
+                        library),
             kInstall};
   return {Level::ok, fmt::format("Open MPI {}, mpirun and library", library)};
 }
@@ -115,12 +116,11 @@ Finding judge_mpirun(const MpirunFacts& facts) {
                                                              " (launcher/lockstep-run gives them)")};
   const std::string ended = fmt::format("ends with {}: {}", facts.code, words_of(facts.output));
   if (const size_t letters = letters_at_begin(facts.host); letters > kMostLettersOfHost)
-    return {
-        Level::fail,
-        fmt::format("{}; it crashes where a host's name begins with more than {} letters and hyphens, and "
-                    "this one's begins with {}",
-                    ended, kMostLettersOfHost, letters),
-        "hostname NAME, or a container's --hostname NAME, with a shorter one"};
+    return {Level::fail,
+            fmt::format("{}; it crashes if a host's name begins with more than {} letters and hyphens, and "
+                        "this host's begins with {}",
+                        ended, kMostLettersOfHost, letters),
+            "hostname NAME, or a container's --hostname NAME, with a shorter one"};
   if (!facts.missing.empty()) {
     std::vector<std::string> names, values;
     for (const auto& [name, value] : facts.missing) {
@@ -151,8 +151,9 @@ size_t letters_at_begin(std::string_view host) {
 
 Finding judge_root(const RootFacts& facts) {
   if (facts.user != 0) return {Level::ok, fmt::format("runs as user {}, not as root", facts.user)};
-  if (facts.confirmed) return {Level::ok, "runs as root, which mpirun is told to allow"};
-  return {Level::warn, "runs as root, which bare mpirun refuses (launcher/lockstep-run tells it to allow it)",
+  if (facts.confirmed) return {Level::ok, "runs as root, and mpirun is told to allow it"};
+  return {Level::warn,
+          "runs as root, but bare mpirun refuses to (launcher/lockstep-run tells it to allow it)",
           "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"};
 }
 

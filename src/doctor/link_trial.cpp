@@ -41,9 +41,9 @@ class Wire {
     } catch (const CommError& error) {
       const int own = links_.rank();
       throw DeviceError(fmt::format(
-          "rank {} on {} and rank {} on {} do not exchange messages within {} s: let them connect on any "
-          "port of "
-          "the network that they share, and name it: launcher/lockstep-run --interface NAME ({})",
+          "rank {} on {} and rank {} on {} exchanged no message within {} s: allow connections on any port "
+          "of the network that they share, and name its interface: launcher/lockstep-run --interface NAME "
+          "({})",
           own, nth(ranks_, own).host, peer_, nth(ranks_, peer_).host, kPatience.count(), error.what()));
     }
   }

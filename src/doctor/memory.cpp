@@ -72,7 +72,7 @@ GroupMemory group_memory(const fs::path& membership, const fs::path& root) {
 Finding judge_memory(const MemoryFacts& facts) {
   if (facts.address_limit > 0 && facts.address_limit < kFewAddresses)
     return {Level::warn,
-            fmt::format("a process may have {} of addresses, which is less than training may take",
+            fmt::format("a process may have {} of address space, less than training may need",
                         human_bytes(facts.address_limit)),
             "ulimit -v unlimited"};
   const int64_t in_group =
@@ -90,16 +90,17 @@ Finding judge_memory(const MemoryFacts& facts) {
 
 Finding judge_shared_memory(const SharedMemoryFacts& facts) {
   if (!facts.problem.empty())
-    return {Level::warn,
-            fmt::format("/dev/shm cannot be used ({}): ranks of one host talk more slowly", facts.problem),
-            "mount -t tmpfs -o mode=1777,size=1g tmpfs /dev/shm"};
+    return {
+        Level::warn,
+        fmt::format("/dev/shm cannot be used ({}): ranks on one host communicate more slowly", facts.problem),
+        "mount -t tmpfs -o mode=1777,size=1g tmpfs /dev/shm"};
   const int64_t wanted = std::max(kSharedAtLeast, kSharedPerRank * facts.cores);
   const std::string found =
       fmt::format("{} of {} are free in /dev/shm", human_bytes(facts.free), human_bytes(facts.total));
   // A container's usual 64 MiB hold a few blocks of their own.
   if (facts.free >= wanted - kMiB) return {Level::ok, found};
   return {Level::warn,
-          fmt::format("{}, less than the {} that {} rank{} here may take", found, human_bytes(wanted),
+          fmt::format("{}, less than the {} that {} rank{} here may need", found, human_bytes(wanted),
                       facts.cores, facts.cores == 1 ? "" : "s"),
           facts.total >= wanted ? "ls -l /dev/shm"
                                 : "mount -o remount,size=1g /dev/shm, or docker run --shm-size=1g"};

@@ -97,21 +97,20 @@ Finding judge_interfaces(const std::vector<InterfaceFacts>& interfaces, const st
   if (!chosen.empty()) {
     const auto taken =
         std::ranges::find_if(interfaces, [&](const InterfaceFacts& each) { return is_called(each, chosen); });
-    if (taken != interfaces.end()) return {Level::ok, "takes " + describe(*taken) + ", as asked for"};
-    if (chosen == "lo") return {Level::ok, "takes lo, as asked for: one host alone"};
+    if (taken != interfaces.end()) return {Level::ok, "uses " + describe(*taken) + ", as asked for"};
+    if (chosen == "lo") return {Level::ok, "uses lo, as asked for: one host only"};
     return {Level::fail,
             fmt::format("LOCKSTEP_CONTROL_INTERFACE is '{}', but there is {}", chosen,
                         texts.empty() ? "only lo" : join(texts, ", ")),
             interfaces.empty() ? "unset LOCKSTEP_CONTROL_INTERFACE"
                                : "export LOCKSTEP_CONTROL_INTERFACE=" + interfaces.front().name};
   }
-  if (interfaces.empty()) return {Level::ok, "only lo: jobs on this host alone"};
+  if (interfaces.empty()) return {Level::ok, "only lo: jobs on this host only"};
   if (interfaces.size() == 1)
-    return {Level::ok, fmt::format("takes {} between hosts, lo on this one", texts.front())};
-  return {Level::ok,
-          fmt::format("takes lo on this host; between hosts the one of these that they share: {} (or say "
-                      "which: launcher/lockstep-run --interface NAME)",
-                      join(texts, ", "))};
+    return {Level::ok, fmt::format("uses {} between hosts, and lo on this host", texts.front())};
+  return {Level::ok, fmt::format("uses lo on this host; between hosts, the one of these that they share: {} "
+                                 "(to choose one: launcher/lockstep-run --interface NAME)",
+                                 join(texts, ", "))};
 }
 
 Finding judge_ports(const PortFacts& facts) {
@@ -119,15 +118,15 @@ Finding judge_ports(const PortFacts& facts) {
     return {Level::fail, fmt::format("LOCKSTEP_CONTROL_PORT is {}: {}", facts.fixed, facts.problem),
             fmt::format("ss -ltnp 'sport = :{}', or unset LOCKSTEP_CONTROL_PORT", facts.fixed)};
   if (!facts.problem.empty())
-    return {Level::fail, "no process can listen at a port: " + facts.problem, "ip link set lo up"};
+    return {Level::fail, "processes cannot listen on a port: " + facts.problem, "ip link set lo up"};
   const int count = facts.last - facts.first + 1;
   if (facts.last > 0 && count < kFewPorts)
-    return {Level::warn, fmt::format("the system gives out {} ports only", count),
+    return {Level::warn, fmt::format("the system offers only {} ports", count),
             "sysctl -w net.ipv4.ip_local_port_range='32768 60999'"};
   return {Level::ok,
           fmt::format("{}{}",
                       facts.last > 0 ? fmt::format("free ports from {} to {}", facts.first, facts.last)
-                                     : std::string("a free port was had"),
+                                     : std::string("a free port was found"),
                       facts.fixed.empty() ? "" : "; LOCKSTEP_CONTROL_PORT " + facts.fixed + " is free")};
 }
 

@@ -90,7 +90,7 @@ void try_renaming(StorageFacts& facts) {
   if (::rename(before.c_str(), after.c_str()) != 0)
     facts.rename_problem = "a folder cannot be renamed: " + reason();
   else if (fs::exists(before, error) || !fs::exists(after / "part", error))
-    facts.rename_problem = "a renamed folder is not complete under its new name alone";
+    facts.rename_problem = "a renamed folder is incomplete, or still has its old name";
   const Descriptor folder(::open(facts.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.valid() && ::fsync(folder.get()) != 0) facts.fsync_problem = "fsync of a folder: " + reason();
   fs::remove_all(before, error);
@@ -122,7 +122,7 @@ Finding judge_storage(const StorageFacts& facts) {
     return {Level::fail, fmt::format("{} cannot be written to: {}", where, facts.write_problem),
             "ls -ld " + facts.folder};
   if (facts.file_limit && *facts.file_limit < kTooLittle)
-    return {Level::fail, fmt::format("{}: a file may have only {}", where, human_bytes(*facts.file_limit)),
+    return {Level::fail, fmt::format("{}: a file may have at most {}", where, human_bytes(*facts.file_limit)),
             "ulimit -f unlimited"};
   if (facts.free_bytes < kTooLittle)
     return {Level::fail, fmt::format("{} has only {}", where, room), "df -h " + facts.folder};
@@ -130,23 +130,24 @@ Finding judge_storage(const StorageFacts& facts) {
     return {Level::fail,
             fmt::format("{}: checkpoints would not be safe there: {}", where,
                         facts.rename_problem.empty() ? facts.fsync_problem : facts.rename_problem),
-            "name a folder of another file system by --out; df -T lists them"};
+            "pass a folder on another file system as --out; df -T lists them"};
   const double speed = static_cast<double>(facts.written_bytes) / std::max(facts.written_seconds, 1e-6);
   const std::string found = fmt::format("{}: {}, writes {}/s with fsync, renames whole folders", where, room,
                                         human_bytes(static_cast<int64_t>(speed)));
   if (facts.file_limit && *facts.file_limit < kLittle)
-    return {Level::warn, fmt::format("{}; a file may have only {}", found, human_bytes(*facts.file_limit)),
+    return {Level::warn, fmt::format("{}; a file may have at most {}", found, human_bytes(*facts.file_limit)),
             "ulimit -f unlimited"};
   if (facts.free_bytes < kLittle)
     return {Level::warn, found + "; that is little room for checkpoints", "df -h " + facts.folder};
   if (facts.written_bytes > 0 && speed < kSlowBytesPerSecond)
-    return {Level::warn, found + "; that is slow", "name a faster folder by --out; df -T lists them"};
-  return {Level::ok, found + (facts.file_system == "tmpfs" ? "; it is in memory, gone with the host" : "")};
+    return {Level::warn, found + "; that is slow", "pass a faster folder as --out; df -T lists them"};
+  return {Level::ok,
+          found + (facts.file_system == "tmpfs" ? "; it is in memory, and lost if the host restarts" : "")};
 }
 
 std::vector<Finding> look_at_storage(const Request& request) {
   if (request.output_directory.empty())
-    return {{Level::skip, "no folder was named; --out DIR has the one of runs looked at"}};
+    return {{Level::skip, "no folder named; pass --out DIR to check the folder of runs"}};
   return {judge_storage(storage_facts(request.output_directory))};
 }
 

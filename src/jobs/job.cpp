@@ -180,17 +180,16 @@ Error job_failure(const std::string& what, const JobOutcome& outcome, const std:
   const int code = outcome.code.value_or(-1);
   const bool crashed =
       code == 128 + SIGABRT && doctor::letters_at_begin(host_name()) > doctor::kMostLettersOfHost;
-  return Error(
-      fmt::format("{} {}\n  {}{}\nall of its output is in {}", what,
-                  outcome.code ? fmt::format("ended with exit code {}", code)
-                               : "did not end in time, and had to be ended",
-                  last_lines(outcome.error, 20),
-                  crashed ? fmt::format("\nOpen MPI's mpirun crashes where the host's name begins "
-                                        "with more than {} letters and hyphens: give it a shorter one",
-                                        doctor::kMostLettersOfHost)
-                          : "",
-                  folder),
-      code > 0 && code < 128 ? static_cast<ExitCode>(code) : ExitCode::internal);
+  return Error(fmt::format("{} {}\n  {}{}\nall of its output is in {}", what,
+                           outcome.code ? fmt::format("ended with exit code {}", code)
+                                        : "did not end in time and was ended",
+                           last_lines(outcome.error, 20),
+                           crashed ? fmt::format("\nOpen MPI's mpirun crashes if the host's name begins with "
+                                                 "more than {} letters and hyphens: give it a shorter one",
+                                                 doctor::kMostLettersOfHost)
+                                   : "",
+                           folder),
+               code > 0 && code < 128 ? static_cast<ExitCode>(code) : ExitCode::internal);
 }
 
 void check_can_start_jobs(const std::string& command, int processes) {
@@ -199,7 +198,7 @@ void check_can_start_jobs(const std::string& command, int processes) {
   train::check_launcher(train::launch_facts(1, 1));
   if (processes > 1 && !on_path("mpirun"))
     throw DeviceError(
-        fmt::format("{} needs mpirun for {} processes, which is not on PATH; install Open MPI "
+        fmt::format("{} needs mpirun for {} processes, but it is not on PATH; install Open MPI "
                     "(scripts/install_dependencies.sh)",
                     command, processes));
 }

@@ -29,10 +29,10 @@ std::string find_script() {
   std::error_code error;
   const fs::path found = fs::canonical(script, error);
   if (error)
-    throw DeviceError(fmt::format(
-        "--link makes two hosts on this machine by scripts/two_hosts.sh of a checkout, and {} is not "
-        "there; run the lockstep of a checkout, or name real hosts by --hostfile",
-        script.lexically_normal().string()));
+    throw DeviceError(
+        fmt::format("--link simulates two hosts with a checkout's scripts/two_hosts.sh, but there is no {}; "
+                    "run lockstep from a checkout, or name real hosts with --hostfile",
+                    script.lexically_normal().string()));
   return found.string();
 }
 
@@ -55,10 +55,8 @@ std::vector<std::string> abandoned_hosts() {
 /// What of a line of a hostfile mpirun does not read, though people write it; "" where nothing is wrong.
 std::string fault_of_line(const std::string& line, const std::string& host) {
   if (line.find('\r') != std::string::npos)
-    return "ends in a carriage return, as lines written on Windows do; write the file anew with line feeds "
-           "alone (sed -i 's/\\r$//' FILE)";
-  if (line.starts_with("\xef\xbb\xbf"))
-    return "begins with a byte-order mark; write the file anew as plain UTF-8";
+    return "ends in a carriage return, as on Windows; use line feeds only (sed -i 's/\\r$//' FILE)";
+  if (line.starts_with("\xef\xbb\xbf")) return "begins with a byte-order mark; save it as UTF-8 without one";
   static const std::regex with_slots("([^:]+):([0-9]+)");
   if (std::smatch match; std::regex_match(host, match, with_slots))
     return fmt::format("expected 'HOST slots=N', found '{}'; write '{} slots={}'", host, match.str(1),
@@ -128,7 +126,7 @@ void StandInHosts::call(const std::string& id, std::vector<std::string> argument
                                          .watch = {}});
   if (outcome.code == 0) return;
   throw DeviceError(fmt::format("--link: cannot {}: {}{}", what, last_lines(outcome.error, 5),
-                                outcome.code == kSkipped ? "; real hosts can be named by --hostfile" : ""));
+                                outcome.code == kSkipped ? "; or name real hosts with --hostfile" : ""));
 }
 
 std::string link_rate_fault(const std::string& rate) {
@@ -172,8 +170,8 @@ JobPlace hostfile_place(const std::string& path) {
   const auto far = std::ranges::find_if_not(hosts, is_this_host);
   if (far != hosts.end() && !on_path("ssh") && !std::getenv("OMPI_MCA_plm_rsh_agent"))
     throw DeviceError(fmt::format(
-        "--hostfile {}: mpirun reaches {} by ssh, which is not on PATH; install it (Debian: apt-get install "
-        "openssh-client), or name what stands in for it in OMPI_MCA_plm_rsh_agent",
+        "--hostfile {}: mpirun needs ssh to reach {}, but ssh is not on PATH; install it (Debian: apt-get "
+        "install openssh-client), or name another program in OMPI_MCA_plm_rsh_agent",
         path, *far));
   JobPlace place{.starter = {}, .mpirun_options = {"--hostfile", path}};
   for (char** entry = ::environ; *entry; ++entry) {

@@ -45,8 +45,8 @@ BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int 
     if (workers > virtual_replicas)
       throw ConfigError(
           fmt::format("trainer.virtual_replicas is {}, but there are {} workers; in REPRODUCIBLE mode each "
-                      "worker (of a pipeline each replica, dp) needs a leaf of its own: "
-                      "use at most {} of them, or raise trainer.virtual_replicas (which changes the numbers)",
+                      "worker (with pp, each replica) needs its own leaf: use at most {} of them, or raise "
+                      "trainer.virtual_replicas (which changes the numbers)",
                       virtual_replicas, workers, virtual_replicas));
     if (global_batch % virtual_replicas != 0)
       throw ConfigError(

@@ -190,12 +190,12 @@ void check_colocated(const Layout& layout, const RefuseLayout& refuse) {
   if (layout.servers % layout.pp != 0) {
     nearest.servers = (layout.servers / layout.pp + 1) * layout.pp;
     refuse(*find_key("servers"),
-           fmt::format("{} cannot be as many workers of each of {} stages; the nearest that works is {}",
+           fmt::format("{} cannot be divided evenly among {} stages; the nearest that works is {}",
                        counted(layout.servers, "server"), layout.pp, quoted(nearest)));
   }
   if (layout.dp == 0 || layout.servers <= layout.workers()) return;
   nearest.servers = layout.workers();
-  refuse(*find_key("servers"), fmt::format("{} on as many workers are more than the {}; the most is {}",
+  refuse(*find_key("servers"), fmt::format("{} need as many workers, but there are {}; the most is {}",
                                            counted(layout.servers, "server"),
                                            counted(layout.workers(), "worker"), quoted(nearest)));
 }
@@ -205,7 +205,7 @@ void check_assignment(const Layout& layout, const RefuseLayout& refuse) {
   Layout nearest = layout;
   nearest.assign = ServerAssignment::sharded;
   refuse(*find_key("assign"),
-         fmt::format("the only server has all parameters, whole or in parts; the nearest that works is {}",
+         fmt::format("a single server has all parameters in either case; the nearest that works is {}",
                      quoted(nearest)));
 }
 
@@ -214,14 +214,14 @@ void check_pushes(const Layout& layout, const RefuseLayout& refuse) {
   Layout nearest = layout;
   nearest.pushes = 0;
   refuse(*find_key("pushes"),
-         fmt::format("{} of {} leave some of them out of a step; the nearest that works is {}",
+         fmt::format("{} cannot be divided among {}, of which each needs one; the nearest that works is {}",
                      counted(layout.pushes, "push"), counted(layout.dp, "worker"), quoted(nearest)));
 }
 
 void check_process_count(const Layout& layout, const RefuseLayout& refuse) {
   const int64_t processes = int64_t{std::max(layout.dp, 1)} * layout.pp + layout.dedicated_servers();
   if (processes > kMostProcesses)
-    refuse(*find_key("dp"), fmt::format("dp times pp plus servers are {} processes; {} are the most",
+    refuse(*find_key("dp"), fmt::format("dp times pp plus servers are {} processes; at most {} are possible",
                                         processes, kMostProcesses));
 }
 
@@ -301,8 +301,9 @@ std::string arithmetic(const Layout& layout) {
 std::string no_dp_fits(const Layout& layout, int world_size) {
   const int workers = world_size - layout.dedicated_servers();
   if (layout.pushes > 0 && layout.pushes < workers)
-    return fmt::format("{} leave some of {} out of a step; state {} or more, or leave pushes out",
-                       counted(layout.pushes, "push"), counted(workers, "worker"), workers);
+    return fmt::format(
+        "{} cannot be divided among {}, of which each needs one; set pushes={} or more, or remove pushes",
+        counted(layout.pushes, "push"), counted(workers, "worker"), workers);
   const int servers = layout.dedicated_servers();
   std::string text = counted(world_size, "process");
   if (servers > 0) text += fmt::format(" less {}", counted(servers, "server"));
@@ -357,7 +358,7 @@ std::string needs_text(const LayoutKey& key) {
 
 Layout make_layout(const StatedKeys& stated, const RefuseLayout& refuse) {
   if (const LayoutKey* ignored = first_ignored(stated))
-    refuse(*ignored, fmt::format("{} has a meaning only with {} (did you mean {}?)", ignored->name,
+    refuse(*ignored, fmt::format("{} applies only with {} (did you mean {}?)", ignored->name,
                                  needs_text(*ignored), quoted(nearest_with_meaning(stated))));
   const Layout layout = layout_of(stated);
   check_process_count(layout, refuse);
@@ -377,7 +378,7 @@ std::vector<Layout> parse_layouts(std::string_view text) {
   std::vector<Layout> layouts;
   for (const auto& part : split(text, ';'))
     if (!part.empty()) layouts.push_back(parse_layout(part));
-  if (layouts.empty()) throw ConfigError("no layout is named; write for example \"dp=1; dp=2\"");
+  if (layouts.empty()) throw ConfigError("no layout is named; write, for example, \"dp=1; dp=2\"");
   return layouts;
 }
 

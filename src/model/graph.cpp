@@ -93,8 +93,9 @@ class GraphMaker {
     if (found == available_.end()) {
       std::vector<std::string> names;
       for (const auto& [name, values] : available_) names.push_back(name);
-      throw ConfigError(fmt::format("layer {}: its input '{}' is no model input and no earlier layer{}",
-                                    layer.name, input, did_you_mean(input, names)));
+      throw ConfigError(
+          fmt::format("layer {}: its input '{}' is neither a model input nor an earlier layer{}", layer.name,
+                      input, did_you_mean(input, names)));
     }
     auto& ready = found->second;
     ensure(!ready.empty(), "a value ran out of readers");
@@ -168,7 +169,7 @@ class GraphMaker {
     claim_name(layer.name, "layer");
     if (std::holds_alternative<Fork>(layer.op))
       throw ConfigError(fmt::format(
-          "layer {}: fork is put in by the graph itself; simply use a layer's name twice", layer.name));
+          "layer {}: the graph inserts forks itself; use a layer's name twice instead", layer.name));
     std::vector<int> inputs;
     for (const auto& input : layer.inputs) inputs.push_back(take(layer, input));
     const int id = add_node(layer.name, layer.op, inputs);
@@ -176,7 +177,7 @@ class GraphMaker {
     auto& node = graph_.node(id);
     if (node.signature.is_loss) {
       if (graph_.loss >= 0)
-        throw ConfigError(fmt::format("layer {}: a model has one loss, and {} is one already", layer.name,
+        throw ConfigError(fmt::format("layer {}: a model has one loss, and {} already is one", layer.name,
                                       graph_.node(graph_.loss).name));
       if (!graph_.value(node.inputs[0]).needs_gradient)
         throw ConfigError(fmt::format(

@@ -47,17 +47,17 @@ std::vector<NodeTime> estimated_times(const Graph& graph, int64_t micro_batch) {
 
 std::vector<NodeTime> measured_times(const Graph& graph, int64_t micro_batch, const Profile& profile) {
   if (profile.storage != graph.compute)
-    refuse(profile, fmt::format("was measured with {}, and this model stores {}", name_of(profile.storage),
+    refuse(profile, fmt::format("was measured with {}, but this model stores {}", name_of(profile.storage),
                                 name_of(graph.compute)));
   if (profile.model != to_hex(hash_of(graph))) refuse(profile, "is of another model");
   if (profile.nodes.size() != graph.nodes.size())
     refuse(profile,
-           fmt::format("has {} layers, and this model {}", profile.nodes.size(), graph.nodes.size()));
+           fmt::format("has {} layers, but this model has {}", profile.nodes.size(), graph.nodes.size()));
   std::vector<NodeTime> times;
   double all = 0;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     if (profile.nodes[n].name != graph.nodes[n].name)
-      refuse(profile, fmt::format("its layer {} is {}, and this model's is {}", n + 1, profile.nodes[n].name,
+      refuse(profile, fmt::format("its layer {} is {}, but this model's is {}", n + 1, profile.nodes[n].name,
                                   graph.nodes[n].name));
     times.push_back(profile.nodes[n].seconds);
     times.back() *= static_cast<double>(micro_batch) / static_cast<double>(profile.micro_batch);

@@ -93,7 +93,8 @@ std::vector<int> cut_before(const Graph& graph, const std::vector<std::string>& 
               : fmt::format(", or with '{}'", graph.node(*std::next(begin)).name)));
     if (node <= before)
       throw ConfigError(
-          fmt::format("parallel.pipeline.cuts: '{}' does not come behind '{}', where the piece before begins",
+          fmt::format("parallel.pipeline.cuts: pieces must be in model order, but '{}' does not come after "
+                      "'{}', which begins the piece before",
                       name, graph.node(before).name));
     last_nodes.push_back(node - 1);
     before = node;
@@ -106,10 +107,10 @@ std::vector<int> divide_into_pieces(const Graph& graph, const std::vector<double
                                     const PieceFits& fits) {
   const int groups = graph.group_count;
   if (pieces > groups)
-    throw ConfigError(fmt::format(
-        "the model has {} groups of layers that are computed together, which do not make {} pieces of a "
-        "pipeline; use at most {}",
-        groups, pieces, groups));
+    throw ConfigError(
+        fmt::format("the model has only {} groups of layers that are computed together, too few for {} "
+                    "pieces of a pipeline; use at most {}",
+                    groups, pieces, groups));
   const std::vector<int> ends = group_ends(graph);
   std::vector<double> until{0};  // times of all groups before
   ensure(static_cast<int>(group_times.size()) == groups, "every group has a time");

@@ -41,8 +41,8 @@ OpCost cost_op(const BatchNorm&, Inputs inputs, int64_t batch) {
 void expect_variance(const BatchNorm& op, const Shape& input, const KernelOptions& options) {
   if (options.training && input.count() / input[-1] * options.batch == 1)
     throw ConfigError(
-        fmt::format("{}: a micro-batch of {} sample of shape {} has a single value per channel, of which "
-                    "there is no variance; use a micro_batch of at least 2",
+        fmt::format("{}: a micro-batch of {} sample of shape {} has a single value per channel, which has no "
+                    "variance; use a micro_batch of at least 2",
                     op.kName, options.batch, input.to_string()));
 }
 

@@ -18,7 +18,8 @@ OpSignature infer_op(const Pool2d& op, Inputs inputs) {
                                   op.kernel, op.padding));
   if (op.count_include_pad && op.kind == PoolKind::max)
     throw ConfigError(fmt::format(
-        "{}: count_include_pad is for averages; padding is never a maximum: leave it out", op.kName));
+        "{}: count_include_pad applies only to averages, since padding is never a maximum; remove it",
+        op.kName));
   if (image[0] * image[1] > std::numeric_limits<int32_t>::max())
     throw ConfigError(
         fmt::format("{}: input {} has more pixels than 32 bits count", op.kName, image.to_string()));

@@ -55,19 +55,18 @@ bool reduces_in_shared_memory(const ProgramPlan& plan) {
   if (plan.device == device::DeviceKind::cuda) {
     if (algorithm == AllReduceAlgorithm::shared_memory)
       throw ConfigError(
-          "parallel.algorithm is SHARED_MEMORY, but GPUs share no memory of their host; leave the field out");
+          "parallel.algorithm is SHARED_MEMORY, but GPUs share no memory of their host; remove the field");
     return false;
   }
   if (algorithm == AllReduceAlgorithm::tree && plan.parallel.reduction == layout::Reduction::fast)
     throw ConfigError(
-        "parallel.algorithm is TREE, which on CPUs is for parallel.reduction: REPRODUCIBLE; use LIBRARY, "
-        "RING or "
-        "SHARED_MEMORY, or leave the field out");
+        "parallel.algorithm is TREE, which on CPUs needs parallel.reduction: REPRODUCIBLE; use LIBRARY, RING "
+        "or SHARED_MEMORY, or remove the field");
   if (algorithm == AllReduceAlgorithm::shared_memory && !plan.shared_memory && plan.division.workers > 1)
-    throw ConfigError(fmt::format(
-        "parallel.algorithm is SHARED_MEMORY, but the {} workers do not share one host's memory; start "
-        "all of them on one host, or leave the field out",
-        plan.division.workers));
+    throw ConfigError(
+        fmt::format("parallel.algorithm is SHARED_MEMORY, but the {} workers do not share one host's memory; "
+                    "start all of them on one host, or remove the field",
+                    plan.division.workers));
   return plan.shared_memory && !plan.ownership.has_owners() &&
          (algorithm == AllReduceAlgorithm::automatic || algorithm == AllReduceAlgorithm::shared_memory);
 }

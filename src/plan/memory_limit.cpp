@@ -206,12 +206,13 @@ std::string line_of(const WayOut& way) {
 std::string text_of(const WaysOut& ways) {
   std::string text;
   if (!ways.fitting.empty()) {
-    text = "these fit; time: what a step computes, beside this layout's\n" + head_of(ways.fitting.front());
+    text = "these fit; time: the computation of a step, relative to this layout\n" +
+           head_of(ways.fitting.front());
     for (const WayOut& way : ways.fitting) text += line_of(way);
   } else if (ways.closest) {
     text =
-        "nothing fits: no stages, micro-batch, recomputation and sharded optimizer make it small enough; the "
-        "closest is\n" +
+        "nothing fits, not even with more stages, smaller micro-batches, recomputation and a sharded "
+        "optimizer; the closest is\n" +
         head_of(*ways.closest) + line_of(*ways.closest) +
         "make the model smaller, or raise device.memory_limit\n";
   } else {

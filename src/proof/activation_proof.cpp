@@ -54,7 +54,7 @@ void ActivationProof::check_read(const Place& at, const program::Operand& operan
   if (fault.empty()) return;
   const Expressions::Atom wanted = machine().atom(at, 0);
   fail(at, fmt::format("{}{}", role, ordinal),
-       fmt::format("its {} {} should be of leaf {}, micro-batch {} within it, and is {}", role,
+       fmt::format("its {} {} should be of leaf {}, micro-batch {} within it, but is {}", role,
                    proof::describe(program(at), operand.range), wanted.leaf, wanted.micro_batch, fault));
 }
 

@@ -213,7 +213,7 @@ void CallProof::run(const program::KernelCall& call, CallMemory& memory,
   const CallAccesses accesses = accesses_of(symbols_, code_, call);
   const auto fail = [&](std::string_view does, const CallAccess& access, const std::string& fault) {
     if (!fault.empty())
-      faults.push_back(fmt::format("the call of '{}' ({}) {} {} at {}, and {}",
+      faults.push_back(fmt::format("the call of '{}' ({}) {} {} at {}, but {}",
                                    code_.graph().node(call.node).name, name_of(call.phase), does,
                                    symbols_.text(access.symbol),
                                    memory.place(address_of(access.data), access.size_bytes), fault));
@@ -254,7 +254,7 @@ void CallProof::check_written(const program::OperandBinding& operands, CallMemor
     if (const std::string fault =
             memory.read(address_of(operands.at(operand)), operand.range.size_bytes, symbol);
         !fault.empty())
-      faults.push_back(fmt::format("it declares to write {} as {}, and {}", symbols_.text(symbol),
+      faults.push_back(fmt::format("it declares that it writes {} as {}, but {}", symbols_.text(symbol),
                                    name_of(operand), fault));
   }
 }
@@ -271,7 +271,7 @@ void CallProof::check_gradients(const program::OperandBinding& operands, const p
     const CallSymbol symbol{CallSymbol::Kind::parameter_gradient, p, u};
     if (const std::string fault = memory.read(address_of(operands.at(operand)) + begin, size_bytes, symbol);
         !fault.empty())
-      faults.push_back(fmt::format("it declares to write {} to its bucket from byte {} on, and {}",
+      faults.push_back(fmt::format("it declares that it writes {} to its bucket from byte {} on, but {}",
                                    symbols_.text(symbol), use.bucket_offset, fault));
   };
   for (int p = 0; p < static_cast<int>(places.size()); ++p)

@@ -18,15 +18,16 @@ void check_same_groups(const program::Program& first, const program::Program& ow
                        Findings& findings) {
   if (own.groups.size() != first.groups.size())
     return findings.add(kStructure, rank, -1,
-                        fmt::format("it has {} groups and rank 0 has {}; every rank must list all groups",
+                        fmt::format("it has {} groups, but rank 0 has {}; every rank must list all groups",
                                     own.groups.size(), first.groups.size()));
   for (size_t g = 0; g < own.groups.size(); ++g) {
     const program::Group &a = own.groups[g], &b = first.groups[g];
     if (a.name != b.name)
-      return findings.add(kStructure, rank, -1,
-                          fmt::format("group {} is '{}', and '{}' on rank 0; all ranks must list the same "
-                                      "groups in the same order",
-                                      g, a.name, b.name));
+      return findings.add(
+          kStructure, rank, -1,
+          fmt::format(
+              "group {} is '{}', but '{}' on rank 0; all ranks must list the same groups in the same order",
+              g, a.name, b.name));
     if (a.members != b.members && !(is_alone(own, a) && is_alone(first, b)))
       findings.add(kStructure, rank, -1,
                    fmt::format("group '{}' has members {} here and {} on rank 0", a.name,
@@ -42,7 +43,7 @@ void check_same_settings(const program::Program& first, const program::Program& 
                          Findings& findings) {
   if (own.replicas < 0 || own.replicas > own.world_size || own.replicas != first.replicas)
     findings.add(kStructure, rank, -1,
-                 fmt::format("each stage has {} of {} ranks, and {} on rank 0", own.replicas, own.world_size,
+                 fmt::format("each stage has {} of {} ranks, but {} on rank 0", own.replicas, own.world_size,
                              first.replicas));
   if (own.name != first.name || own.reduction != first.reduction || own.leaves != first.leaves ||
       own.micro_batches_per_leaf != first.micro_batches_per_leaf)

@@ -61,13 +61,12 @@ class DataOrder {
   void report_race(int earlier, int node, const program::Operand& operand, int64_t size_bytes) {
     const int a = earlier % count_, b = node % count_, distance = node / count_ - earlier / count_;
     if (!reported_.insert({a, b, distance}).second) return;
-    findings_.add(
-        kData, rank_, b,
-        fmt::format("it {} {} bytes of {} with nothing that orders it after {}{}, which uses them too; it "
-                    "must depend on it, at distance {}",
-                    operand.access == program::Access::read ? "reads" : "writes", size_bytes,
-                    describe(program_, operand.range), program::describe(program_, a),
-                    distance == 1 ? " of the iteration before" : "", distance));
+    findings_.add(kData, rank_, b,
+                  fmt::format("it {} {} bytes of {}, but nothing orders it after {}{}, which uses them, too; "
+                              "it must depend on that one, at distance {}",
+                              operand.access == program::Access::read ? "reads" : "writes", size_bytes,
+                              describe(program_, operand.range), program::describe(program_, a),
+                              distance == 1 ? " of the iteration before" : "", distance));
   }
 
   /// A ring leaves alone what lies between its blocks.

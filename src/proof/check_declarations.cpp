@@ -18,7 +18,7 @@ class Declarations {
 
   void check() {
     if (program_.rank != rank_ || program_.world_size != world_size_)
-      fail(fmt::format("the program says rank {} of {}, but stands at {} of {}", program_.rank,
+      fail(fmt::format("the program says rank {} of {}, but is that of rank {} of {}", program_.rank,
                        program_.world_size, rank_, world_size_));
     if (program_.leaves < 1 || program_.micro_batches_per_leaf < 1)
       fail("there must be at least one leaf and one micro-batch per leaf");
@@ -102,13 +102,13 @@ class Declarations {
     const auto buffers = static_cast<int>(program_.buffers.size());
     for (const int buffer : {place.buffer, place.narrow_buffer})
       if (buffer >= buffers) {
-        fail(fmt::format("parameter '{}' lies in buffer {}, and there are {}", place.name, buffer, buffers));
+        fail(fmt::format("parameter '{}' lies in buffer {}, but there are {}", place.name, buffer, buffers));
         return false;
       }
     for (const auto& state : place.states)
       if (state.buffer < 0 || state.buffer >= buffers || state.offset < -kMostBytes ||
           state.offset > kMostBytes) {
-        fail(fmt::format("state of parameter '{}' lies at byte {} of buffer {}, and there are {}", place.name,
+        fail(fmt::format("state of parameter '{}' lies at byte {} of buffer {}, but there are {}", place.name,
                          state.offset, state.buffer, buffers));
         return false;
       }

@@ -83,13 +83,13 @@ class InstructionStructure {
 
   bool check_range(int index, const program::Operand& operand) {
     if (operand.range.buffer < 0 || operand.range.buffer >= static_cast<int>(program_.buffers.size())) {
-      fail(index, fmt::format("operand {} names buffer {}, and there are {}", program::name_of(operand.role),
+      fail(index, fmt::format("operand {} names buffer {}, but there are {}", program::name_of(operand.role),
                               operand.range.buffer, program_.buffers.size()));
       return false;
     }
     const program::ProgramBuffer& buffer = program_.buffer(operand.range.buffer);
     if (!is_sound(operand.position)) {
-      fail(index, fmt::format("operand {} stands at position {}; expected 0 to {}",
+      fail(index, fmt::format("operand {} is at position {}; expected 0 to {}",
                               program::name_of(operand.role), operand.position, kMostBytes));
       return false;
     }
@@ -188,8 +188,9 @@ class InstructionStructure {
   void check_shapes(int index, const program::Instruction& i) {
     for (const program::Operand& operand : i.operands)
       if (program::rule_of(i.kind).sums_elements && operand.range.size_bytes % size_of(operand.dtype) != 0)
-        fail(index, fmt::format("{} bytes of operand {} are no whole number of {}", operand.range.size_bytes,
-                                program::name_of(operand.role), name_of(operand.dtype)));
+        fail(index,
+             fmt::format("{} bytes of operand {} are not a whole number of {}", operand.range.size_bytes,
+                         program::name_of(operand.role), name_of(operand.dtype)));
     switch (i.kind) {
       case program::InstructionKind::add:
         return equal_elements(index, i, program::Role::destination, program::Role::source);
@@ -221,8 +222,9 @@ class InstructionStructure {
 
   void equal_elements(int index, const program::Instruction& i, program::Role a, program::Role b) {
     if (elements(i, a) != elements(i, b))
-      fail(index, fmt::format("{} has {} elements and {} has {}; they must be as many", program::name_of(a),
-                              elements(i, a).value_or(0), program::name_of(b), elements(i, b).value_or(0)));
+      fail(index,
+           fmt::format("{} has {} elements, but {} has {}; both must have as many", program::name_of(a),
+                       elements(i, a).value_or(0), program::name_of(b), elements(i, b).value_or(0)));
   }
 
   /// Gradients are of the parameters' elements, and every slot of state, numbered from 0 on, of their bytes.
@@ -244,7 +246,7 @@ class InstructionStructure {
     for (const program::Operand& operand : i.operands) {
       if (operand.role != program::Role::state) continue;
       if (operand.range.size_bytes != expected)
-        fail(index, fmt::format("state {} has {} bytes and parameters has {}; they must be as many",
+        fail(index, fmt::format("state {} has {} bytes, but parameters has {}; both must have as many",
                                 operand.index, operand.range.size_bytes, expected));
     }
   }
@@ -253,8 +255,8 @@ class InstructionStructure {
     const auto members = static_cast<int64_t>(program_.group(i.group).members.size());
     for (const program::Operand& operand : i.operands)
       if (operand.range.size_bytes % (members * size_of(operand.dtype)) != 0)
-        fail(index, fmt::format("{} bytes of {} are no {} equal blocks", operand.range.size_bytes,
-                                name_of(operand.dtype), members));
+        fail(index, fmt::format("{} bytes of {} cannot be divided into {} equal blocks",
+                                operand.range.size_bytes, name_of(operand.dtype), members));
   }
 
   /// Sums are of whole elements; what is gathered is bytes.

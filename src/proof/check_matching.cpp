@@ -84,9 +84,9 @@ class Matching {
     if (i.ordered && channel.transport != program::Transport::shared_memory)
       findings_.add(
           kMatching, rank, index,
-          fmt::format("it is ordered, and the transport of group '{}' is '{}'; only shared_memory sums in "
-                      "that order",
-                      channel.name, program::name_of(channel.transport)));
+          fmt::format(
+              "it is ordered, but the transport of group '{}' is '{}'; only shared_memory sums in that order",
+              channel.name, program::name_of(channel.transport)));
   }
 
   void check_channel(const Channel& channel, const Ends& ends) {
@@ -209,13 +209,13 @@ class Matching {
           std::ranges::find(all, program::InstructionKind::norm, &program::Instruction::kind) != all.end();
       if (!has_verdict(push, 0))
         findings_.add(kMatching, worker, instruction,
-                      fmt::format("it is the step's last push to rank {}, and has no verdict", server));
+                      fmt::format("it is the step's last push to rank {}, but has no verdict", server));
       else if (held.contains(ends) && has_norm && !has_verdict(push, 1))
         findings_.add(
             kMatching, worker, instruction,
-            fmt::format("rank {} holds the step's pushes until this one, which does not have what the "
-                        "norm says of them",
-                        server));
+            fmt::format(
+                "rank {} holds the step's pushes until this one, which lacks the norm's verdict on them",
+                server));
     }
   }
 

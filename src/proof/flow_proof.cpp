@@ -31,7 +31,7 @@ void FlowProof::check_parameters() {
   const auto& parameters = world().parameters();
   const auto fail = [this](const std::string& what) { findings().add(-1, -1, what, what); };
   if (parameters.size() != flow_.parameters.size())
-    fail(fmt::format("the model has {} parameters, and programs have {}", flow_.parameters.size(),
+    fail(fmt::format("the model has {} parameters, but programs have {}", flow_.parameters.size(),
                      parameters.size()));
   for (const ModelFlow::Parameter& wanted : flow_.parameters) {
     const auto found = std::ranges::find(parameters, wanted.name, &ModelParameter::name);
@@ -81,7 +81,7 @@ void FlowProof::check_list(const Place& at, program::Role role, std::span<const 
   std::ranges::sort(found);
   if (!std::ranges::equal(found, wanted))
     fail(at, fmt::format("{} of segment", lockstep::program::name_of(role)),
-         fmt::format("by the model's graph its operands {} are of {}, and they are of {}",
+         fmt::format("by the model's graph its operands {} should be of {}, but they are of {}",
                      lockstep::program::name_of(role), text(wanted), text(found)));
 }
 
@@ -93,7 +93,7 @@ void FlowProof::check_read(const Place& at, const program::Operand& operand) {
   const Made wanted{is_gradient(operand.role), operand.index};
   if (node.kind == Expressions::Kind::activation && found != made_.end() && found->second == wanted) return;
   fail(at, fmt::format("{} {} of graph", lockstep::program::name_of(operand.role), operand.index),
-       fmt::format("by the model's graph it reads {} as {} {}, and there is {}", text(wanted),
+       fmt::format("by the model's graph it should read {} as {} {}, but there is {}", text(wanted),
                    lockstep::program::name_of(operand.role), operand.index,
                    Proof::text(at, pieces.front().expression)));
 }

@@ -40,7 +40,7 @@ void GradientProof::check_add(const Place& at) {
 bool GradientProof::check_final(const Place& at, const Piece& piece) {
   if (machine().is_final_gradient(at, piece)) return true;
   if (piece.parameter < 0) {
-    fail(at, "gradient", fmt::format("gradients belong there, and there is {}", text(at, piece.expression)));
+    fail(at, "gradient", fmt::format("expected gradients there, found {}", text(at, piece.expression)));
     return false;
   }
   const ModelParameter& parameter = nth(world().parameters(), piece.parameter);
@@ -52,7 +52,7 @@ bool GradientProof::check_final(const Place& at, const Piece& piece) {
     wanted += fmt::format(" ({})", difference(expressions().atoms(piece.expression),
                                               expressions().complete_atoms(at.iteration, uses), uses));
   fail(at, "gradient",
-       fmt::format("the gradient of '{}' should be {}, and what arrives is {}", parameter.name, wanted,
+       fmt::format("the gradient of '{}' should be {}, but what arrives is {}", parameter.name, wanted,
                    text(at, piece.expression, uses)));
   return false;
 }
@@ -89,9 +89,9 @@ void GradientProof::before_push(const Place& worker, const program::Operand& pus
       if (piece.expression == Expressions::kNothing) continue;
       const int64_t expected = part.position + piece.begin;
       if (!expressions().is_gradient_sum(piece.expression))
-        fail(worker, "gradient",
-             fmt::format("a gradient of '{}' belongs there, and there is {}", name,
-                         text(worker, piece.expression)));
+        fail(
+            worker, "gradient",
+            fmt::format("expected a gradient of '{}' there, found {}", name, text(worker, piece.expression)));
       else if (piece.parameter != part.parameter || piece.position != expected)
         fail(worker, "place",
              fmt::format("byte {} of '{}' on rank {} meets the gradient of {}", expected, name, server,

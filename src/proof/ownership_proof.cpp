@@ -24,7 +24,7 @@ void OwnershipProof::check_owned(const Place& at, const HeldPart& part) {
   const int64_t end = part.position + part.end - part.begin;
   if (part.position < place.owned_begin || end > place.owned_end)
     fail(at, "owned",
-         fmt::format("it updates bytes {} to {} of '{}', and this rank owns {} to {}", part.position, end,
+         fmt::format("it updates bytes {} to {} of '{}', but this rank owns {} to {}", part.position, end,
                      place.name, place.owned_begin, place.owned_end));
   updated_bytes_[{at.rank, at.iteration}] += end - part.position;
 }
@@ -41,7 +41,7 @@ void OwnershipProof::check_state(const Place& at, const HeldPart& part) {
   }
   if (found != slots.size() || std::ranges::find(slots, nullptr) != slots.end())
     return fail(at, "state slots",
-                fmt::format("it has {} slots of optimizer state, and the program says where {} of '{}' lie",
+                fmt::format("it has {} slots of optimizer state, but the program says where {} of '{}' lie",
                             found, slots.size(), place.name));
   for (size_t slot = 0; slot < slots.size(); ++slot) {
     const program::ByteRange& state = slots[slot]->range;
@@ -70,7 +70,7 @@ void OwnershipProof::check_amounts(int iterations) {
         owned += place.owned_end - place.owned_begin;
       if (updated->second != owned)
         findings().add(rank, -1, "owned",
-                       fmt::format("it updates {} bytes in a step, and owns {}", updated->second, owned));
+                       fmt::format("it updates {} bytes in a step, but owns {}", updated->second, owned));
     }
 }
 
@@ -117,14 +117,14 @@ void OwnershipProof::check_shared(int parameter, const layout::ByteSpan& bytes, 
                     fmt::join(owners, ", "), what));
   };
   for (const int owner : owners)
-    if (nth(stages_, owner) != nth(stages_, first)) return wrong(owner, "this rank is none");
+    if (nth(stages_, owner) != nth(stages_, first)) return wrong(owner, "this rank is none of these");
   for (int rank = 0; rank < world().size(); ++rank) {
     if (owners.contains(rank) || nth(stages_, rank) != nth(stages_, first)) continue;
     const auto& places = world().program(rank).parameters;
     for (size_t place = 0; place < places.size(); ++place)
       if (world().parameter_of_place(rank, place) == parameter &&
           !intersection(held_bytes(world().program(rank), static_cast<int>(place)), bytes).empty())
-        return wrong(rank, "this rank holds them, too, and does not");
+        return wrong(rank, "this rank holds them, too, but does not update them");
   }
 }
 

@@ -44,7 +44,7 @@ void ParameterProof::check_read(const Place& at, const program::Operand& operand
   const auto& parameters = world().parameters();
   const auto wrong = [&](const std::string& wanted, const std::string& found) {
     fail(at, "parameters",
-         fmt::format("in its parameters {}, {} belongs, and there is {}",
+         fmt::format("its parameters {} should be {}, but are {}",
                      proof::describe(program(at), operand.range), wanted, found));
   };
   const auto& node = expressions().node(piece.expression);
@@ -131,7 +131,7 @@ void ParameterProof::check_update(const Place& at, const program::Operand& param
       fail(at, "version",
            is_parameter && node.a == at.iteration + 1
                ? fmt::format("'{}' is updated for a second time in one step", name)
-               : fmt::format("'{}' should be there after {} updates, and there is {}", name, at.iteration,
+               : fmt::format("expected '{}' after {} updates there, found {}", name, at.iteration,
                              text(at, piece.expression)));
     }
     updated_[at.iteration].push_back({part.parameter, part.position, part.position + part.end - part.begin});
@@ -148,7 +148,7 @@ void ParameterProof::check_state(const Place& at, const program::Operand& state)
     const std::string where = proof::describe(program(at), state.range);
     if (!is_state)
       fail(at, "state",
-           fmt::format("optimizer state belongs in {}, and there is {}", where, text(at, piece.expression)));
+           fmt::format("expected optimizer state in {}, found {}", where, text(at, piece.expression)));
     else
       fail(at, "state",
            fmt::format("optimizer state {} has seen {} updates, expected {}: two updates share it, or one "

@@ -31,10 +31,10 @@ Action bind_all_reduce(const Binding& binding) {
   const int64_t count = data->range.size_bytes / size_of(dtype);
   comm::Communicator* comm = binding.communicator();
   if (instruction.ordered && comm->size() > 1 && !comm->sums_along_tree())
-    throw InternalError(fmt::format(
-        "{} needs a sum along the canonical tree, and its communicator ({}) adds in an order of its "
-        "own; give its group one through shared memory",
-        binding.describe(), comm->backend()));
+    throw InternalError(
+        fmt::format("{} needs a sum along the canonical tree, but its communicator ({}) sums in another "
+                    "order; give its group one through shared memory",
+                    binding.describe(), comm->backend()));
   return {.communicate =
               [=](device::Stream& stream, const StepInputs&) {
                 return comm->all_reduce(at_data, count, dtype, comm::ReduceOp::sum, stream);

@@ -12,7 +12,7 @@ WorkerSession& session_of(const Binding& binding) {
   WorkerSession* session = binding.context().session;
   if (session == nullptr)
     throw InternalError(
-        fmt::format("{} belongs to a session with servers, and there is none", binding.describe()));
+        fmt::format("{} belongs to a session with servers, but there is none", binding.describe()));
   return *session;
 }
 

@@ -127,8 +127,7 @@ TEST(FileSystem, AFullDiskIsAnIoErrorThatNamesPathAndSpace) {
     FAIL() << "wrote to a full disk";
   } catch (const IoError& error) {
     EXPECT_EQ(error.code(), ExitCode::disk);
-    EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("cannot write /dev/full: No space left"), HasSubstr("free there")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("/dev/full"), HasSubstr("free there")));
   }
 }
 

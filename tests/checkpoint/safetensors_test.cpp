@@ -7,6 +7,7 @@
 
 #include "data/test_files.h"
 #include "lockstep/error.h"
+#include "mentions.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -113,7 +114,7 @@ TEST_F(Safetensors, RefusesBadHeaders) {
   EXPECT_THAT(refusal("{}{}", 0), HasSubstr("expected JSON"));
   EXPECT_THAT(refusal("{\"\xff\":{}}", 0), HasSubstr("expected JSON"));
   EXPECT_THAT(refusal("{\"a\":" + std::string(100'000, '[') + "}", 0), HasSubstr("levels deep"));
-  EXPECT_THAT(refusal(R"({"a":1})", 0), HasSubstr("tensor 'a': expected dtype, shape and data_offsets"));
+  EXPECT_THAT(refusal(R"({"a":1})", 0), Mentions("'a' ... data_offsets"));
   EXPECT_THAT(refusal(R"({"a":{"dtype":"U8","shape":[]}})", 1), HasSubstr("expected dtype"));
   EXPECT_THAT(refusal(R"({"a":{"dtype":"U8","shape":[],"data_offsets":[0,1],"x":1}})", 1),
               HasSubstr("expected dtype"));

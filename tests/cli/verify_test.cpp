@@ -1,3 +1,4 @@
+#include "mentions.h"
 #include "program.h"
 
 namespace lockstep::test {
@@ -89,14 +90,12 @@ TEST(Verify, RefusesBeforeAnythingRuns) {
     EXPECT_FALSE(std::filesystem::exists(config / "v"));
     return ran.err;
   };
-  EXPECT_THAT(refusal("dp=1; dp=2,sync=ps,mode=async"),
-              HasSubstr("with mode: ASYNC numbers depend on who comes first"));
-  EXPECT_THAT(refusal("dp=1; pp=1"), HasSubstr("it must say dp (did you mean 'dp=1'?)"));
+  EXPECT_THAT(refusal("dp=1; dp=2,sync=ps,mode=async"), HasSubstr("ASYNC"));
+  EXPECT_THAT(refusal("dp=1; pp=1"), HasSubstr("did you mean 'dp=1'?"));
   EXPECT_THAT(refusal("dp=1; dp=2", {"--set", "parallel.dp=2"}), HasSubstr("but --layout dp=1 replaces it"));
   EXPECT_THAT(refusal("dp=1; dp=5"), HasSubstr("layout 'dp=5'"));  // four virtual replicas
   EXPECT_THAT(refusal("dp=1"), HasSubstr("at least two layouts"));
-  EXPECT_THAT(refusal("dp=1; dp=2", {"--resume-at", "12"}),
-              HasSubstr("must lie before the last of 12 steps"));
+  EXPECT_THAT(refusal("dp=1; dp=2", {"--resume-at", "12"}), HasSubstr("12 steps"));
   EXPECT_THAT(refusal("dp=1; dp=2", {"--steps", "5", "--resume-at", "5"}), HasSubstr("last of 5 steps"));
 }
 
@@ -105,7 +104,7 @@ TEST(Verify, ShowsWhatAChildSays) {
   const Ran ran = lockstep({"verify", config.path(), "--layouts", "dp=1; dp=2", "--out", config / "v",
                             "--set", "optimizer.learning_rate=1e30"});
   EXPECT_EQ(ran.code, 70);
-  EXPECT_THAT(ran.err, HasSubstr("layout 'dp=1': training ended with exit code 70"));
+  EXPECT_THAT(ran.err, Mentions("'dp=1' ... code 70"));
   EXPECT_THAT(ran.err, HasSubstr("not both finite"));
   const Ran again = lockstep({"verify", config.path(), "--layouts", "dp=1; dp=2", "--out", config / "v"});
   EXPECT_EQ(again.code, 2);

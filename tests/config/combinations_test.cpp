@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "config_testing.h"
+#include "mentions.h"
 
 namespace lockstep::config {
 namespace {
@@ -44,121 +45,105 @@ const std::vector<Nonsense> kNonsense = {
     {{"optimizer.adam.beta1=1"}, "optimizer.adam.beta1: expected"},
     {{"optimizer.adamw.beta2=1.5"}, "optimizer.adamw.beta2: expected"},
     {{"optimizer.adam.epsilon=0"}, "optimizer.adam.epsilon: expected"},
-    {{"optimizer.decay_norm_and_bias=true"},
-     "optimizer.decay_norm_and_bias: is ignored without optimizer.weight_decay"},
+    {{"optimizer.decay_norm_and_bias=true"}, "optimizer.decay_norm_and_bias: ... optimizer.weight_decay"},
     {{"optimizer.schedule.warmup_steps=-1"}, "optimizer.schedule.warmup_steps: expected"},
     {{"optimizer.schedule.cosine.minimum=-1"}, "optimizer.schedule.cosine.minimum: expected"},
-    {{"optimizer.schedule.cosine.minimum=0.2"}, "is 0.2, above optimizer.learning_rate = 0.1"},
+    {{"optimizer.schedule.cosine.minimum=0.2"},
+     "optimizer.schedule.cosine.minimum: ... 0.2 ... optimizer.learning_rate = 0.1"},
     {{"precision.compute=FLOAT8"}, "precision.compute"},
-    {{"precision.fused_gelu=true"}, "precision.fused_gelu: is for precision.compute: BFLOAT16 and FLOAT16"},
-    {{"precision.compute=TF32", "precision.fused_gelu=true"},
-     "precision.fused_gelu: is for precision.compute"},
-    {{"parallel={sync: PS algorithm: RING}"},
-     "parallel.algorithm: RING is how workers sum among themselves, and with sync: PS"},
-    {{"parallel.server_threads=2"}, "parallel.server_threads: is for servers that are no workers"},
-    {{"parallel.async_learning_rate=AS_STATED"}, "parallel.async_learning_rate: is for mode: ASYNC"},
+    {{"precision.fused_gelu=true"}, "precision.fused_gelu: ... BFLOAT16 and FLOAT16"},
+    {{"precision.compute=TF32", "precision.fused_gelu=true"}, "precision.fused_gelu: ... precision.compute"},
+    {{"parallel={sync: PS algorithm: RING}"}, "parallel.algorithm: RING ... sync: PS"},
+    {{"parallel.server_threads=2"}, "parallel.server_threads: ... placement: DEDICATED"},
+    {{"parallel.async_learning_rate=AS_STATED"}, "parallel.async_learning_rate: ... mode: ASYNC"},
     {{"parallel={sync: PS async_learning_rate: DIVIDED_BY_ROOT}"},
-     "parallel.async_learning_rate: is for mode: ASYNC"},
+     "parallel.async_learning_rate: ... mode: ASYNC"},
     {{"parallel={sync: PS mode: STALE async_learning_rate: AS_STATED}"},
-     "parallel.async_learning_rate: is for mode: ASYNC"},
+     "parallel.async_learning_rate: ... mode: ASYNC"},
     {{"parallel={sync: PS mode: ASYNC reduction: REPRODUCIBLE}"},
-     "parallel.reduction: is REPRODUCIBLE, and with mode: ASYNC numbers depend on who comes first; use FAST, "
-     "or mode: SYNC; the nearest layout that works is 'sync=ps'"},
+     "parallel.reduction: is REPRODUCIBLE ... mode: ASYNC ... FAST, or mode: SYNC; ... 'sync=ps'"},
     {{"parallel={dp: 2 sync: PS servers: 2 mode: STALE bound: 3 reduction: REPRODUCIBLE}"},
-     "or mode: SYNC or bound: 0; the nearest layout that works is "
-     "'dp=2,sync=ps,servers=2,mode=stale,bound=0'"},
+     "mode: SYNC or bound: 0; ... 'dp=2,sync=ps,servers=2,mode=stale,bound=0'"},
     {{"parallel={sync: PS mode: ASYNC}", "precision.compute=FLOAT16"},
-     "precision.compute: is FLOAT16, whose scale of the loss all workers agree on after each step, and with "
-     "mode: ASYNC they do not meet; use BFLOAT16; the nearest layout that works is 'sync=ps'"},
+     "precision.compute: is FLOAT16 ... mode: ASYNC ... BFLOAT16; ... 'sync=ps'"},
     {{"parallel={sync: PS mode: STALE}", "precision.compute=FLOAT16"},
-     "the nearest layout that works is 'sync=ps,mode=stale,bound=0'"},
+     "precision.compute: ... 'sync=ps,mode=stale,bound=0'"},
     {{"parallel={sync: PS mode: STALE aggregate: HOST}"},
-     "parallel.aggregate: lets the workers of a host wait for each other, and with mode: STALE they do not; "
-     "the nearest layout that works is 'sync=ps,mode=stale'"},
-    {{"parallel={sync: PS assign: WHOLE}"},
-     "parallel.assign: the only server has all parameters, whole or in parts; the nearest that works is "
-     "'sync=ps'"},
+     "parallel.aggregate: ... mode: STALE ... 'sync=ps,mode=stale'"},
+    {{"parallel={sync: PS assign: WHOLE}"}, "parallel.assign: ... 'sync=ps'"},
     {{"parallel={dp: 2 sync: PS async_statistics: EXPONENTIAL_BY_PUSH}"},
-     "parallel.async_statistics: is for mode: ASYNC; leave it out"},
+     "parallel.async_statistics: ... mode: ASYNC"},
     {{"parallel={dp: 2 sync: PS mode: ASYNC async_statistics: EXPONENTIAL_BY_PUSH}"},
-     "parallel.async_statistics: is for running statistics, and the model has none; leave it out"},
+     "parallel.async_statistics: ... running statistics"},
     {{"parallel={sync: PS placement: COLOCATED server_threads: 2}"},
-     "parallel.server_threads: is for servers that are no workers"},
+     "parallel.server_threads: ... placement: DEDICATED"},
     {{"precision.compute=BFLOAT16", "precision.loss_scaling.initial_scale=1024"},
-     "precision.loss_scaling.initial_scale: is for precision.compute: FLOAT16"},
+     "precision.loss_scaling.initial_scale: ... precision.compute: FLOAT16"},
     {{"precision.loss_scaling.growth_interval=10"},
-     "precision.loss_scaling.growth_interval: is for precision.compute: FLOAT16"},
+     "precision.loss_scaling.growth_interval: ... precision.compute: FLOAT16"},
     {{"precision.compute=TF32", "precision.loss_scaling.minimum=2"},
-     "precision.loss_scaling.minimum: is for precision.compute: FLOAT16"},
+     "precision.loss_scaling.minimum: ... precision.compute: FLOAT16"},
     {{"precision.compute=FLOAT16", "precision.loss_scaling.initial_scale=1000"},
-     "precision.loss_scaling.initial_scale: expected a power of two, such as 1024, found 1000"},
+     "precision.loss_scaling.initial_scale: expected a power of two ... found 1000"},
     {{"precision.compute=FLOAT16", "precision.loss_scaling.minimum=3"},
-     "precision.loss_scaling.minimum: expected a power of two, such as 1024, found 3"},
+     "precision.loss_scaling.minimum: expected a power of two ... found 3"},
     {{"precision.compute=FLOAT16", "precision.loss_scaling.minimum=4.547473508864641e-13"},
      "precision.loss_scaling.minimum: expected"},
     {{"precision.compute=FLOAT16", "precision.loss_scaling.minimum=131072"},
-     "precision.loss_scaling.minimum: is 131072, above initial_scale = 65536"},
+     "precision.loss_scaling.minimum: ... 131072 ... initial_scale = 65536"},
     {{"precision.compute=BFLOAT16", "precision.loss_scaling.maximum=65536"},
-     "precision.loss_scaling.maximum: is for precision.compute: FLOAT16"},
+     "precision.loss_scaling.maximum: ... precision.compute: FLOAT16"},
     {{"precision.compute=FLOAT16", "precision.loss_scaling.maximum=100000"},
-     "precision.loss_scaling.maximum: expected a power of two, such as 1024, found 100000"},
+     "precision.loss_scaling.maximum: expected a power of two ... found 100000"},
     {{"precision.compute=FLOAT16", "precision.loss_scaling.maximum=32768"},
-     "precision.loss_scaling.maximum: is 32768, below initial_scale = 65536"},
+     "precision.loss_scaling.maximum: ... 32768 ... initial_scale = 65536"},
     {{"precision.compute=FLOAT16", "precision.loss_scaling.initial_scale=33554432"},
-     "precision.loss_scaling.maximum: is 16777216, below initial_scale = 33554432"},
+     "precision.loss_scaling.maximum: ... 16777216 ... initial_scale = 33554432"},
     {{"precision.compute=FLOAT16", "precision.loss_scaling.growth_interval=0"},
      "precision.loss_scaling.growth_interval: expected"},
     {{"precision.compute=FLOAT16", "precision.loss_scaling.initial_scale=0"},
      "precision.loss_scaling.initial_scale: expected"},
-    {{"precision.compute=FLOAT16", "trainer.nonfinite=IGNORE"},
-     "trainer.nonfinite: IGNORE would apply gradients that overflowed"},
+    {{"precision.compute=FLOAT16", "trainer.nonfinite=IGNORE"}, "trainer.nonfinite: IGNORE ... FLOAT16"},
     {{"parallel.bucket_bytes=0"}, "parallel.bucket_bytes: expected"},
     {{"parallel.dp=0"}, "parallel.dp: expected a whole number, at least 1"},
     {{"parallel.data_parallel=-1"}, "parallel.data_parallel: expected"},
     {{"parallel.intra_op_threads=0"}, "parallel.intra_op_threads: expected"},
     {{"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=RING"},
-     "parallel.algorithm: RING has an order of sums of its own, which REPRODUCIBLE rules out; use "
-     "SHARED_MEMORY or TREE"},
+     "parallel.algorithm: RING ... REPRODUCIBLE ... SHARED_MEMORY or TREE"},
     {{"parallel.shard=OPTIMIZER", "parallel.algorithm=SHARED_MEMORY"},
-     "parallel.algorithm: SHARED_MEMORY adds whole gradients on every worker"},
+     "parallel.algorithm: SHARED_MEMORY ... shard: OPTIMIZER"},
     {{"parallel.shard=OPTIMIZER", "parallel.algorithm=TREE"},
-     "parallel.algorithm: TREE adds whole gradients on every worker"},
+     "parallel.algorithm: TREE ... shard: OPTIMIZER"},
     {{"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=LIBRARY"},
-     "parallel.algorithm: LIBRARY has an order of sums of its own"},
+     "parallel.algorithm: LIBRARY ... REPRODUCIBLE"},
     {{"checkpoint.every_steps=-1"}, "checkpoint.every_steps: expected"},
     {{"checkpoint.keep=-1"}, "checkpoint.keep: expected"},
-    {{"checkpoint.keep=5", "checkpoint.at_end=false"}, "checkpoint.keep: is ignored where nothing is saved"},
+    {{"checkpoint.keep=5", "checkpoint.at_end=false"}, "checkpoint.keep: is ignored"},
     {{"checkpoint.resume_path="}, "checkpoint.resume_path: must not be empty"},
-    {{"checkpoint.allow_config_change=true"},
-     "checkpoint.allow_config_change: is ignored where nothing is resumed"},
+    {{"checkpoint.allow_config_change=true"}, "checkpoint.allow_config_change: is ignored"},
     {{"metrics.log_every_steps=0"}, "metrics.log_every_steps: expected"},
     {{"data.prefetch_threads=-1"}, "data.prefetch_threads: expected"},
     {{"data.prefetch_depth=0"}, "data.prefetch_depth: expected"},
     {{"data.prefetch_threads=0", "data.prefetch_depth=8"},
-     "data.prefetch_depth: is ignored with prefetch_threads: 0"},
+     "data.prefetch_depth: is ignored ... prefetch_threads: 0"},
     {{"data.synthetic.samples=0"}, "data.synthetic.samples: expected"},
     {{"data.synthetic.eval_samples=-1"}, "data.synthetic.eval_samples: expected"},
-    {{"data.synthetic.eval_samples=0", "trainer.eval_every_steps=2"},
-     "trainer.eval_every_steps: is ignored, since the data have nothing to evaluate on"},
-    {{"trainer.early_stopping=2", "trainer.eval_every_steps=0"},
-     "trainer.early_stopping: is ignored where training is not evaluated"},
-    {{"checkpoint.keep_best=true", "trainer.eval_every_steps=0"},
-     "checkpoint.keep_best: is ignored where training is not evaluated"},
+    {{"data.synthetic.eval_samples=0", "trainer.eval_every_steps=2"}, "trainer.eval_every_steps: is ignored"},
+    {{"trainer.early_stopping=2", "trainer.eval_every_steps=0"}, "trainer.early_stopping: is ignored"},
+    {{"checkpoint.keep_best=true", "trainer.eval_every_steps=0"}, "checkpoint.keep_best: is ignored"},
     {{"data.idx={train_images: 'a' train_labels: 'b' eval_images: 'c'}"},
-     "data.idx: names one of eval_images and eval_labels"},
+     "data.idx: ... eval_images and eval_labels"},
     {{"data.idx={train_images: 'a' train_labels: 'b' eval_range { begin: 3 }}"},
-     "data.idx.eval_range: is ignored without eval_images"},
+     "data.idx.eval_range: is ignored"},
     {{"data.synthetic.classes=1"}, "data.synthetic.classes: expected"},
     {{"data.synthetic.shape=[0]"}, "data.synthetic.shape[0]: expected"},
-    {{"data.synthetic.shape=[28, 28]"},
-     "data.synthetic.shape: is [28, 28], but the model's input 'image' is [4, 4, 1]"},
-    {{"data.synthetic.context=8"}, "data.synthetic.context: is for tokens"},
-    {{"data.text.file=x"},
-     "data.text: its samples have the fields 'tokens' and 'label', but the model reads 'image'"},
+    {{"data.synthetic.shape=[28, 28]"}, "data.synthetic.shape: ... [28, 28] ... 'image' ... [4, 4, 1]"},
+    {{"data.synthetic.context=8"}, "data.synthetic.context: ... tokens"},
+    {{"data.text.file=x"}, "data.text: ... 'tokens' ... 'label' ... 'image'"},
     {{"model.mlp.image=[1048576, 1048576, 1024]", "model.mlp.hidden=[1048576]"},
-     "parameter fc1.weight: shape [1048576, 1125899906842624] has more elements than 63 bits count"},
+     "parameter fc1.weight: shape [1048576, 1125899906842624]"},
     {{"model.mlp.image=[1048576, 1048576, 1]", "model.mlp.hidden=[524288]"},
-     "parameter fc1.weight: with it, the parameters are more than any memory holds"},
+     "parameter fc1.weight: ... memory"},
     {{"model.mlp.hidden=[8, 0]"}, "model.mlp.hidden[1]: expected"},
     {{"model.mlp.classes=1"}, "model.mlp.classes: expected"},
     {{"model.mlp.dropout=1"}, "model.mlp.dropout: expected"},
@@ -169,7 +154,7 @@ const std::vector<Nonsense> kNonsense = {
 
 TEST(Nonsense, IsRefusedByTheFieldsFullName) {
   for (const auto& [overrides, message] : kNonsense)
-    EXPECT_THAT(refusal(kSmallConfig, overrides), HasSubstr(message)) << ::testing::PrintToString(overrides);
+    EXPECT_THAT(refusal(kSmallConfig, overrides), Mentions(message)) << ::testing::PrintToString(overrides);
 }
 
 TEST(Nonsense, IsRefusedAtItsPlaceInTheFile) {
@@ -182,9 +167,9 @@ TEST(Nonsense, ReversedSampleRanges) {
   const std::string idx =
       "data={idx { train_images: 'a' train_labels: 'b' eval_images: 'c' eval_labels: 'd' train_range { "
       "begin: 10 end: 10 } }}";
-  EXPECT_THAT(refusal(kSmallConfig, {idx}), HasSubstr("data.idx.train_range: [10, 10) holds no samples"));
+  EXPECT_THAT(refusal(kSmallConfig, {idx}), HasSubstr("data.idx.train_range: [10, 10)"));
   EXPECT_THAT(refusal(kSmallConfig, {idx, "data.idx.train_range.end=11", "data.idx.eval_range.end=0"}),
-              HasSubstr("data.idx.eval_range: [0, 0) holds no samples"));
+              HasSubstr("data.idx.eval_range: [0, 0)"));
   EXPECT_THAT(refusal(kSmallConfig, {idx, "data.idx.train_range.end=-2"}),
               HasSubstr("data.idx.train_range.end: expected"));
   EXPECT_EQ(refusal(kSmallConfig, {idx, "data.idx.train_range.end=-1"}), "accepted");
@@ -194,25 +179,22 @@ TEST(Nonsense, ReversedSampleRanges) {
 
 TEST(Nonsense, TokensOfAnotherLengthThanTheModels) {
   EXPECT_THAT(refusal(kSmallGpt, {"data.text.context=8"}),
-              HasSubstr("data.text.context: is 8, but the model takes 16 tokens"));
+              Mentions("data.text.context: ... 8 ... 16 tokens"));
   EXPECT_THAT(refusal(kSmallGpt, {"data.text.train_fraction=1.5"}),
               HasSubstr("data.text.train_fraction: expected"));
   EXPECT_THAT(refusal(kSmallGpt, {"data.synthetic={samples: 4 eval_samples: 4 classes: 65 shape: 3}"}),
-              HasSubstr("data.synthetic.shape: is for images"));
-  EXPECT_THAT(
-      refusal(kSmallGpt,
-              {"data.idx={train_images: 'a' train_labels: 'b' eval_images: 'c' eval_labels: 'd'}"}),
-      HasSubstr("data.idx: its samples have the fields 'image' and 'label', but the model reads 'tokens'"));
+              HasSubstr("data.synthetic.shape: "));
+  EXPECT_THAT(refusal(kSmallGpt,
+                      {"data.idx={train_images: 'a' train_labels: 'b' eval_images: 'c' eval_labels: 'd'}"}),
+              Mentions("data.idx: ... 'image' ... 'label' ... 'tokens'"));
   EXPECT_THAT(refusal(kSmallGpt, {"model.gpt.heads=3"}), HasSubstr("nearest are 30 and 33"));
 }
 
 TEST(Division, OfTheBatchNamesTheNearestThatWork) {
   const Overrides reproducible = {"parallel.reduction=REPRODUCIBLE", "trainer.virtual_replicas=8",
                                   "trainer.global_batch=100"};
-  EXPECT_EQ(refusal(kSmallConfig, reproducible),
-            "--set trainer.global_batch=100: trainer.global_batch 100 is not divisible by "
-            "trainer.virtual_replicas 8; use 96 "
-            "or 104");
+  EXPECT_THAT(refusal(kSmallConfig, reproducible),
+              Mentions("--set trainer.global_batch=100: ... trainer.virtual_replicas 8 ... 96 or 104"));
   EXPECT_THAT(refusal(kSmallConfig, {"parallel.dp=3"}), HasSubstr("use 15 or 18"));
 }
 
@@ -244,17 +226,14 @@ TEST(Combinations, RunningStatisticsWithoutAWholeBatchNeedToBeStated) {
     all.push_back("parallel={" + parallel + "}");
     return refusal(kSmallConfig, all);
   };
-  EXPECT_THAT(
-      refusal_of("dp: 2 sync: PS servers: 2 mode: ASYNC pushes: 4"),
-      HasSubstr("parallel.async_statistics: is required: with mode: ASYNC no batch is seen as a whole, "
-                "and how 'bn1.running_mean' is averaged has to be said; state EXPONENTIAL_BY_PUSH "
-                "(docs/parameter-server.md), or use 'dp=2,sync=ps,servers=2', where statistics are "
-                "those of each batch"));
+  EXPECT_THAT(refusal_of("dp: 2 sync: PS servers: 2 mode: ASYNC pushes: 4"),
+              Mentions("parallel.async_statistics: ... ASYNC ... 'bn1.running_mean' ... EXPONENTIAL_BY_PUSH "
+                       "(docs/parameter-server.md) ... 'dp=2,sync=ps,servers=2'"));
   EXPECT_EQ(refusal_of("dp: 2 sync: PS mode: ASYNC async_statistics: EXPONENTIAL_BY_PUSH"), "accepted");
   for (const char* waits : {"dp: 2", "dp: 2 sync: PS", "dp: 2 sync: PS mode: STALE"}) {
     EXPECT_EQ(refusal_of(waits), "accepted");
     EXPECT_THAT(refusal_of(waits + std::string(" async_statistics: EXPONENTIAL_BY_PUSH")),
-                HasSubstr("parallel.async_statistics: is for mode: ASYNC; leave it out"));
+                Mentions("parallel.async_statistics: ... ASYNC"));
   }
 }
 

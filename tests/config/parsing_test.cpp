@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "config_testing.h"
+#include "mentions.h"
 
 namespace lockstep::config {
 namespace {
@@ -61,7 +62,7 @@ TEST(Parsing, AWrongTypeSaysWhatIsExpected) {
   EXPECT_THAT(refusal("trainer { steps: abc }"),
               StartsWith("c.textproto:1:18: trainer.steps: expected a whole number, at least 1"));
   EXPECT_THAT(refusal("trainer { steps: 1.5 }"), HasSubstr("trainer.steps: expected a whole number"));
-  EXPECT_THAT(refusal("trainer { seed: -1 }"), HasSubstr("trainer.seed: expected a whole number from 0 to "));
+  EXPECT_THAT(refusal("trainer { seed: -1 }"), Mentions("trainer.seed: expected ... 0"));
   EXPECT_THAT(refusal("trainer { steps: 99999999999999999999 }"),
               HasSubstr("trainer.steps: expected a whole number"));
   EXPECT_THAT(refusal("data { shuffle: maybe }"), HasSubstr("data.shuffle: expected true or false"));
@@ -102,13 +103,13 @@ TEST(Parsing, DeepNestingIsRefused) {
 }
 
 TEST(Parsing, LargeFilesAreRefused) {
-  EXPECT_THAT(refusal(std::string((1 << 20) + 1, '#')), HasSubstr("larger than 1.00 MiB, which is the most"));
+  EXPECT_THAT(refusal(std::string((1 << 20) + 1, '#')), HasSubstr("1.00 MiB"));
 }
 
 TEST(Parsing, NumbersThatBeginWithAZeroAreNotTakenAsOctal) {
   EXPECT_EQ(
       refusal("trainer {\n  steps: 020 }"),
-      "c.textproto:2:10: trainer.steps: 020 begins with a zero, which would make it octal; leave it out");
+      "c.textproto:2:10: trainer.steps: 020 begins with a zero, which would make it octal; remove the zero");
   EXPECT_THAT(refusal("model { mlp { hidden: [8, -010] } }"), HasSubstr("010 begins with a zero"));
   EXPECT_THAT(refusal(kSmallConfig, {"trainer.steps=020"}),
               HasSubstr("trainer.steps: 020 begins with a zero"));

@@ -202,7 +202,8 @@ TEST(ControlConnection, AnOversizeFrameEndsItBeforeItIsRead) {
   pair.near.receive();
   EXPECT_FALSE(pair.near.next());
   EXPECT_FALSE(pair.near.open());
-  EXPECT_EQ(pair.near.reason(), "it sent what is no message of lockstep, so its connection was closed");
+  EXPECT_EQ(pair.near.reason(),
+            "it sent something that is not a lockstep message, so its connection was closed");
 }
 
 TEST(ControlConnection, WritingToWhoIsGoneNeitherBlocksNorSignals) {

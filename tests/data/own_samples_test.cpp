@@ -107,9 +107,8 @@ TEST(OwnSamples, MistakesAreNamed) {
   EXPECT_EQ(refused({}), "Samples: expected at least one field, found none");
   EXPECT_EQ(refused({{"a", {}, Ints{1}}, {"a", {}, Ints{1}}}),
             "Samples: expected fields of different names, found 'a' twice");
-  EXPECT_EQ(
-      refused({{"a", {2}, Ints{1}}}),
-      "Samples: field 'a' has 1 values, which is no multiple of the 2 that a sample of shape [2] holds");
+  EXPECT_EQ(refused({{"a", {2}, Ints{1}}}),
+            "Samples: field 'a' has 1 values; expected a multiple of 2, the size of a sample of shape [2]");
   EXPECT_EQ(refused({{"a", {}, Ints{}}}), "Samples: field 'a' has no samples");
   std::vector<FieldValues> many;
   for (int i = 0; i < 17; ++i) many.push_back({"field" + std::to_string(i), {}, Ints{1}});

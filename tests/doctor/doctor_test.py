@@ -119,7 +119,7 @@ class Hosts(Doctor):
 
     def test_few_addresses(self):
         limited = doctor(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)))
-        self.expect(limited, "memory", "warn", "4.00 GiB of addresses", "ulimit -v unlimited")
+        self.expect(limited, "memory", "warn", "4.00 GiB", "ulimit -v unlimited")
 
     def test_a_core_that_the_shell_is_bound_to(self):
         cores = sorted(os.sched_getaffinity(0))
@@ -193,7 +193,7 @@ class Hosts(Doctor):
         self.expect(doctor(env=environment(PATH=str(self.folder))), "mpi", "fail", "no mpirun on PATH", "openmpi-bin")
         older = self.script("mpirun", 'echo "mpirun (Open MPI) 9.8.7"; echo "no slots" >&2; exit 3\n')
         report = doctor(env=environment(PATH=f"{older}:{os.environ['PATH']}"))
-        self.expect(report, "mpi", "fail", "mpirun is of Open MPI 9.8.7")
+        self.expect(report, "mpi", "fail", "Open MPI 9.8.7")
         self.expect(report, "mpirun", "fail", "ends with 3:", "no slots")
         other = self.script("mpirun", 'echo "HYDRA build details:"\n')
         self.expect(doctor(env=environment(PATH=f"{other}:{os.environ['PATH']}")), "mpi", "fail", "not Open MPI's")
@@ -388,7 +388,7 @@ class TwoHosts(Doctor):
         self.addCleanup(self.two_hosts, "unthrottle")
         self.assertEqual(self.two_hosts("throttle", "200mbit").returncode, 0)
         report = self.job(2)
-        self.expect(report, "links", "warn", "by net0, which says 10 Gbit/s", "far less than that", "ethtool net0")
+        self.expect(report, "links", "warn", "by net0, which says 10 Gbit/s", "ethtool net0")
         rate = float(report.of("links").split(" Mbit/s")[0].split()[-1])
         self.assertLess(rate, 200 * 1.2)
         self.assertGreater(rate, 20)

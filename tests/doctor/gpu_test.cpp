@@ -11,7 +11,7 @@ using testing::HasSubstr;
 TEST(DoctorGpus, NoDriverIsNothingToWorryAbout) {
   const auto findings = judge_gpus({}, {});
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0], (Finding{Level::skip, "no NVIDIA driver here: computes on CPUs"}));
+  EXPECT_EQ(findings[0], (Finding{Level::skip, "no NVIDIA driver: lockstep computes on CPUs"}));
   EXPECT_EQ(judge_cuda({}).level, Level::skip);
   EXPECT_EQ(judge_nccl({}).level, Level::skip);
 }
@@ -30,8 +30,8 @@ TEST(DoctorGpus, XidErrorsAreAWarning) {
   EXPECT_EQ(judge_gpus(facts, std::map<int, int>{}).back().level, Level::ok);
   EXPECT_EQ(judge_gpus(facts, {}).back().level, Level::ok);  // not to be read
   const Finding finding = judge_gpus(facts, std::map<int, int>{{79, 2}}).back();
-  EXPECT_EQ(finding, (Finding{Level::warn, "the kernel's log has errors of GPUs: XID 79 2 times",
-                              "dmesg | grep Xid"}));
+  EXPECT_EQ(finding,
+            (Finding{Level::warn, "the kernel's log has GPU errors: XID 79 2 times", "dmesg | grep Xid"}));
 }
 
 TEST(DoctorGpus, TheDriverMustKnowTheCudaOfTheProgram) {

@@ -39,7 +39,7 @@ TEST(DoctorHost, LoopsBelowHalfOfThePeakAreAWarning) {
 TEST(DoctorHost, AShellThatIsBoundToOneCoreIsAWarning) {
   EXPECT_EQ(judge_cores({.host = 1, .allowed = 1}).level, Level::ok);
   EXPECT_EQ(judge_cores({.host = 8, .allowed = 4, .quota = 2}),
-            (Finding{Level::ok, "4 of 8 cores may be used, for the time of 2 (control group)"}));
+            (Finding{Level::ok, "4 of 8 cores may be used, with the time of 2 (control group)"}));
   EXPECT_EQ(judge_cores({.host = 8, .allowed = 1}).level, Level::warn);
   EXPECT_EQ(judge_cores({.host = 8, .allowed = 1}).fix, "taskset -p -c 0-7 $$");
 }
@@ -104,7 +104,7 @@ TEST(DoctorMemory, SharedMemoryMustHoldWhatTheRanksOfThisHostShare) {
   EXPECT_EQ(many.level, Level::warn);
   EXPECT_EQ(
       many.found,
-      "64.00 MiB of 64.00 MiB are free in /dev/shm, less than the 512.00 MiB that 64 ranks here may take");
+      "64.00 MiB of 64.00 MiB are free in /dev/shm, less than the 512.00 MiB that 64 ranks here may need");
   EXPECT_THAT(many.fix, HasSubstr("docker run --shm-size=1g"));
   EXPECT_EQ(judge_shared_memory({"", kGiB, kMiB, 2}).fix, "ls -l /dev/shm");  // somebody has filled it
   EXPECT_THAT(judge_shared_memory({"Permission denied", 0, 0, 2}).found, HasSubstr("Permission denied"));

@@ -55,7 +55,7 @@ TEST_F(Nvml, GpusInOrderAreListedWithTheirTopology) {
 TEST_F(Nvml, WhatIsWrongWithAGpuIsNamedWithACommand) {
   expect("FAKE_ECC", "4", Level::warn, "4 uncorrected ECC errors", "nvidia-smi -i 0 --gpu-reset");
   expect("FAKE_PENDING", "1", Level::warn, "needs a reset", "nvidia-smi -i 0 --gpu-reset");
-  expect("FAKE_BROKEN", "1", Level::fail, "no spare ones",
+  expect("FAKE_BROKEN", "1", Level::fail, "no spare",
          "nvidia-smi -i 0 -q -d ROW_REMAPPER, and have it replaced");
   expect("FAKE_MIG", "1", Level::warn, "MIG slices", "nvidia-smi -i 0 -mig 0");
   expect("FAKE_POWER", "350", Level::warn, "350 W", "nvidia-smi -i 0 -pl 700");

@@ -209,7 +209,7 @@ class Training(TrainingCase):
             self.wait_until(running, lambda before=before: self.metrics_size(out) > before + 4096)
         running.signal(signal.SIGTERM)
         self.assertEqual(running.finish(), 143, running.err)
-        self.assertIn("the run goes on as layout 'dp=1,sync=ps,mode=async,pushes=3' in 2 processes, numbered anew\n", running.err)
+        self.assertIn("the run goes on as layout 'dp=1,sync=ps,mode=async,pushes=3' in 2 processes", running.err)
         self.assertNotIn("PMIX", running.err)
         self.assertNotIn("mpirun", running.err)
         step = max(int(found.name[5:]) for found in out.glob("checkpoints/step-*"))
@@ -303,7 +303,7 @@ class Training(TrainingCase):
                 options = ["-n", "2", "--max-restarts", "1", "--restart-delay", "0", "-x", f"LOCKSTEP_FAILPOINT_LOG={second}.log"]
                 running = self.start(options, [config, "--out", second, *asked, "--failpoint", "kill@1,8,backward", "--json"])
                 self.assertEqual(running.finish(), 0, running.err)
-                self.assertIn(f"from where it first began: there is no checkpoint in {second} yet\n", running.err)
+                self.assertIn(f"no checkpoint in {second} yet\n", running.err)
                 self.assertEqual(running.err.count(f"resumed after step 3 from {first}/checkpoints/step-00000003\n"), 2,
                                  running.err)
                 self.assertIn(self.alone([config])["params_hash"], running.out)

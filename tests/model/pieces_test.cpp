@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "lockstep/error.h"
+#include "mentions.h"
 #include "model/node_times.h"
 #include "model/partition.h"
 #include "model/presets.h"
@@ -170,14 +171,11 @@ TEST(Pieces, ThatCannotBeginThereNameWhereTheyCan) {
     return std::string("accepted");
   };
   using testing::HasSubstr;
-  EXPECT_THAT(refusal({"h.1.ln_3"}), HasSubstr("there is no layer 'h.1.ln_3' (did you mean 'h.1.ln_"));
-  EXPECT_THAT(
-      refusal({"h.0.mlp.gelu"}),
-      HasSubstr(
-          "'h.0.mlp.gelu' is computed together with 'h.0.mlp.c_fc'; begin a piece with that, or with '"));
-  EXPECT_THAT(refusal({"h.1.ln_1", "h.0.ln_2"}), HasSubstr("'h.0.ln_2' does not come behind '"));
-  EXPECT_THAT(refusal({"h.1.ln_1", "h.1.ln_1"}), HasSubstr("does not come behind"));
-  EXPECT_THAT(refusal({"wte"}), HasSubstr("'wte' does not come behind 'wte'"));
+  EXPECT_THAT(refusal({"h.1.ln_3"}), Mentions("'h.1.ln_3' ... 'h.1.ln_"));
+  EXPECT_THAT(refusal({"h.0.mlp.gelu"}), Mentions("'h.0.mlp.gelu' ... 'h.0.mlp.c_fc' ... or with '"));
+  EXPECT_THAT(refusal({"h.1.ln_1", "h.0.ln_2"}), HasSubstr("'h.0.ln_2'"));
+  EXPECT_THAT(refusal({"h.1.ln_1", "h.1.ln_1"}), HasSubstr("'h.1.ln_1'"));
+  EXPECT_THAT(refusal({"wte"}), HasSubstr("'wte'"));
 }
 
 TEST(Pieces, AreTheFastestOfThoseThatFit) {

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "lockstep/error.h"
+#include "mentions.h"
 #include "model/node_times.h"
 #include "plan/plan_testing.h"
 #include "plan/stage_table.h"
@@ -93,8 +94,7 @@ TEST(StepEstimate, OfAnotherRunsProfileIsRefused) {
     const compile::CompiledRun run(options, facts_of(options));
     FAIL() << "it was taken";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(),
-                HasSubstr("profile p: was measured on cuda, and workers compute on cpu; measure there: "));
+    EXPECT_THAT(error.what(), Mentions("profile p: ... cuda ... cpu"));
   }
 }
 

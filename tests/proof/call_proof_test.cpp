@@ -228,7 +228,7 @@ TEST(CallProof, FindsAGradientThatIsKeptInsteadOfSent) {
       for (Tensor* tensor : tensors_of(call))
         if (tensor->data == operands.at(*sent)) tensor->data = operands.at(*stash);
     EXPECT_THAT(join(bound.faults_of(calls), "\n"),
-                HasSubstr(fmt::format("as input_gradient {}, and nothing was written there", sent->index)))
+                HasSubstr(fmt::format("as input_gradient {}, but nothing was written there", sent->index)))
         << bound.text();
     ++count;
   });
@@ -243,7 +243,7 @@ TEST(CallProof, FindsABranchOfAForkThatIsForgotten) {
     for (program::KernelCall& call : calls) {
       if (call.phase != ops::KernelPhase::backward_input || call.output_gradients.size() < 2) continue;
       void* branch = std::exchange(call.output_gradients[1].data, nullptr);
-      EXPECT_THAT(join(bound.faults_of(calls), "\n"), HasSubstr("and it has no memory")) << bound.text();
+      EXPECT_THAT(join(bound.faults_of(calls), "\n"), HasSubstr("it has no memory")) << bound.text();
       call.output_gradients[1].data = call.output_gradients[0].data;
       EXPECT_FALSE(bound.faults_of(calls).empty()) << bound.text();
       call.output_gradients[1].data = branch;
@@ -267,7 +267,7 @@ TEST(CallProof, NamesCallValueAndPlace) {
         EXPECT_THAT(
             join(proof.check(program, i, calls), "\n"),
             HasSubstr("the call of 'c' (the gradients of inputs) reads the gradient of 'c' at memory that "
-                      "the instruction does not name, and it has no memory"));
+                      "the instruction does not name, but it has no memory"));
         return;
       }
     EXPECT_EQ(proof.check(program, i, calls), std::vector<std::string>{});

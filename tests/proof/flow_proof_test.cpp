@@ -113,7 +113,7 @@ TEST(FlowProof, FindsOperandsThatAllRanksExchange) {
         }
       if (!has_two) continue;
       ++count;
-      EXPECT_THAT(findings_of(changed, &flow), HasSubstr("by the model's graph it reads")) << segment;
+      EXPECT_THAT(findings_of(changed, &flow), HasSubstr("by the model's graph it should read")) << segment;
     }
   EXPECT_GT(count, 5);
 }

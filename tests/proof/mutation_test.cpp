@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "mentions.h"
 #include "program/golden_programs.h"
 #include "program/memory/memory_plan.h"
 #include "proof/mutations.h"
@@ -248,10 +249,9 @@ TEST(Mutation, AnOrderWithoutSharedMemoryIsAMatchingFinding) {
   Programs programs = program::load_golden("dp3_ordered");
   for (program::Program& program : programs)
     for (program::Group& group : program.groups) group.transport = program::Transport::host;
-  EXPECT_THAT(
-      program::text_of(check_programs(programs)),
-      testing::HasSubstr("matching: rank 0, step instruction 15 (all_reduce, lane reduce, segment 2): "
-                         "it is ordered, and the transport of group 'reducers' is 'host'"));
+  EXPECT_THAT(program::text_of(check_programs(programs)),
+              Mentions("matching: rank 0, step instruction 15 (all_reduce, lane reduce, segment 2): "
+                       "it is ordered ... 'reducers' is 'host'"));
 }
 
 TEST(Mutation, AnOrderOfAnythingButASumIsStructure) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "mentions.h"
 #include "program/golden_programs.h"
 #include "proof/mutations.h"
 
@@ -132,7 +133,7 @@ TEST(Updates, NameOneSegmentInAllTheirOperands) {
 
 TEST(Updates, HaveAsManyBytesOfEachSlotOfState) {
   EXPECT_THAT(findings(edited("dp1_tree", 0, "state.1:state.0[128+128]", "state.1:state.0[128+64]")),
-              HasSubstr("state 1 has 64 bytes and parameters has 128; they must be as many"));
+              Mentions("state 1 has 64 bytes ... 128"));
   EXPECT_THAT(findings(edited("dp1_tree", 0, "state.1:state.0[128+128]", "state.2:state.0[128+128]")),
               HasSubstr("its 2 slots of state are numbered 0, 2; they must be 0 to 1"));
   EXPECT_THAT(findings(edited("dp1_tree", 0, "state.1:state.0[128+128]", "state:state.0[128+128]")),
@@ -289,8 +290,8 @@ TEST(Gradients, OfEveryUseOfAnActivationGoOn) {
 
 TEST(Activations, AreReadInTheTypeInWhichTheyWereWritten) {
   EXPECT_THAT(findings(edited("dp2_fp16", 0, "reads input:act.0~float16", "reads input:act.0")),
-              HasSubstr("and is output 0 of segment 0 of leaf 0, micro-batch 0 within it in elements "
-                        "of float16, read as float32"));
+              HasSubstr("output 0 of segment 0 of leaf 0, micro-batch 0 within it in elements of float16, "
+                        "read as float32"));
 }
 
 TEST(Activations, AreAsManyForEveryMicroBatch) {
@@ -313,16 +314,15 @@ TEST(OrderedSums, AddAlongTheTreeOverTheGroupAndNoOther) {
     return findings(programs);
   };
   EXPECT_EQ(with_members({1, 0, 2}), "");
-  EXPECT_THAT(with_members({0, 2, 1}),
-              HasSubstr("the gradient of 'fc.weight' should be ((l0+l1)+(l2+l3))+l4, and what arrives is "
-                        "((l0+l1)+l4)+(l2+l3)"));
+  EXPECT_THAT(
+      with_members({0, 2, 1}),
+      Mentions("the gradient of 'fc.weight' should be ((l0+l1)+(l2+l3))+l4 ... ((l0+l1)+l4)+(l2+l3)"));
 }
 
 TEST(OrderedSums, AreWhatReproducibleProgramsNeed) {
   const auto unordered = [](program::Program&, program::Instruction& i) { i.ordered = false; };
   EXPECT_THAT(findings_after("dp3_ordered", unordered),
-              HasSubstr("the gradient of 'fc.weight' should be ((l0+l1)+(l2+l3))+l4, and what arrives is "
-                        "sum(l0+l1,l2+l3,l4)"));
+              Mentions("the gradient of 'fc.weight' should be ((l0+l1)+(l2+l3))+l4 ... sum(l0+l1,l2+l3,l4)"));
   EXPECT_EQ(findings_after("dp3_ordered",
                            [&](program::Program& p, program::Instruction& i) {
                              p.reduction = layout::Reduction::fast;
@@ -336,7 +336,7 @@ TEST(Stages, HaveAsManyReplicasOnAllRanks) {
     auto staged = program::load_golden("dp2_tree");
     staged[1].replicas = replicas;
     EXPECT_THAT(findings(staged),
-                HasSubstr(fmt::format("each stage has {} of 2 ranks, and 0 on rank 0", replicas)));
+                HasSubstr(fmt::format("each stage has {} of 2 ranks, but 0 on rank 0", replicas)));
   }
   auto staged = program::load_golden("dp2_tree");
   for (program::Program& program : staged) program.replicas = 3;
@@ -349,12 +349,12 @@ TEST(Groups, AreListedAlikeOnAllRanks) {
   for (program::Instruction& i : programs[1].instructions)
     if (i.group >= 0) i.group = 1 - i.group;
   EXPECT_EQ(findings(programs),
-            "structure: rank 1: group 0 is 'reducers', and 'world' on rank 0; all ranks "
-            "must list the same groups in the same order\n");
+            "structure: rank 1: group 0 is 'reducers', but 'world' on rank 0; all ranks must list the same "
+            "groups in the same order\n");
   programs = program::load_golden("dp2_tree");
   programs[1].groups.push_back({"alone", {1}});
   EXPECT_EQ(findings(programs),
-            "structure: rank 1: it has 3 groups and rank 0 has 2; every rank must list all groups\n");
+            "structure: rank 1: it has 3 groups, but rank 0 has 2; every rank must list all groups\n");
   programs = program::load_golden("dp2_tree");
   programs[1].groups[0].members = {1, 0};
   EXPECT_EQ(findings(programs), "structure: rank 1: group 'world' has members 1 0 here and 0 1 on rank 0\n");
@@ -377,7 +377,7 @@ TEST(Numbers, ThatDoNotFitAreRefusedBeforeAnythingIsComputedFromThem) {
               HasSubstr("takes bytes -9223372036854775808+32 of 'metrics', which has 64"));
   EXPECT_THAT(
       refused("gradients:grad.0.slot1 temporary", "gradients:grad.0.slot1^9223372036854775807 temporary"),
-      HasSubstr("operand gradients stands at position 9223372036854775807; expected 0 to "));
+      Mentions("operand gradients ... position 9223372036854775807"));
   EXPECT_THAT(refused("category=gradients size=128", "category=gradients size=9223372036854775807"),
               HasSubstr("buffer 'grad.0.slot0' has 9223372036854775807 bytes"));
   EXPECT_THAT(refused("offset=96 size=32", "offset=9223372036854775807 size=32"),
@@ -400,7 +400,7 @@ TEST(OptimizerState, ThatSomethingElseOverwritesIsRefused) {
   }
   program.instructions.insert(update, cast);
   derive_anew(programs);
-  EXPECT_THAT(findings(programs), HasSubstr("optimizer state belongs in state.1[0+262144], and there is "));
+  EXPECT_THAT(findings(programs), HasSubstr("optimizer state in state.1[0+262144]"));
 }
 
 TEST(OptimizerState, ThatIsSavedIsOptimizerState) {
@@ -409,7 +409,7 @@ TEST(OptimizerState, ThatIsSavedIsOptimizerState) {
   ASSERT_EQ(snapshot.operands[1].role, program::Role::state);
   snapshot.operands[1].range = snapshot.operands[0].range;  // the parameters, twice
   derive_anew(programs);
-  EXPECT_THAT(findings(programs), HasSubstr("optimizer state belongs in param.0[96+32], and there is "));
+  EXPECT_THAT(findings(programs), HasSubstr("optimizer state in param.0[96+32]"));
 }
 
 }  // namespace

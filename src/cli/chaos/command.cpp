@@ -103,9 +103,8 @@ layout::Layout Chaos::chosen_layout() const {
   const int processes = arguments_.processes.value_or(wanted.world_size());
   const layout::Layout layout = layout::resolve(stated, processes);
   if (processes < kFewestProcesses)
-    throw ConfigError(
-        fmt::format("layout '{}': is one process, which mpirun has nothing to do for; use 'dp=2'",
-                    layout::to_string(layout)));
+    throw ConfigError(fmt::format("layout '{}': is one process, but faults need several; use 'dp=2'",
+                                  layout::to_string(layout)));
   return layout;
 }
 
@@ -152,7 +151,7 @@ void Chaos::take_reference() {
   const StartOutcome outcome = start_job(undisturbed, 1, {});
   if (outcome.code != 0) {
     workplace_->keep();
-    throw jobs::job_failure("the job, which nobody disturbed,", outcome, undisturbed.folder);
+    throw jobs::job_failure("the undisturbed job", outcome, undisturbed.folder);
   }
   const Json report = Json::parse(outcome.output);
   reference_.steps = report.at("steps").get<int64_t>();
@@ -270,7 +269,7 @@ ChaosResult Chaos::disturb(int run, ChaosKind kind) {
   result.detected = first.code && std::count(expected.begin(), expected.end(), *first.code) > 0;
   if (!first.code)
     result.problems.push_back(
-        fmt::format("nobody noticed within {:.0f} s, and the job had to be ended", disturbed.limit_seconds));
+        fmt::format("no rank noticed within {:.0f} s, so the job was ended", disturbed.limit_seconds));
   else if (!result.detected)
     result.problems.push_back(fmt::format("exit code {}, expected {}: {}", *first.code,
                                           fmt::join(expected, " or "), jobs::last_lines(first.error, 1)));
@@ -284,7 +283,7 @@ ChaosResult Chaos::disturb(int run, ChaosKind kind) {
     result.problems.push_back(fmt::format("{} processes outlived mpirun", result.leftover_processes));
   if (kind == ChaosKind::preempt && result.steps_lost.value_or(0) > 0)
     result.problems.push_back(
-        fmt::format("a stop request lost {} steps, although it saves", *result.steps_lost));
+        fmt::format("a stop request lost {} steps, although it should save", *result.steps_lost));
 
   result.replay = disturbed.command_line(options.more);
   if (!result.fault.failpoint)
@@ -309,7 +308,7 @@ StartOutcome Chaos::restart(const ChaosJob& job, const StartOutcome& first, int6
   }
   if (last.code != 0)
     result.problems.push_back(fmt::format(
-        "was not complete after {} restarts, the last of which ended with {}: {}", result.restarts,
+        "was not complete after {} restarts; the last one ended with {}: {}", result.restarts,
         last.code ? fmt::format("exit code {}", *last.code) : "no end", jobs::last_lines(last.error, 1)));
   return last;
 }

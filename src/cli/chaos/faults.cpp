@@ -77,7 +77,7 @@ void draw_place(const ChaosSpace& space, Draw& draw, train::Failpoint& failpoint
   if (!fails_files && !space.evaluated_steps.empty()) beside.push_back(train::FaultPlace::evaluate);
   const bool is_beside = draw.uniform() < kBesideSteps;
   if (fails_files || (is_beside && !beside.empty())) {
-    if (beside.empty()) throw ConfigError("enospc needs checkpoints to disturb, and this run saves none");
+    if (beside.empty()) throw ConfigError("enospc needs checkpoints, but this run saves none");
     failpoint.place = draw.one_of(beside);
     failpoint.step = draw.one_of(failpoint.place == train::FaultPlace::evaluate ? space.evaluated_steps
                                                                                 : space.saved_steps);
@@ -131,12 +131,11 @@ std::vector<ChaosKind> parse_chaos_kinds(const std::string& list, const config::
       throw ConfigError(fmt::format("--kinds: {} is named twice", name));
     if (kinds.back() == ChaosKind::flip && alone)
       throw ConfigError(
-          "--kinds: one worker alone has no other to be compared with, and workers that do not wait for each "
-          "other are not compared, so that a flipped bit is not noticed; leave flip out, or use more workers "
-          "with another layout");
+          "--kinds: flip needs at least two workers that wait for each other, since only these are compared; "
+          "remove flip, or use more workers with another layout");
     if (kinds.back() == ChaosKind::nan && unwatched)
       throw ConfigError(
-          "--kinds: with trainer.nonfinite: IGNORE nobody looks for a NaN; leave nan out, or --set "
+          "--kinds: with trainer.nonfinite: IGNORE no worker looks for a NaN; remove nan, or pass --set "
           "trainer.nonfinite=STOP");
   }
   return kinds;

@@ -60,23 +60,22 @@ Json or_null(const std::optional<T>& value) {
 std::string summary_of(const ChaosReport& report) {
   const auto runs = static_cast<int64_t>(report.results.size()), happened = report.happened();
   if (report.wrong() > 0)
-    return fmt::format("\n{} of {} runs went wrong; what they wrote is in {}", report.wrong(), runs,
+    return fmt::format("\n{} of {} runs failed; their output is in {}", report.wrong(), runs,
                        report.kept_folder);
   if (happened == 0)
     return fmt::format(
-        "{} runs of {} steps, and no fault came about: nothing is shown; try more --runs, other "
-        "--kinds or another --seed",
+        "{} runs of {} steps: no fault occurred, so nothing was tested; try more --runs, other --kinds or "
+        "another --seed",
         runs, report.steps);
   const int64_t equal = std::count_if(report.results.begin(), report.results.end(),
                                       [](const auto& result) { return result.bits_equal; });
   return fmt::format(
-      "{} runs of {} steps: {} came about, noticed or survived without exception; {} ended with the bits of "
-      "the "
+      "{} runs of {} steps: {} occurred and was noticed or survived; {} ended with the bits of the "
       "undisturbed one ({:.1f} s){}",
-      runs, report.steps, happened == runs ? "every fault" : fmt::format("{} faults", happened),
+      runs, report.steps, happened == runs ? "every fault" : fmt::format("each of {} faults", happened),
       equal == runs ? "every run" : fmt::format("{} of the runs", equal), report.reference_seconds,
       equal == runs          ? ""
-      : report.keeps_no_bits ? "; with this layout bits depend on who comes first"
+      : report.keeps_no_bits ? "; with this layout bits depend on the order in which workers arrive"
                              : "; the others skipped a step, which changes bits");
 }
 
@@ -101,7 +100,7 @@ std::string phases_of(const ChaosReport& report) {
 }
 
 std::string end_of(const ChaosResult& result) {
-  return result.code ? fmt::format("ended with {}", *result.code) : "had to be ended";
+  return result.code ? fmt::format("ended with {}", *result.code) : "was ended";
 }
 
 }  // namespace
@@ -117,7 +116,7 @@ int64_t ChaosReport::happened() const {
 
 std::string summary_line(const ChaosResult& result) {
   std::string text = fmt::format("run {}: {}: ", result.run, to_text(result.fault));
-  if (!result.happened) text += "did not come about; ";
+  if (!result.happened) text += "did not occur; ";
   text += end_of(result);
   if (result.detection_seconds) text += fmt::format(" after {:.2f} s", *result.detection_seconds);
   if (result.steps_lost) text += fmt::format(", lost {} steps", *result.steps_lost);

@@ -38,7 +38,7 @@ class Environment : public MpiEnvironment {
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level));
     if (level < MPI_THREAD_MULTIPLE)
       throw DeviceError(
-          fmt::format("this MPI library supports thread level {} only, and lockstep needs {} "
+          fmt::format("this MPI library supports only thread level {}, but lockstep needs {} "
                       "(MPI_THREAD_MULTIPLE); use an MPI that was built with thread support",
                       level, MPI_THREAD_MULTIPLE));
     // Calls without a communicator of ours, such as making a datatype, report errors through the world's
@@ -69,7 +69,7 @@ class Environment : public MpiEnvironment {
     for (int done = 0; done == 0;) {
       check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
       if (done == 0 && Clock::now() > deadline)
-        throw CommError(fmt::format("other ranks have not come to the end of the job within {} s of this one",
+        throw CommError(fmt::format("other ranks did not reach the end of the job within {} s of this one",
                                     kFinishTimeout.count()),
                         ExitCode::hang);
       if (done == 0) sched_yield();

@@ -168,10 +168,10 @@ std::vector<std::string> Collective::pending() const {
                       line.finished.load(std::memory_order_relaxed) + kDepth <= posted_;
     if (!late) continue;
     if (posted <= begin_)
-      names.push_back(fmt::format("rank {}, which has not come to it", peer));
+      names.push_back(fmt::format("rank {}, which has not reached it", peer));
     else
       names.push_back(
-          fmt::format("rank {}, which has come to chunk {} of {}", peer, posted - begin_, end_ - begin_));
+          fmt::format("rank {}, which has reached chunk {} of {}", peer, posted - begin_, end_ - begin_));
   }
   return names;
 }

@@ -38,9 +38,8 @@ std::string no_room_message(int64_t size_bytes, int error) {
                     human_bytes(static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize)),
                     human_bytes(static_cast<int64_t>(disk.f_blocks) * static_cast<int64_t>(disk.f_frsize)));
   return fmt::format(
-      "cannot have {} of shared memory in /dev/shm: {}{}; make /dev/shm larger (docker run --shm-size=1g, or "
-      "mount -o "
-      "remount,size=1g /dev/shm)",
+      "cannot allocate {} of shared memory in /dev/shm: {}{}; make /dev/shm larger (docker run "
+      "--shm-size=1g, or mount -o remount,size=1g /dev/shm)",
       human_bytes(size_bytes), reason_of(error), space);
 }
 
@@ -51,8 +50,8 @@ void require_file_size(int64_t size_bytes) {
       static_cast<uint64_t>(size_bytes) <= limit.rlim_cur)
     return;
   throw CommError(
-      fmt::format("cannot have {} of shared memory in /dev/shm: the limit on the size of files is {}; raise "
-                  "it (ulimit -f)",
+      fmt::format("cannot allocate {} of shared memory in /dev/shm: the limit on the size of files is {}; "
+                  "raise it (ulimit -f)",
                   human_bytes(size_bytes), human_bytes(static_cast<int64_t>(limit.rlim_cur))));
 }
 

@@ -24,10 +24,9 @@ void* allocate_host_bytes(int64_t size_bytes) {
   const size_t rounded = (static_cast<size_t>(size_bytes) + 63) / 64 * 64;
   void* data = std::aligned_alloc(64, rounded);
   if (data == nullptr)
-    throw DeviceError(
-        fmt::format("the host cannot give {} of memory: {} are free; use a smaller micro_batch, or more "
-                    "workers",
-                    human_bytes(size_bytes), human_bytes(free_host_memory())));
+    throw DeviceError(fmt::format(
+        "cannot allocate {} of memory on the host: {} are free; use a smaller micro_batch, or more workers",
+        human_bytes(size_bytes), human_bytes(free_host_memory())));
   std::memset(data, 0, rounded);
   return data;
 }

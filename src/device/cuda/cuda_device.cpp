@@ -200,11 +200,11 @@ void* CudaDevice::allocate_bytes(int64_t size_bytes) {
     cudaGetLastError();  // it would be reported again
     size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total));
-    throw DeviceError(fmt::format(
-        "GPU {} ({}) cannot give {} of memory: {} of {} are free; use a smaller trainer.micro_batch, "
-        "or more workers",
-        facts_.ordinal, facts_.name, human_bytes(size_bytes), human_bytes(static_cast<int64_t>(free)),
-        human_bytes(static_cast<int64_t>(total))));
+    throw DeviceError(
+        fmt::format("GPU {} ({}) cannot allocate {} of memory: {} of {} are free; use a smaller "
+                    "trainer.micro_batch, or more workers",
+                    facts_.ordinal, facts_.name, human_bytes(size_bytes),
+                    human_bytes(static_cast<int64_t>(free)), human_bytes(static_cast<int64_t>(total))));
   }
   check(status);
   check(cudaMemset(data, 0, static_cast<size_t>(size_bytes)));
@@ -221,8 +221,8 @@ void* CudaDevice::allocate_host_bytes(int64_t size_bytes) {
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     throw DeviceError(
-        fmt::format("the host cannot give {} of pinned memory for GPU {}; use a smaller model or "
-                    "fewer workers on this host",
+        fmt::format("the host cannot allocate {} of pinned memory for GPU {}; use a smaller model or fewer "
+                    "workers on this host",
                     human_bytes(size_bytes), facts_.ordinal));
   }
   check(status);

@@ -267,7 +267,7 @@ bool ServerSession::carry_out(const RefuseStep& decision) {
 }
 
 bool ServerSession::carry_out(const ReportLost& decision) {
-  throw CommError(fmt::format("rank {} was lost, without which no version is complete",
+  throw CommError(fmt::format("rank {} was lost, and no version is complete without it",
                               nth(channels_, decision.worker).rank));
 }
 

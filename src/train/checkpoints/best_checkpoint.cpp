@@ -59,7 +59,7 @@ std::string best_checkpoint(const std::string& directory, const std::string& new
         return found.path;
       }
   if (manifest.best_step < 0)
-    throw CheckpointError(fmt::format("{} knows no best checkpoint: nothing was evaluated", run));
+    throw CheckpointError(fmt::format("{} has no best checkpoint: nothing was evaluated", run));
   throw CheckpointError(
       fmt::format("the checkpoint of step {}, the best of {}, is not there: {}", manifest.best_step, run,
                   manifest.keeps_best
@@ -93,7 +93,7 @@ void require_same_model(const checkpoint::Manifest& manifest, const checkpoint::
   std::erase_if(differences, [](const auto& difference) { return !difference.starts_with("model."); });
   if (!differences.empty())
     throw ConfigError(
-        fmt::format("the checkpoint is of another model:\n  {}\nName the config that it was made by.",
+        fmt::format("the checkpoint belongs to another model:\n  {}\nName the config that it was made with.",
                     join(differences, "\n  ")));
 }
 

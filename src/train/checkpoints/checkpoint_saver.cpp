@@ -118,7 +118,7 @@ checkpoint::SaveOutcome CheckpointSaver::report_and_wait(int64_t step, const che
     return checkpoint::save_outcome_from_text(message->text);
   return {.step = step,
           .path = "",
-          .error = fmt::format("rank 0 has not told within {:g} s how it went",
+          .error = fmt::format("rank 0 did not report within {:g} s whether it succeeded",
                                static_cast<double>(2 * options_.patience.count()) / 1000),
           .code = ExitCode::disk};
 }

@@ -32,9 +32,9 @@ std::string known_fault_of(const checkpoint::Manifest& manifest, const model::Gr
   if (manifest.numerics_revision >= 1 || !in_halves || !adds_to_a_product(graph)) return "";
   return fmt::format(
       "the checkpoint of step {} was trained with layout '{}' by a version of lockstep whose zero_bubble "
-      "computed wrong gradients for models like this one, in which a layer's output is added to another's "
-      "without anything between: it is no result of this configuration; train anew, or go on if its "
-      "evaluations satisfy",
+      "computed wrong gradients for models like this one, which add one layer's output directly to "
+      "another's: it is no result of this configuration; train again, or go on if its evaluations are good "
+      "enough",
       manifest.step, manifest.layout);
 }
 

@@ -80,7 +80,7 @@ std::exception_ptr failure_of(Action&& action) {
 
 [[noreturn]] void throw_other_hash(const std::string& path) {
   throw CheckpointError(
-      fmt::format("checkpoint {}: what was loaded has another hash than what was saved", path));
+      fmt::format("checkpoint {}: the loaded state has another hash than the saved state", path));
 }
 
 std::string new_run_id() {
@@ -269,7 +269,7 @@ std::optional<std::string> RunCheckpoints::newest_below(const std::string& direc
   if (checkpoint) return checkpoint->path();
   if (checkpoint::find_checkpoints(directory).empty()) return std::nullopt;
   throw CheckpointError(fmt::format(
-      "none of the checkpoints in {} can be used; to start anew choose another --out", directory));
+      "none of the checkpoints in {} can be used; to start afresh, choose another --out", directory));
 }
 
 std::optional<RestoredState> RunCheckpoints::restore_newest(comm::Communicator& world) {
@@ -290,7 +290,7 @@ RestoredState RunCheckpoints::restore(comm::Communicator& world, const std::stri
         // Whatever it is called, and through whichever links.
         if (checkpoint::claims_to_be_checkpoint(path)) return path;
         const auto newest = newest_below(fs::exists(path + "/checkpoints") ? path + "/checkpoints" : path);
-        if (!newest) throw CheckpointError(fmt::format("{} is no checkpoint and holds none", path));
+        if (!newest) throw CheckpointError(fmt::format("{} is no checkpoint and contains none", path));
         return *newest;
       }));
 }
@@ -298,7 +298,7 @@ RestoredState RunCheckpoints::restore(comm::Communicator& world, const std::stri
 std::string RunCheckpoints::best_of(const std::string& run) const {
   const std::string directory = std::filesystem::exists(run + "/checkpoints") ? run + "/checkpoints" : run;
   const auto newest = newest_below(directory);
-  if (!newest) throw CheckpointError(fmt::format("{} is no run: there are no checkpoints in it", run));
+  if (!newest) throw CheckpointError(fmt::format("{} is no run: it contains no checkpoints", run));
   return best_checkpoint(directory, *newest, run);
 }
 
@@ -351,8 +351,8 @@ void RunCheckpoints::check_configuration(const checkpoint::Manifest& manifest) c
                                       to_hex(worker_->train_data().identity())));
   if (!differences.empty() && !config.checkpoint.allow_config_change)
     throw ConfigError(
-        fmt::format("the checkpoint was made by another configuration:\n  {}\nRestore these, or pass "
-                    "--allow-config-change to go on with the new ones.",
+        fmt::format("the checkpoint was made with another configuration:\n  {}\nRestore these values, or "
+                    "pass --allow-config-change to go on with the new ones.",
                     join(differences, "\n  ")));
   for (const auto& difference : differences) tell("goes on with a changed configuration: " + difference);
   const std::string fingerprint =
@@ -404,7 +404,7 @@ EvaluationHistory RunCheckpoints::history_of(const checkpoint::Manifest& manifes
   if (options_.parameters_alone || manifest.last_evaluated_step < 0) return {};
   const uint64_t data = worker_->has_eval_data() ? worker_->eval_data().identity() : 0;
   if (manifest.evaluation_data_identity != 0 && manifest.evaluation_data_identity != data) {
-    tell("what is evaluated on has changed: which step was the best is found out anew");
+    tell("the evaluation data have changed, so the best step is determined afresh");
     return {};
   }
   return {.best_step = manifest.best_step,

@@ -56,7 +56,7 @@ const char* signal_name(int signal) {
     case SIGFPE:
       return "SIGFPE (arithmetic)";
     default:
-      return "SIGABRT (given up by a library)";
+      return "SIGABRT (a library gave up)";
   }
 }
 

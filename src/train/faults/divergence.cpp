@@ -115,7 +115,7 @@ DifferingElement find_element(comm::Communicator& world, const checkpoint::Named
 std::string describe(const DifferingElement& element, const checkpoint::NamedTensor& tensor, int suspect,
                      const std::string& others) {
   if (element.index < 0)
-    return fmt::format("first: {} on rank {}; the update since then has written over it", tensor.name,
+    return fmt::format("first: {} on rank {}; the update since then has overwritten it", tensor.name,
                        suspect);
   const auto one = std::bit_cast<uint32_t>(element.suspect),
              other = std::bit_cast<uint32_t>(element.reference);
@@ -133,7 +133,7 @@ std::string tell_parties(const Parties& parties, const std::vector<std::string>&
   if (parties.majority)
     return fmt::format("{} {}{} other bits than the other {} in {}", name_ranks(parties.suspects, hosts),
                        verb, parties.suspects.size() == 1 && verb == "hold" ? "s" : "", others, how_many);
-  return fmt::format("{} differ in {}; {} may be the damaged one, since no state is held by most",
+  return fmt::format("{} differ in {}; {} may be the damaged one, since no state has a majority",
                      name_ranks(parties.suspects, hosts), how_many,
                      parties.suspects.size() == 2 ? "either" : "each");
 }
@@ -254,12 +254,11 @@ std::string ReplicaComparison::locate_read(const std::vector<std::string>& hosts
   });
   return tell_parties(parties, hosts, "read",
                       fmt::format("{} of {} parameters", parameters.size(), graph.parameters.size())) +
-         fmt::format(
-             "\n  first: {}, between elements {} and {}; {}", graph.parameter(parameter).name, begin,
-             std::min(begin + layout::kNormChunk, graph.parameter(parameter).spec.shape.count()) - 1,
-             owner == parties.suspects.end()
-                 ? "what their owner sent has been written over them since"
-                 : fmt::format("rank {} owns them, and what it makes of them goes to all workers", *owner)) +
+         fmt::format("\n  first: {}, between elements {} and {}; {}", graph.parameter(parameter).name, begin,
+                     std::min(begin + layout::kNormChunk, graph.parameter(parameter).spec.shape.count()) - 1,
+                     owner == parties.suspects.end()
+                         ? "their owner's values have overwritten them since"
+                         : fmt::format("rank {} owns them and sends its result to all workers", *owner)) +
          advice_about(parties);
 }
 

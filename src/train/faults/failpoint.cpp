@@ -63,7 +63,7 @@ int64_t number_in(const std::string& text, const std::string& what, std::string_
                   int64_t most) {
   const auto value = number(word);
   if (!value || *value < least || *value > most)
-    refuse(text, fmt::format("{} is '{}', which is no number from {} to {}", what, word, least, most));
+    refuse(text, fmt::format("{} is '{}'; expected a number from {} to {}", what, word, least, most));
   return *value;
 }
 
@@ -141,15 +141,15 @@ void check(const std::string& text, const Failpoint& failpoint) {
     refuse(text, "steps count from 1; only phase start has step 0");
   if (failpoint.kind == FaultKind::nan && failpoint.place != FaultPlace::begin &&
       !instruction(program::InstructionKind::forward) && !instruction(program::InstructionKind::backward))
-    refuse(text, "nan appears in what forward or backward wrote: its phase is forward, backward or left out");
+    refuse(text, "nan appears in results of forward or backward: its phase is forward or backward, or none");
   if (failpoint.kind == FaultKind::nan && failpoint.number > 1)
-    refuse(text, "nan appears in what the first forward or backward wrote: its phase takes no number");
+    refuse(text, "nan appears in results of the first forward or backward: its phase takes no number");
   if (failpoint.kind == FaultKind::flip && !in_step)
-    refuse(text, "flip changes a parameter within a step: its phase is an instruction's, begin or left out");
+    refuse(text, "flip changes a parameter within a step: its phase is an instruction's or begin, or none");
   const bool fails_files = failpoint.kind == FaultKind::enospc || failpoint.kind == FaultKind::eio;
   if (fails_files && failpoint.place != FaultPlace::write)
     refuse(text, fmt::format(
-                     "{} fails an operation of whoever writes a checkpoint: its phase is write:K or left out",
+                     "{} fails a file operation while a checkpoint is written: its phase is write:K, or none",
                      name_of(failpoint.kind)));
 }
 
@@ -176,7 +176,7 @@ Failpoint parse_failpoint(const std::string& text) {
   read_kind(text, std::string_view(text).substr(0, at), failpoint);
   const auto where = split(std::string_view(text).substr(at + 1), ',');
   if (where.size() < 2 || where.size() > 3)
-    refuse(text, fmt::format("two or three parts stand after the '@', not {}", where.size()));
+    refuse(text, fmt::format("expected two or three parts after the '@', found {}", where.size()));
   failpoint.rank = static_cast<int>(number_in(text, "the rank", where[0], 0, 1 << 30));
   failpoint.step = number_in(text, "the step", where[1], 0, int64_t{1} << 40);
   if (where.size() == 3) {

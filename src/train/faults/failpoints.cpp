@@ -212,10 +212,9 @@ void Failpoints::check(const program::Program& step, const program::Program& ser
       throw ConfigError(fmt::format("--failpoint {}: rank {} holds no parameters; name another one",
                                     to_text(failpoint), failpoint.rank));
     if (failpoint.kind == FaultKind::nan && !nan_target(step, failpoint))
-      throw ConfigError(
-          fmt::format("--failpoint {}: rank {} computes no activations or gradients, as servers do not; name "
-                      "a worker",
-                      to_text(failpoint), failpoint.rank));
+      throw ConfigError(fmt::format(
+          "--failpoint {}: rank {} is a server and computes no activations or gradients; name a worker",
+          to_text(failpoint), failpoint.rank));
   }
 }
 

@@ -26,11 +26,8 @@ Straggler parse_straggler(const std::string& text) {
                      reads_as(std::string_view(text).substr(0, colon), straggler.rank) &&
                      reads_as(std::string_view(text).substr(colon + 1), straggler.factor);
   if (!reads || straggler.rank < 0 || !(straggler.factor >= 1 && straggler.factor <= kMostFactor))
-    throw ConfigError(
-        fmt::format("--straggler {}: expected RANK:FACTOR, a worker and how many times as long it shall "
-                    "compute, from 1 to "
-                    "{}, such as 1:2",
-                    text, kMostFactor));
+    throw ConfigError(fmt::format(
+        "--straggler {}: expected RANK:FACTOR with a factor from 1 to {}, such as 1:2", text, kMostFactor));
   return straggler;
 }
 

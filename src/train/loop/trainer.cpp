@@ -96,11 +96,12 @@ void Trainer::resume() {
 
 void Trainer::tell_of_other_batch() const {
   if (!events_.on_message) return;
-  events_.on_message(fmt::format(
-      "{} steps have taken {} samples, in batches of another size than {}: the data go on after these; {}",
-      step_, worker_->length().from().samples, config_.trainer.global_batch,
-      config_.trainer.steps > 0 ? "trainer.steps, warm-up and schedule go on counting steps"
-                                : "trainer.epochs and what follows the warm-up count samples"));
+  events_.on_message(
+      fmt::format("{} steps have taken {} samples, in batches of another size than {}; the data continue "
+                  "after these samples; {}",
+                  step_, worker_->length().from().samples, config_.trainer.global_batch,
+                  config_.trainer.steps > 0 ? "trainer.steps, warm-up and schedule go on counting steps"
+                                            : "trainer.epochs and what follows the warm-up count samples"));
 }
 
 TrainingOutcome Trainer::run() {
@@ -286,7 +287,7 @@ void Trainer::report_divergence() {
   const char* advice =
       saved_step_ >= 0
           ? "\nGo on from the last checkpoint, which was compared before it was written: --resume auto."
-          : "\nThere is no checkpoint yet: start anew, without that host.";
+          : "\nThere is no checkpoint yet: start afresh without that host.";
   throw comm::CollectiveError(fmt::format("{}\n  {}{}", message, what, advice), ExitCode::internal);
 }
 

@@ -70,10 +70,10 @@ void require_gpus_of_their_own(const std::vector<RankDevice>& ranks) {
                                    first.host, first.name, first.uuid));
     }
   if (!shared.empty())
-    throw DeviceError(fmt::format(
-        "{}: start fewer workers there (mpirun -n), give each a GPU of its own by CUDA_VISIBLE_DEVICES, or "
-        "pass --allow-shared-gpu, which is slow",
-        join(shared, "; ")));
+    throw DeviceError(
+        fmt::format("{}: start fewer workers there (mpirun -n), give each its own GPU with "
+                    "CUDA_VISIBLE_DEVICES, or pass --allow-shared-gpu, which is slow",
+                    join(shared, "; ")));
 }
 
 /// One line for each field: none of them has line breaks that mean anything.
@@ -118,10 +118,10 @@ DeviceChoice choose_device(const DeviceRequest& request, const device::GpuProbe&
     return {.kind = device::DeviceKind::cpu, .reason = "computing on CPUs: " + probe.problem};
   }
   if (count > 1 && count < local_size && !request.allow_shared_gpu)
-    throw DeviceError(fmt::format(
-        "this host has {} GPUs for {} workers: start at most {} here (mpirun -n), choose other GPUs by "
-        "CUDA_VISIBLE_DEVICES, or pass --allow-shared-gpu, which is slow",
-        count, local_size, count));
+    throw DeviceError(
+        fmt::format("this host has {} GPUs for {} workers: start at most {} here (mpirun -n), choose other "
+                    "GPUs with CUDA_VISIBLE_DEVICES, or pass --allow-shared-gpu, which is slow",
+                    count, local_size, count));
   const int ordinal = local_rank % count;
   const auto& gpu = nth(probe.devices, ordinal);
   return {.kind = device::DeviceKind::cuda,

@@ -69,19 +69,18 @@ LaunchFacts launch_facts(int world_size, int ranks_on_host) {
 void check_launcher(const LaunchFacts& facts) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
     if (const auto started = number(facts, name); started && *started != facts.world_size)
-      throw ConfigError(fmt::format(
-          "the launcher started {} processes ({}), but MPI connects {} of them, so that each would train "
-          "alone: start lockstep with the mpirun of the Open MPI that it is linked with",
-          *started, name, facts.world_size));
+      throw ConfigError(
+          fmt::format("the launcher started {} processes ({}), but MPI connects {} of them, so each would "
+                      "train alone: start lockstep with the mpirun of the Open MPI that it is linked with",
+                      *started, name, facts.world_size));
   if (facts.world_size > 1) return;
   for (const OtherLauncher& launcher : kOtherLaunchers)
     if (const std::string found = started_several(facts, launcher); !found.empty())
-      throw ConfigError(fmt::format(
-          "{} started several processes ({}), but does not connect them by Open MPI, so that each would "
-          "train "
-          "alone: use launcher/lockstep-run -n N -- train ..., or mpirun of the Open MPI that lockstep is "
-          "linked with; where this process is to train alone, unset {}",
-          launcher.name, found, launcher.rank));
+      throw ConfigError(
+          fmt::format("{} started several processes ({}), but does not connect them by Open MPI, so each "
+                      "would train alone: use launcher/lockstep-run -n N -- train ..., or mpirun of the Open "
+                      "MPI that lockstep is linked with; if this process should train alone, unset {}",
+                      launcher.name, found, launcher.rank));
   // Of a job step; a batch script's shell does not have it.
   if (const auto tasks = number(facts, "SLURM_STEP_NUM_TASKS"); tasks && *tasks > 1)
     throw ConfigError(fmt::format(
@@ -118,7 +117,7 @@ std::vector<std::string> launch_warnings(const LaunchFacts& facts, int threads) 
         facts.allowed_cores, facts.host_cores, threads));
   if (facts.ranks_on_host > facts.host_cores) {
     warnings.push_back(
-        fmt::format("{} ranks share {} cores, so that they wait for each other; start at most one per core",
+        fmt::format("{} ranks share {} cores, so they wait for each other; start at most one per core",
                     facts.ranks_on_host, facts.host_cores));
     if (const auto yields = facts.variable("OMPI_MCA_mpi_yield_when_idle"); !yields || *yields == "0")
       warnings.emplace_back(

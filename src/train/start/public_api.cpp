@@ -36,8 +36,8 @@ config::RunConfig load(const std::optional<ModelSpec>& model, const Config& conf
   const data::DatasetPair samples{SamplesAccess::dataset_of(options.train_samples),
                                   SamplesAccess::dataset_of(options.eval_samples)};
   require(samples.train != nullptr || samples.eval == nullptr,
-          "TrainingOptions: there are eval_samples, but no train_samples; hand over both, or let the config "
-          "name the data");
+          "TrainingOptions: there are eval_samples, but no train_samples; pass both, or let the config name "
+          "the data");
   return config::parse_run_config(config.text(), config.name(), config.assignments(), config.layout(),
                                   {.model = model, .samples = samples});
 }
@@ -54,7 +54,7 @@ struct Training::Parts {
   Parts(const Parts&) = delete;
 
   train::RunOptions session_options(const std::optional<ModelSpec>& model, const Config& config) {
-    require(!job.is_training, "a Training is made while another one lives; end that one's life first");
+    require(!job.is_training, "another Training exists, and only one may; destroy that one first");
     train::RunOptions session;
     session.load_config = [this, model, config] { return load(model, config, options); };
     session.output_directory = options.output_directory;
@@ -104,10 +104,9 @@ const std::optional<TrainingStep>& Training::last_step() const { return parts_->
 
 std::optional<Evaluation> Training::evaluate() {
   const train::Worker& worker = parts_->session.worker();
-  require(
-      worker.has_eval_data(),
-      "Training::evaluate: there is nothing to evaluate on; hand over eval_samples, or name evaluation data "
-      "in the config");
+  require(worker.has_eval_data(),
+          "Training::evaluate: there are no evaluation data; pass eval_samples, or name evaluation data in "
+          "the config");
   const bool classifier = train::tells_accuracy(worker.compiled().graph());
   const auto record = parts_->session.evaluate();
   if (!record) return std::nullopt;

@@ -110,11 +110,11 @@ void Run::Parts::check(const Straggler& straggler) const {
   const compile::CompiledRun& run = worker_->compiled();
   if (straggler.rank >= run.layout().workers())
     throw comm::CollectiveError(
-        fmt::format("--straggler {}: is no worker; those of layout '{}' are ranks 0 to {}",
+        fmt::format("--straggler {}: is no worker; the workers of layout '{}' are ranks 0 to {}",
                     to_text(straggler), layout::to_string(run.layout()), run.layout().workers() - 1),
         ExitCode::usage);
   if (run.device() != device::DeviceKind::cpu)
-    throw comm::CollectiveError("--straggler: slows workers on CPUs alone; leave it out, or use --device cpu",
+    throw comm::CollectiveError("--straggler: slows only workers on CPUs; remove it, or use --device cpu",
                                 ExitCode::usage);
 }
 
@@ -127,9 +127,10 @@ void Run::Parts::make_worker() {
     return config;
   });
   if (!options_.trace_directory.empty() && worker_->serving() != nullptr)
-    throw ConfigError(fmt::format(
-        "--trace: compares steps of runs bit by bit, and with layout '{}' numbers depend on who comes first",
-        layout::to_string(worker_->compiled().layout())));
+    throw ConfigError(
+        fmt::format("--trace: runs are compared bit by bit, but with layout '{}' results depend on the order "
+                    "in which workers arrive",
+                    layout::to_string(worker_->compiled().layout())));
   const std::string& out = options_.output_directory;
   world_.control().set_crash_directory(out.empty() ? "" : out + "/crash");
   // Containers of one host may have folders of their own.
@@ -152,7 +153,7 @@ Regrouped Run::Parts::regroup(const std::vector<int>& left) {
   recorder_->follow(*worker_);
   output_->follow(*worker_);
   if (first_)
-    log_warning(fmt::format("the run goes on as layout '{}' in {} processes, numbered anew",
+    log_warning(fmt::format("the run goes on as layout '{}' in {} processes, with new rank numbers",
                             layout::to_string(worker_->compiled().layout()), world_.size()));
   enter(Phase::between_steps);
   return {*worker_, world_.communicator(), &world_.mailbox()};

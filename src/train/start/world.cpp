@@ -92,8 +92,8 @@ class StartTimer {
           std::unique_lock lock(mutex_);
           if (changed_.wait_for(lock, kStartTimeout, [this] { return started_; })) return;
           report_error(CommError(
-              fmt::format("MPI has not connected this process with the others within {} s: look for the one "
-                          "that did not start, on a host that hangs or by a program that is not lockstep",
+              fmt::format("MPI has not connected this process with the others within {} s: look for a "
+                          "process that did not start, a host that hangs, or a program that is not lockstep",
                           kStartTimeout.count())));
           ::_exit(static_cast<int>(ExitCode::hang));
         }) {}
@@ -337,7 +337,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
     if (loaded.parallel.algorithm == parallel::AllReduceAlgorithm::shared_memory && !shared_memory &&
         world.size() > 1)
       throw ConfigError(
-          "parallel.algorithm is SHARED_MEMORY, but these workers cannot share memory; leave it out");
+          "parallel.algorithm is SHARED_MEMORY, but these workers cannot share memory; remove it");
   });
   if (world.rank() < computing_ranks) device::set_gpu_environment(world.size() > 1);
   world.startup().end(observe::StartupPart::config);

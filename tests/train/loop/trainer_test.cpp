@@ -302,8 +302,7 @@ TEST_F(TrainerOnThreads, AGradientThatIsNotFiniteOnOneRankAloneIsADivergenceThat
   for (const char* policy :
        {"trainer.nonfinite=LOCATE", "trainer.nonfinite=SKIP", "trainer.nonfinite=STOP"}) {
     const Ended run = train({policy}, {}, damage);
-    EXPECT_THAT(run.error, AllOf(HasSubstr("the replicas differ after step 4"), HasSubstr("fc1.weight")))
-        << policy;
+    EXPECT_THAT(run.error, AllOf(HasSubstr("step 4"), HasSubstr("fc1.weight"))) << policy;
   }
 }
 
@@ -315,7 +314,7 @@ TEST_F(TrainerOnThreads, AGradientThatDiffersOnOneRankIsFoundInTheNextStep) {
       *first_gradient(worker, program, instruction) += 1;
   };
   const Ended run = train({"trainer.check_every_steps=1000"}, {}, damage, 3);
-  EXPECT_THAT(run.error, AllOf(HasSubstr("the replicas differ after step 4"), HasSubstr("rank 2 (host ")));
+  EXPECT_THAT(run.error, AllOf(HasSubstr("step 4"), HasSubstr("rank 2 (host ")));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "comm/agreement.h"
 #include "lockstep/error.h"
+#include "mentions.h"
 #include "train/thread_ranks.h"
 
 namespace lockstep::train {
@@ -103,10 +104,10 @@ TEST(DeviceCheck, GpusOfTheirOwnAreFine) {
 
 TEST(DeviceCheck, OneGpuForSeveralRanksIsRefused) {
   const std::vector<RankDevice> ranks{on_gpu(0, "a"), on_gpu(1, "b"), on_gpu(0, "a"), on_gpu(1, "c")};
-  EXPECT_THAT(refusal([&] { check_devices(ranks, false, false); }),
-              AllOf(HasSubstr("ranks 0, 2 on host host0 would share one GPU (NVIDIA H200, a)"),
-                    HasSubstr("mpirun -n"), HasSubstr("CUDA_VISIBLE_DEVICES"),
-                    HasSubstr("--allow-shared-gpu"), Not(HasSubstr("host1"))));
+  EXPECT_THAT(
+      refusal([&] { check_devices(ranks, false, false); }),
+      AllOf(Mentions("ranks 0, 2 ... host0 ... NVIDIA H200, a"), HasSubstr("mpirun -n"),
+            HasSubstr("CUDA_VISIBLE_DEVICES"), HasSubstr("--allow-shared-gpu"), Not(HasSubstr("host1"))));
   EXPECT_EQ(refusal([&] { check_devices(ranks, false, true); }), "");
 }
 
@@ -128,12 +129,11 @@ TEST(DeviceCheck, BitsNeedOneModelAndOneSetOfLibraries) {
 TEST(DeviceCheck, CpusAndGpusDoNotWorkTogether) {
   const RankDevice on_cpu{
       .host = "host1", .host_number = 1, .reason = "computing on CPUs: there is no CUDA driver"};
-  EXPECT_THAT(
-      refusal([&] {
-        check_devices({on_gpu(0, "a"), on_cpu}, false, true);
-      }),
-      AllOf(HasSubstr("CPUs (rank 1)"), HasSubstr("GPUs (rank 0)"),
-            HasSubstr("host host1: computing on CPUs: there is no CUDA driver"), HasSubstr("--device cpu")));
+  EXPECT_THAT(refusal([&] {
+                check_devices({on_gpu(0, "a"), on_cpu}, false, true);
+              }),
+              AllOf(HasSubstr("CPUs (rank 1)"), HasSubstr("GPUs (rank 0)"), Mentions("host1 ... CUDA"),
+                    HasSubstr("--device cpu")));
 }
 
 /// What each rank throws.
@@ -176,7 +176,7 @@ TEST(DeviceAgreement, EachRankTakesTheGpuOfItsPlaceOnItsHost) {
 TEST(DeviceAgreement, AllRanksLearnThatSomeWouldShareAGpu) {
   const auto one_each = [](int rank) { return gpus({rank == 1 ? "b" : "a"}); };
   for (const auto& error : refusals({0, 0, 0}, wish(DeviceWish::automatic), one_each))
-    EXPECT_THAT(error, HasSubstr("ranks 0, 2 on host host0 would share one GPU (NVIDIA H200, a)"));
+    EXPECT_THAT(error, Mentions("ranks 0, 2 ... host0 ... NVIDIA H200, a"));
   EXPECT_THAT(refusals({0, 0, 0}, wish(DeviceWish::automatic, true), one_each), testing::Each(IsEmpty()));
 }
 
