@@ -15,6 +15,8 @@ static_assert(int{schema::Trainer::STOP} == static_cast<int>(NonFinitePolicy::st
 static_assert(int{schema::Trainer::IGNORE} == static_cast<int>(NonFinitePolicy::ignore));
 static_assert(int{schema::Trainer::SKIP} == static_cast<int>(NonFinitePolicy::skip));
 static_assert(int{schema::Checkpoint::STOP} == static_cast<int>(checkpoint::SaveFailurePolicy::stop));
+static_assert(int{schema::Metrics::CONTINUE} == static_cast<int>(observe::SinkFailurePolicy::go_on));
+static_assert(int{schema::Metrics::STOP} == static_cast<int>(observe::SinkFailurePolicy::stop));
 static_assert(int{schema::Checkpoint::CONTINUE} == static_cast<int>(checkpoint::SaveFailurePolicy::go_on));
 static_assert(int{schema::Parallel::FAST} == static_cast<int>(layout::Reduction::fast));
 static_assert(int{schema::Parallel::REPRODUCIBLE} == static_cast<int>(layout::Reduction::reproducible));
@@ -173,7 +175,8 @@ RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout
   run.parallel = convert_parallel(config.parallel(), layout);
   run.checkpoint = convert_checkpoint(config.checkpoint());
   run.metrics = {.log_every_steps = config.metrics().log_every_steps(),
-                 .progress = config.metrics().progress()};
+                 .progress = config.metrics().progress(),
+                 .on_failure = static_cast<observe::SinkFailurePolicy>(config.metrics().on_failure())};
   run.watchdog = convert_watchdog(config.watchdog());
   run.device = {.memory_limit = config.device().memory_limit()};
   return run;

@@ -23,6 +23,9 @@
 namespace lockstep::train {
 namespace {
 
+/// How long a job that has failed waits for each sink of metrics.
+constexpr std::chrono::milliseconds kLastWords{500};
+
 /// Where `action` throws on any rank, all ranks throw alike.
 void on_all_ranks(World& world, const std::function<void()>& action) {
   std::exception_ptr failure;
@@ -52,6 +55,10 @@ class Run::Parts {
   RunResult finish();
   Trainer& trainer() { return *trainer_; }
   Worker& worker() { return *worker_; }
+  /// What waits for a sink is written, if that takes no longer than a moment.
+  void last_words() noexcept {
+    if (first_ && output_) output_->close(observe::RunEnd::failed, "", kLastWords);
+  }
   void enter(Phase phase) { enter_phase(&world_.control().progress(), phase); }
 
  private:
@@ -214,7 +221,7 @@ void Run::Parts::begin() {
     throw comm::CollectiveError(fmt::format("--stop-after {}: the run has {} steps already",
                                             options_.stop_after, trainer_->next_step()),
                                 ExitCode::usage);
-  on_first_rank(world_, [this] { output_->open(trainer_->next_step()); });
+  on_first_rank(world_, [this] { output_->open(trainer_->next_step(), trainer_->run_id()); });
   if (!options_.trace_directory.empty()) trace_.emplace(options_.trace_directory, world_.rank());
   if (failpoints_) failpoints_->at_start();
 }
@@ -235,7 +242,11 @@ RunResult Run::Parts::finish() {
   enter(Phase::report);
   if (first_) output_->finish();
   finished_ = true;
-  return {.report = recorder_->report(world_.communicator(), outcome), .stopped = outcome.stopped};
+  RunResult result{.report = recorder_->report(world_.communicator(), outcome), .stopped = outcome.stopped};
+  if (first_)
+    output_->close(outcome.stopped ? observe::RunEnd::killed : observe::RunEnd::finished,
+                   observe::to_json(result.report));
+  return result;
 }
 
 template <class Action>
@@ -255,7 +266,11 @@ auto Run::guarded(Phase phase, const Action& action) {
     throw;
   } catch (const std::exception& error) {
     // What is unwound here would wait for a disk while the others wait for this rank.
-    if (world_.size() > 1) world_.fail(error);
+    if (world_.size() > 1) {
+      world_.tell_failure(error);
+      parts_->last_words();
+      world_.fail(error);
+    }
     end();
     throw;
   }
