@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/version.h"
 #include "lockstep/error.h"
 #include "train/faults/failpoint.h"
 #include "train/faults/straggler.h"
@@ -61,6 +62,7 @@ int train(const TrainArguments& arguments) {
                                                  .output_directory = arguments.output_directory,
                                                  .trace_directory = arguments.trace_directory,
                                                  .quiet = arguments.output.quiet,
+                                                 .version = commit_text(),
                                                  .device = arguments.device.request(),
                                                  .failpoints = arguments.failpoints,
                                                  .straggler = arguments.straggler,

@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kFirstRetry{100};
 constexpr size_t kMostAtOnce = 1000;
+/// So many times as long as a sink that does nothing may one take that works.
+constexpr int kMostFarewells = 12;
 /// How long a thread that has been told to leave may take.
 constexpr std::chrono::milliseconds kFarewell{200};
 
@@ -28,11 +30,13 @@ size_t bytes_of(const MetricsRecord& record) {
   return bytes;
 }
 
-std::string reason_of(const std::exception_ptr& failure) {
+std::string reason_of(const std::exception_ptr& failure, const std::string& name) {
   try {
     std::rethrow_exception(failure);
-  } catch (const std::exception& error) {
+  } catch (const Error& error) {
     return error.what();
+  } catch (const std::exception& error) {
+    return fmt::format("{}: {}", name, error.what());
   }
 }
 
@@ -128,7 +132,7 @@ struct SinkThread::Body {
     backoff = std::min(backoff * 2, longest);
     if (policy.ends_run || (known && may_recover)) return;
     messages.push_back(
-        {LogLevel::warning, fmt::format("{}; {}", reason_of(failure),
+        {LogLevel::warning, fmt::format("{}; {}", reason_of(failure, policy.name),
                                         off                  ? "the run continues without it"
                                         : policy.serves_page ? "it is tried again while the run continues"
                                                              : "what is missing is written once it can be")});
@@ -265,14 +269,24 @@ void SinkThread::close(RunEnd end, const std::string& report, std::chrono::milli
     body.report = report;
     const uint64_t ticket = ++body.asked;
     body.changed.notify_all();
-    if (patience.count() == 0) patience = body.policy.patience;
-    // An essential one that failed has ended the run, or finish() has said so.
+    // As long as the sink takes what waits, it may go on for a while.
+    int patiences = patience.count() == 0 ? kMostFarewells : 1;
+    if (patience.count() == 0) patience = body.policy.farewell;
+    // An essential one that failed has ended the run, or finish() has said so; and a run that ends by an
+    // error does not wait for what fails.
     const bool once = body.policy.essential || patience.count() == 0;
-    const auto over = [&] { return body.closed || body.off || (once && body.served >= ticket); };
+    const auto over = [&] {
+      const bool failed = end == RunEnd::failed && body.failure != nullptr;
+      return body.closed || body.off || (body.served >= ticket && (once || failed));
+    };
     if (patience.count() == 0)
       body.changed.wait(lock, over);
     else
-      body.changed.wait_for(lock, patience, over);
+      for (size_t waiting = body.queue.size() + 1; patiences > 0 && body.queue.size() < waiting;
+           --patiences) {
+        waiting = body.queue.size();
+        if (body.changed.wait_for(lock, patience, over)) break;
+      }
   }
   body.left = true;
   body.changed.notify_all();

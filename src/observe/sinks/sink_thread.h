@@ -20,7 +20,8 @@ struct SinkPolicy {
   bool ends_run = false;     ///< push() throws what failed. Otherwise people are told, and the run continues
   bool serves_page = false;  ///< people look at it as long as the run goes on: nothing is missing behind it
   std::chrono::milliseconds gather{0};      ///< records of this time are written together
-  std::chrono::milliseconds patience{0};    ///< how long open() and close() wait; 0: without a limit
+  std::chrono::milliseconds patience{0};    ///< how long open() and sync() wait; 0: without a limit
+  std::chrono::milliseconds farewell{0};    ///< how long close() waits for a sign of life; 0: without a limit
   std::chrono::milliseconds retry{5000};    ///< the longest time between attempts
   size_t most_waiting_bytes = 64ull << 20;  ///< records beyond are dropped, and counted
 };

@@ -12,10 +12,13 @@
 #include <system_error>
 #include <utility>
 
+#include "base/hash.h"
+#include "base/host_name.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "config/run_config.h"
 #include "lockstep/error.h"
+#include "observe/sinks/tensorboard_sink.h"
 #include "plan/stage_table.h"
 #include "plan/step_estimate.h"
 #include "train/loop/run_recorder.h"
@@ -31,7 +34,7 @@ constexpr const char* kConfigFile = "config.effective.textproto";
 constexpr const char* kCheckpointFolder = "checkpoints";
 
 /// How long a run that has failed waits for each sink.
-constexpr std::chrono::milliseconds kFarewell{1000};
+constexpr std::chrono::milliseconds kFarewell{5000};
 
 void write_file(const fs::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
@@ -156,7 +159,7 @@ std::unique_ptr<DirectoryLock> RunOutput::claim_directory(const std::string& dir
       throw ConfigError(fmt::format("--out {}: {} is a link that leads nowhere; remove it", directory,
                                     entry->path().string()));
   if (config.checkpoint.resume == checkpoint::ResumePolicy::automatic) return lock;
-  for (const char* name : {kMetricsFile, kCheckpointFolder})
+  for (const char* name : {kMetricsFile, kCheckpointFolder, observe::kEventFolder})
     if (holds_something(fs::path(directory) / name))
       throw ConfigError(
           fmt::format("--out {} holds a run already ({}). Go on with it by --resume auto, name another "
@@ -216,8 +219,15 @@ observe::RunFacts RunOutput::facts(int64_t first_step, const std::string& run_id
                           .resume_step = {},
                           .total_steps = worker_->total_steps(),
                           .config = config::kept_text(config),
-                          .fields = {},
-                          .tags = {}};
+                          .fields = config.fields,
+                          .tags = {{"layout", layout_},
+                                   {"world_size", std::to_string(worker_->compiled().ownership().ranks())},
+                                   {"device", worker_->device().description()},
+                                   {"host", host_name()},
+                                   {"run_id", run_id},
+                                   {"config_hash", to_hex(config.config_hash)},
+                                   {"math_hash", to_hex(config.math_hash)}}};
+  if (!options_.version.empty()) facts.tags.emplace_back("version", options_.version);
   if (config.checkpoint.resume != checkpoint::ResumePolicy::never) facts.resume_step = first_step;
   return facts;
 }
@@ -226,7 +236,8 @@ void RunOutput::open(int64_t first_step, const std::string& run_id) {
   const auto& config = worker_->config();
   const fs::path directory(options_.directory);
   if (!directory.empty()) {
-    if (first_step == 0) set_aside(directory / kMetricsFile);
+    if (first_step == 0)
+      for (const char* name : {kMetricsFile, observe::kEventFolder}) set_aside(directory / name);
     write_file(directory / kConfigFile, config::kept_text(config));
   }
   const observe::RunFacts facts = this->facts(first_step, run_id);

@@ -15,6 +15,7 @@ namespace lockstep::train {
 struct RunOutputOptions {
   std::string directory;  ///< of the run; empty: no files
   bool quiet = false;     ///< nothing for people but warnings and errors
+  std::string version;    ///< of the program, for trackers
 };
 
 /// A lock on a folder, as long as this lives and this process does. Move-only by unique_ptr.

@@ -24,7 +24,7 @@ namespace lockstep::train {
 namespace {
 
 /// How long a job that has failed waits for each sink of metrics.
-constexpr std::chrono::milliseconds kLastWords{500};
+constexpr std::chrono::milliseconds kLastWords{2000};
 
 /// Where `action` throws on any rank, all ranks throw alike.
 void on_all_ranks(World& world, const std::function<void()>& action) {
@@ -229,8 +229,10 @@ void Run::Parts::begin() {
 void Run::Parts::prepare() {
   make_worker();
   enter(Phase::prepare);
-  output_.emplace(RunOutputOptions{.directory = options_.output_directory, .quiet = options_.quiet},
-                  *worker_);
+  output_.emplace(
+      RunOutputOptions{
+          .directory = options_.output_directory, .quiet = options_.quiet, .version = options_.version},
+      *worker_);
   recorder_.emplace(*worker_, world_.startup(), world_.host());
   make_trainer();
   begin();

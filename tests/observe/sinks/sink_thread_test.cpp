@@ -154,7 +154,7 @@ TEST_F(SinkThreads, WhatFailsIsTriedAgainInOrderAndSaidOnce) {
 }
 
 TEST_F(SinkThreads, BeyondItsMemoryRecordsAreCountedAndSaid) {
-  const auto thread = make({.patience = milliseconds(20), .most_waiting_bytes = 1000});
+  const auto thread = make({.farewell = milliseconds(20), .most_waiting_bytes = 1000});
   thread->open();
   desk_->hold();
   for (int64_t step = 1; step <= 100; ++step) thread->push(record(step));
@@ -214,7 +214,7 @@ TEST_F(SinkThreads, AnEssentialSinkMustOpenAndFinish) {
 }
 
 TEST_F(SinkThreads, NobodyWaitsForeverForASinkThatHangs) {
-  auto thread = make({.patience = milliseconds(10)});
+  auto thread = make({.farewell = milliseconds(10)});
   thread->open();
   texts(*thread);
   desk_->hold();
@@ -247,8 +247,9 @@ TEST(Sinks, OneThatFailsLeavesTheOthersAlone) {
   const auto good = std::make_shared<Desk>(), bad = std::make_shared<Desk>();
   std::vector<std::unique_ptr<SinkThread>> threads;
   for (const auto& desk : {bad, good})
-    threads.push_back(std::make_unique<SinkThread>(std::make_unique<DeskSink>(desk),
-                                                   SinkPolicy{.name = "sink", .patience = milliseconds(20)}));
+    threads.push_back(std::make_unique<SinkThread>(
+        std::make_unique<DeskSink>(desk),
+        SinkPolicy{.name = "sink", .patience = milliseconds(20), .farewell = milliseconds(20)}));
   Sinks sinks(std::move(threads));
   bad->fail(1000000);
   sinks.open();
