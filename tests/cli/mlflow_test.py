@@ -134,7 +134,7 @@ class StandIn:
         self.runs[key] = {"info": {"run_id": key, "experiment_id": body["experiment_id"], "run_name": body["run_name"],
                                    "start_time": body["start_time"], "status": "RUNNING", "lifecycle_stage": "active",
                                    "artifact_uri": where},
-                          "metrics": [], "params": {}, "tags": {tag["key"]: tag["value"] for tag in body["tags"]}}
+                          "metrics": [], "known": set(), "params": {}, "tags": {tag["key"]: tag["value"] for tag in body["tags"]}}
         return {"run": self.described(key)}
 
     def described(self, key):
@@ -173,7 +173,12 @@ class StandIn:
             if run["params"].setdefault(param["key"], param["value"]) != param["value"] or len(param["value"]) > 6000:
                 raise Refusal(400, "INVALID_PARAMETER_VALUE", "changed: " + param["key"])
         run["tags"].update({tag["key"]: tag["value"] for tag in tags})
-        run["metrics"] += metrics
+        # What is sent twice, because an answer was lost, is there once.
+        for metric in metrics:
+            known = (metric["key"], metric["timestamp"], metric["step"], str(metric["value"]))
+            if known not in run["known"]:
+                run["known"].add(known)
+                run["metrics"].append(metric)
         return {}
 
 
@@ -244,6 +249,11 @@ class WithStandIn(RunTest):
         self.assertIn("global_batch: 24", artifacts["config.effective.textproto"])
         self.assertEqual(json.loads(artifacts["report.json"])["steps"], 40)
 
+    def test_trials_of_other_commands_are_not_tracked(self):
+        done = subprocess.run([LOCKSTEP, "verify", str(self.config), "--layouts", "dp=1; dp=2", "--steps", "3"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.server.runs, {})
+
     def test_a_run_that_is_stopped_is_killed_and_goes_on_under_its_id(self):
         self.assertEqual(self.train("--stop-after", "15").returncode, 0)
         (run,) = self.server.runs.values()
@@ -257,6 +267,12 @@ class WithStandIn(RunTest):
         self.assertEqual(failed.returncode, 70)
         (run,) = self.server.runs.values()
         self.assertEqual(run["info"]["status"], "FAILED")
+
+    def test_a_run_that_loses_a_worker_is_failed(self):
+        ran = subprocess.run(["mpirun", "-n", "2", *self.command("--quiet", "--failpoint", "kill@1,15")], capture_output=True, text=True, check=False)
+        self.assertNotEqual(ran.returncode, 0)
+        (run,) = self.server.runs.values()
+        self.assertEqual(run["info"]["status"], "FAILED", ran.stderr)
 
     def test_a_run_that_was_lost_has_each_step_once(self):
         self.assertNotEqual(self.train("--failpoint", "kill@0,36", "--set", "checkpoint.background=false").returncode, 0)

@@ -47,6 +47,10 @@ void Sinks::close(RunEnd end, const std::string& report, std::chrono::millisecon
   log_messages();
 }
 
+void Sinks::abandon(std::chrono::milliseconds patience) noexcept {
+  for (const auto& thread : threads_) thread->close(RunEnd::failed, "", patience);
+}
+
 void Sinks::log_messages() noexcept {
   try {
     for (const auto& thread : threads_)

@@ -42,6 +42,10 @@ class Sinks {
   /// Closes all sinks that are open, waiting for each at most so long (0: as its policy says).
   void close(RunEnd end, const std::string& report, std::chrono::milliseconds patience = {}) noexcept;
 
+  /// Likewise, as of a run that failed, but silently: for another thread, when the one that uses the sinks
+  /// may be stuck.
+  void abandon(std::chrono::milliseconds patience) noexcept;
+
   bool empty() const { return threads_.empty(); }
 
  private:

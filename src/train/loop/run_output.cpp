@@ -241,7 +241,13 @@ void RunOutput::open(int64_t first_step, const std::string& run_id) {
     write_file(directory / kConfigFile, config::kept_text(config));
   }
   const observe::RunFacts facts = this->facts(first_step, run_id);
-  sinks_.emplace(config.metrics, facts, config.checkpoint.on_failure == checkpoint::SaveFailurePolicy::stop);
+  observe::MetricsOptions metrics = config.metrics;
+  if (options_.metrics_file_only) {
+    metrics.tensorboard = false;
+    metrics.prometheus_port = 0;
+    metrics.mlflow.reset();
+  }
+  sinks_.emplace(metrics, facts, config.checkpoint.on_failure == checkpoint::SaveFailurePolicy::stop);
   sinks_->open();
   if (!directory.empty() && facts.resume_step) {
     resumed_at_ = facts.resume_step;

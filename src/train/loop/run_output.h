@@ -13,9 +13,10 @@
 namespace lockstep::train {
 
 struct RunOutputOptions {
-  std::string directory;  ///< of the run; empty: no files
-  bool quiet = false;     ///< nothing for people but warnings and errors
-  std::string version;    ///< of the program, for trackers
+  std::string directory;           ///< of the run; empty: no files
+  bool quiet = false;              ///< nothing for people but warnings and errors
+  bool metrics_file_only = false;  ///< none of the other sinks that the config asks for
+  std::string version;             ///< of the program, for trackers
 };
 
 /// A lock on a folder, as long as this lives and this process does. Move-only by unique_ptr.
@@ -70,6 +71,11 @@ class RunOutput {
   /// long as the sink's policy says). Without it, the run has failed.
   void close(observe::RunEnd end, const std::string& report,
              std::chrono::milliseconds patience = {}) noexcept;
+
+  /// Likewise, as of a run that failed, but silently and from another thread. Not together with close().
+  void abandon(std::chrono::milliseconds patience) noexcept {
+    if (sinks_) sinks_->abandon(patience);
+  }
 
  private:
   std::string describe_memory(bool verbose) const;

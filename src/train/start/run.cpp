@@ -26,6 +26,9 @@ namespace {
 /// How long a job that has failed waits for each sink of metrics.
 constexpr std::chrono::milliseconds kLastWords{2000};
 
+/// Likewise, if the watchdog ends the process: the launcher may not wait for longer.
+constexpr std::chrono::milliseconds kWatchdogPatience{500};
+
 /// Where `action` throws on any rank, all ranks throw alike.
 void on_all_ranks(World& world, const std::function<void()>& action) {
   std::exception_ptr failure;
@@ -50,6 +53,7 @@ class Run::Parts {
  public:
   Parts(World& world, RunOptions options)
       : world_(world), options_(std::move(options)), first_(world.rank() == 0) {}
+  ~Parts() { world_.set_farewell({}); }
 
   void prepare();
   RunResult finish();
@@ -57,6 +61,7 @@ class Run::Parts {
   Worker& worker() { return *worker_; }
   /// What waits for a sink is written, if that takes no longer than a moment.
   void last_words() noexcept {
+    world_.set_farewell({});
     if (first_ && output_) output_->close(observe::RunEnd::failed, "", kLastWords);
   }
   void enter(Phase phase) { enter_phase(&world_.control().progress(), phase); }
@@ -222,6 +227,7 @@ void Run::Parts::begin() {
                                             options_.stop_after, trainer_->next_step()),
                                 ExitCode::usage);
   on_first_rank(world_, [this] { output_->open(trainer_->next_step(), trainer_->run_id()); });
+  if (first_) world_.set_farewell([this] { output_->abandon(kWatchdogPatience); });
   if (!options_.trace_directory.empty()) trace_.emplace(options_.trace_directory, world_.rank());
   if (failpoints_) failpoints_->at_start();
 }
@@ -229,10 +235,11 @@ void Run::Parts::begin() {
 void Run::Parts::prepare() {
   make_worker();
   enter(Phase::prepare);
-  output_.emplace(
-      RunOutputOptions{
-          .directory = options_.output_directory, .quiet = options_.quiet, .version = options_.version},
-      *worker_);
+  output_.emplace(RunOutputOptions{.directory = options_.output_directory,
+                                   .quiet = options_.quiet,
+                                   .metrics_file_only = options_.metrics_file_only,
+                                   .version = options_.version},
+                  *worker_);
   recorder_.emplace(*worker_, world_.startup(), world_.host());
   make_trainer();
   begin();
@@ -245,6 +252,7 @@ RunResult Run::Parts::finish() {
   if (first_) output_->finish();
   finished_ = true;
   RunResult result{.report = recorder_->report(world_.communicator(), outcome), .stopped = outcome.stopped};
+  world_.set_farewell({});
   if (first_)
     output_->close(outcome.stopped ? observe::RunEnd::killed : observe::RunEnd::finished,
                    observe::to_json(result.report));
