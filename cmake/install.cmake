@@ -55,7 +55,8 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "openmpi-bin, python3")
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openssh-client")
+# libcurl is loaded if metrics.mlflow asks for it.
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openssh-client, libcurl4")
 # CUDA's libraries come from NVIDIA, in whatever way: no package of Debian's stands for them.
 if(LOCKSTEP_HAVE_CUDA)
   set(CPACK_PACKAGE_NAME lockstep-cuda)

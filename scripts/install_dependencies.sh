@@ -10,7 +10,8 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 packages=(g++ cmake ninja-build openmpi-bin libopenmpi-dev libprotobuf-dev protobuf-compiler libfmt-dev
-  libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev python3)
+  libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev
+  libcurl4-openssl-dev python3)
 
 for argument in "$@"; do
   case "$argument" in

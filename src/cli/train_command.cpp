@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/version.h"
 #include "lockstep/error.h"
 #include "train/faults/failpoint.h"
 #include "train/faults/straggler.h"
@@ -21,7 +22,7 @@ struct TrainArguments {
   jobs::DeviceArguments device;
   std::string output_directory, resume, trace_directory, straggler;
   std::vector<std::string> failpoints;
-  bool allow_config_change = false;
+  bool allow_config_change = false, metrics_file_only = false;
   int64_t stop_after = 0;
 };
 
@@ -61,6 +62,8 @@ int train(const TrainArguments& arguments) {
                                                  .output_directory = arguments.output_directory,
                                                  .trace_directory = arguments.trace_directory,
                                                  .quiet = arguments.output.quiet,
+                                                 .metrics_file_only = arguments.metrics_file_only,
+                                                 .version = commit_text(),
                                                  .device = arguments.device.request(),
                                                  .failpoints = arguments.failpoints,
                                                  .straggler = arguments.straggler,
@@ -123,6 +126,10 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
   command
       .add_option("--trace", arguments->trace_directory,
                   "Folder for the bits of every step, which verify compares")
+      ->group("");
+  command
+      .add_flag("--metrics-file-only", arguments->metrics_file_only,
+                "Keep metrics out of everything but metrics.jsonl: a trial by another command")
       ->group("");
   add_output(command, arguments->output);
   add_verbose(command, arguments->output);

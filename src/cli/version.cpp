@@ -28,12 +28,13 @@ std::string devices() {
 
 }  // namespace
 
+std::string commit_text() { return fmt::format("{}, commit {}", LOCKSTEP_VERSION, kCommit); }
+
 std::string version_text() {
   const std::string mpi = comm::mpi_library();
-  return fmt::format(
-      "lockstep {}, commit {}\ncompiled by {} ({}) for {}\ncomputes on {}; {}\nlibraries: {}, {}\n",
-      LOCKSTEP_VERSION, kCommit, compiler(), LOCKSTEP_BUILD_TYPE, LOCKSTEP_CPU_ARCH, devices(),
-      train::arithmetic_fingerprint(), mpi.substr(0, mpi.find(',')), config::text_library());
+  return fmt::format("lockstep {}\ncompiled by {} ({}) for {}\ncomputes on {}; {}\nlibraries: {}, {}\n",
+                     commit_text(), compiler(), LOCKSTEP_BUILD_TYPE, LOCKSTEP_CPU_ARCH, devices(),
+                     train::arithmetic_fingerprint(), mpi.substr(0, mpi.find(',')), config::text_library());
 }
 
 }  // namespace lockstep::cli

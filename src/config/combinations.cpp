@@ -1,3 +1,4 @@
+#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -267,6 +268,26 @@ void check_checkpoint(const schema::Checkpoint& checkpoint, const Document& docu
                     "is ignored if nothing is saved; set checkpoint.every_steps or at_end");
 }
 
+void check_metrics(const schema::Metrics& metrics, const Document& document) {
+  const std::string& address = metrics.prometheus_address();
+  in6_addr bytes{};  // large enough for both kinds
+  if (::inet_pton(AF_INET, address.c_str(), &bytes) != 1 &&
+      ::inet_pton(AF_INET6, address.c_str(), &bytes) != 1)
+    document.refuse("metrics.prometheus_address", fmt::format("expected an IP address, found '{}'", address));
+  if (!metrics.has_mlflow()) return;
+  const std::string& uri = metrics.mlflow().uri();
+  const bool is_web = uri.starts_with("http://") || uri.starts_with("https://");
+  if (!is_web || uri.find_first_of(" ?#", 0) != std::string::npos)
+    document.refuse("metrics.mlflow.uri",
+                    fmt::format("expected a server such as http://127.0.0.1:5000, found '{}'", uri));
+  // The config is kept with the run, and sent to the server.
+  if (uri.find('@') != std::string::npos)
+    document.refuse("metrics.mlflow.uri",
+                    "must not hold a password; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD");
+  if (metrics.mlflow().experiment().empty())
+    document.refuse("metrics.mlflow.experiment", "must not be empty; leave it out for its default");
+}
+
 void check_evaluations(const schema::RunConfig& config, const Document& document) {
   const int64_t every = config.trainer().eval_every_steps();
   if (every > 0 && !evaluates(config.data()))
@@ -300,6 +321,7 @@ void check_combinations(const schema::RunConfig& config, const model::Graph& gra
   check_statistics(config.parallel(), graph, layout, document);
   check_optimizer(config, document);
   check_checkpoint(config.checkpoint(), document);
+  check_metrics(config.metrics(), document);
 }
 
 }  // namespace lockstep::config

@@ -15,6 +15,8 @@ static_assert(int{schema::Trainer::STOP} == static_cast<int>(NonFinitePolicy::st
 static_assert(int{schema::Trainer::IGNORE} == static_cast<int>(NonFinitePolicy::ignore));
 static_assert(int{schema::Trainer::SKIP} == static_cast<int>(NonFinitePolicy::skip));
 static_assert(int{schema::Checkpoint::STOP} == static_cast<int>(checkpoint::SaveFailurePolicy::stop));
+static_assert(int{schema::Metrics::CONTINUE} == static_cast<int>(observe::SinkFailurePolicy::go_on));
+static_assert(int{schema::Metrics::STOP} == static_cast<int>(observe::SinkFailurePolicy::stop));
 static_assert(int{schema::Checkpoint::CONTINUE} == static_cast<int>(checkpoint::SaveFailurePolicy::go_on));
 static_assert(int{schema::Parallel::FAST} == static_cast<int>(layout::Reduction::fast));
 static_assert(int{schema::Parallel::REPRODUCIBLE} == static_cast<int>(layout::Reduction::reproducible));
@@ -146,6 +148,21 @@ checkpoint::CheckpointOptions convert_checkpoint(const schema::Checkpoint& check
           .on_failure = static_cast<checkpoint::SaveFailurePolicy>(checkpoint.on_failure())};
 }
 
+observe::MetricsOptions convert_metrics(const schema::Metrics& metrics) {
+  observe::MetricsOptions options{.log_every_steps = metrics.log_every_steps(),
+                                  .progress = metrics.progress(),
+                                  .on_failure = static_cast<observe::SinkFailurePolicy>(metrics.on_failure()),
+                                  .tensorboard = metrics.tensorboard(),
+                                  .prometheus_port = metrics.prometheus_port(),
+                                  .prometheus_address = metrics.prometheus_address(),
+                                  .mlflow = {}};
+  if (metrics.has_mlflow())
+    options.mlflow = {.uri = metrics.mlflow().uri(),
+                      .experiment = metrics.mlflow().experiment(),
+                      .run_name = metrics.mlflow().run_name()};
+  return options;
+}
+
 std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(std::llround(1000 * seconds)));
 }
@@ -172,8 +189,7 @@ RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout
   run.precision = convert_precision(config.precision());
   run.parallel = convert_parallel(config.parallel(), layout);
   run.checkpoint = convert_checkpoint(config.checkpoint());
-  run.metrics = {.log_every_steps = config.metrics().log_every_steps(),
-                 .progress = config.metrics().progress()};
+  run.metrics = convert_metrics(config.metrics());
   run.watchdog = convert_watchdog(config.watchdog());
   run.device = {.memory_limit = config.device().memory_limit()};
   return run;

@@ -183,7 +183,8 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
   if (!config.parallel().profile().empty())
     run.parallel.profile = read_profile(find_path(run.relative_to, config.parallel().profile()), document);
   run.effective_text = "# Every default is filled in; reads back as the same run.\n" + to_text(config);
-  run.config_hash = hash_of(flatten(config));
+  run.fields = flatten(config);
+  run.config_hash = hash_of(run.fields);
   run.math_fields = math_fields(config, run.model);
   run.math_hash = hash_of(run.math_fields);
   return run;

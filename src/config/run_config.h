@@ -77,6 +77,8 @@ struct RunConfig {
 
   std::string
       effective_text;  ///< config.effective.textproto: every default filled in, reads back as the same run
+  /// The same, flattened: "trainer.seed" -> "7".
+  std::vector<std::pair<std::string, std::string>> fields;
   std::string relative_to;   ///< absolute; "": paths begin from the current folder
   uint64_t config_hash = 0;  ///< of everything
   uint64_t math_hash = 0;    ///< of math_fields

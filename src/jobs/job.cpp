@@ -148,6 +148,7 @@ std::vector<std::string> TrainingCommand::arguments() const {
   std::vector<std::string> words = {"train",    config, "--json", "--layout", layout::to_string(layout),
                                     "--device", device};
   if (allow_shared_gpu) words.push_back("--allow-shared-gpu");
+  words.push_back("--metrics-file-only");
   for (const auto& assignment : assignments) words.push_back("--set=" + assignment);
   return words;
 }

@@ -163,6 +163,28 @@ TEST(Nonsense, IsRefusedAtItsPlaceInTheFile) {
   EXPECT_THAT(refusal(text), StartsWith("c.textproto:3:28: trainer.steps: "));
 }
 
+TEST(Nonsense, PlacesForMetricsThatCannotBe) {
+  EXPECT_THAT(refusal(kSmallConfig, {"metrics.prometheus_port=65536"}),
+              HasSubstr("metrics.prometheus_port: expected"));
+  EXPECT_THAT(refusal(kSmallConfig, {"metrics.prometheus_address='localhost'"}),
+              HasSubstr("metrics.prometheus_address: expected an IP address, found 'localhost'"));
+  EXPECT_EQ(refusal(kSmallConfig, {"metrics.prometheus_address='::'"}), "accepted");
+  EXPECT_THAT(refusal(kSmallConfig, {"metrics.mlflow={}"}), HasSubstr("metrics.mlflow.uri"));
+  EXPECT_THAT(refusal(kSmallConfig, {"metrics.mlflow={uri: 'sqlite:///a'}"}),
+              HasSubstr("metrics.mlflow.uri: expected a server such as http://"));
+  EXPECT_THAT(refusal(kSmallConfig, {"metrics.mlflow={uri: 'http://me:secret@host'}"}),
+              HasSubstr("metrics.mlflow.uri: must not hold a password"));
+  EXPECT_THAT(refusal(kSmallConfig, {"metrics.mlflow={uri: 'http://host' experiment: ''}"}),
+              HasSubstr("metrics.mlflow.experiment: must not be empty"));
+  const RunConfig plain = parse_run_config(kSmallConfig, "test", {});
+  EXPECT_FALSE(plain.metrics.mlflow);
+  EXPECT_TRUE(plain.metrics.tensorboard);
+  const RunConfig tracked = parse_run_config(kSmallConfig, "test", {"metrics.mlflow={uri: 'http://host'}"});
+  ASSERT_TRUE(tracked.metrics.mlflow);
+  EXPECT_EQ(tracked.metrics.mlflow->experiment, "lockstep");
+  EXPECT_EQ(tracked.math_hash, plain.math_hash);
+}
+
 TEST(Nonsense, ReversedSampleRanges) {
   const std::string idx =
       "data={idx { train_images: 'a' train_labels: 'b' eval_images: 'c' eval_labels: 'd' train_range { "

@@ -178,7 +178,8 @@ TEST(TrainingCommand, SaysWhatATrainingIsToldAlways) {
                                  .allow_shared_gpu = true};
   EXPECT_THAT(training.arguments(),
               ElementsAre("train", "c.textproto", "--json", "--layout", "dp=2", "--device", "cpu",
-                          "--allow-shared-gpu", "--set=trainer.steps=3", "--set=data.directory=a b"));
+                          "--allow-shared-gpu", "--metrics-file-only", "--set=trainer.steps=3",
+                          "--set=data.directory=a b"));
 }
 
 TEST(JobStart, IsRefusedToEachProcessOfALauncher) {

@@ -75,6 +75,8 @@ class RunCheckpoints {
   std::optional<checkpoint::SaveOutcome> poll();
   /// Waits until no save is in flight; then poll() tells all outcomes.
   void settle();
+  /// Of this run and those that it resumes.
+  const std::string& run_id() const { return run_id_; }
 
   /// COLLECTIVE: resumes from the newest complete checkpoint of this run; damaged ones are reported by name.
   /// Nothing if there are no checkpoints. Throws CollectiveError if there are some but none can be used.

@@ -12,10 +12,13 @@
 #include <system_error>
 #include <utility>
 
+#include "base/hash.h"
+#include "base/host_name.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "config/run_config.h"
 #include "lockstep/error.h"
+#include "observe/sinks/tensorboard_sink.h"
 #include "plan/stage_table.h"
 #include "plan/step_estimate.h"
 #include "train/loop/run_recorder.h"
@@ -25,10 +28,13 @@ namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
+using observe::kMetricsFile;
 
-constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kConfigFile = "config.effective.textproto";
 constexpr const char* kCheckpointFolder = "checkpoints";
+
+/// How long a run that has failed waits for each sink.
+constexpr std::chrono::milliseconds kFarewell{5000};
 
 void write_file(const fs::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
@@ -119,6 +125,7 @@ RunOutput::RunOutput(const RunOutputOptions& options, Worker& worker)
     : options_(options), worker_(&worker), layout_(layout::to_string(worker.compiled().layout())) {}
 
 RunOutput::~RunOutput() {
+  close(observe::RunEnd::failed, "", kFarewell);
   if (progress_) set_before_log({});
 }
 
@@ -152,7 +159,7 @@ std::unique_ptr<DirectoryLock> RunOutput::claim_directory(const std::string& dir
       throw ConfigError(fmt::format("--out {}: {} is a link that leads nowhere; remove it", directory,
                                     entry->path().string()));
   if (config.checkpoint.resume == checkpoint::ResumePolicy::automatic) return lock;
-  for (const char* name : {kMetricsFile, kCheckpointFolder})
+  for (const char* name : {kMetricsFile, kCheckpointFolder, observe::kEventFolder})
     if (holds_something(fs::path(directory) / name))
       throw ConfigError(
           fmt::format("--out {} holds a run already ({}). Go on with it by --resume auto, name another "
@@ -205,20 +212,47 @@ std::string RunOutput::describe_memory(bool verbose) const {
                      served, compiled.ownership().has_servers() ? memory_of_servers(compiled, data) : "");
 }
 
-void RunOutput::open(int64_t first_step) {
+observe::RunFacts RunOutput::facts(int64_t first_step, const std::string& run_id) const {
   const auto& config = worker_->config();
-  if (!options_.directory.empty()) {
-    const fs::path directory(options_.directory);
-    if (first_step == 0) set_aside(directory / kMetricsFile);
+  observe::RunFacts facts{.directory = options_.directory,
+                          .run_id = run_id,
+                          .resume_step = {},
+                          .total_steps = worker_->total_steps(),
+                          .config = config::kept_text(config),
+                          .fields = config.fields,
+                          .tags = {{"layout", layout_},
+                                   {"world_size", std::to_string(worker_->compiled().ownership().ranks())},
+                                   {"device", worker_->device().description()},
+                                   {"host", host_name()},
+                                   {"run_id", run_id},
+                                   {"config_hash", to_hex(config.config_hash)},
+                                   {"math_hash", to_hex(config.math_hash)}}};
+  if (!options_.version.empty()) facts.tags.emplace_back("version", options_.version);
+  if (config.checkpoint.resume != checkpoint::ResumePolicy::never) facts.resume_step = first_step;
+  return facts;
+}
+
+void RunOutput::open(int64_t first_step, const std::string& run_id) {
+  const auto& config = worker_->config();
+  const fs::path directory(options_.directory);
+  if (!directory.empty()) {
+    if (first_step == 0)
+      for (const char* name : {kMetricsFile, observe::kEventFolder}) set_aside(directory / name);
     write_file(directory / kConfigFile, config::kept_text(config));
-    if (config.checkpoint.resume != checkpoint::ResumePolicy::never) resumed_at_ = first_step;
-    metrics_ = std::make_unique<observe::MetricsWriter>((directory / kMetricsFile).string(), resumed_at_);
-    if (resumed_at_)
-      for (const auto& row : observe::read_metrics((directory / kMetricsFile).string()))
-        evaluated_then_ = evaluated_then_ || (row.step() == first_step && row.has("eval_ms"));
-    if (const auto& dropped = metrics_->dropped(); dropped.later + dropped.damaged > 0)
-      log_warning(fmt::format("{}: dropped {} lines of steps after step {} and {} damaged ones", kMetricsFile,
-                              dropped.later, first_step, dropped.damaged));
+  }
+  const observe::RunFacts facts = this->facts(first_step, run_id);
+  observe::MetricsOptions metrics = config.metrics;
+  if (options_.metrics_file_only) {
+    metrics.tensorboard = false;
+    metrics.prometheus_port = 0;
+    metrics.mlflow.reset();
+  }
+  sinks_.emplace(metrics, facts, config.checkpoint.on_failure == checkpoint::SaveFailurePolicy::stop);
+  sinks_->open();
+  if (!directory.empty() && facts.resume_step) {
+    resumed_at_ = facts.resume_step;
+    for (const auto& row : observe::read_metrics((directory / kMetricsFile).string()))
+      evaluated_then_ = evaluated_then_ || (row.step() == first_step && row.has("eval_ms"));
   }
   const int64_t total = worker_->total_steps();
   message(first_step < total
@@ -249,8 +283,8 @@ void RunOutput::message(const std::string& text) {
 
 void RunOutput::step(const StepRecord& record) {
   const auto& config = worker_->config();
-  if (metrics_ && (record.step % config.metrics.log_every_steps == 0 ||
-                   record.step == worker_->total_steps() || record.skipped || record.spike)) {
+  if (!sinks_->empty() && (record.step % config.metrics.log_every_steps == 0 ||
+                           record.step == worker_->total_steps() || record.skipped || record.spike)) {
     const double samples = static_cast<double>(config.trainer.global_batch);
     std::vector<observe::NamedMetric> metrics;
     if (record.has_loss()) metrics.emplace_back("loss", record.loss);
@@ -267,7 +301,7 @@ void RunOutput::step(const StepRecord& record) {
     if (record.spike && record.spike->loss_z) metrics.emplace_back("loss_z", *record.spike->loss_z);
     if (record.spike && record.spike->norm_z) metrics.emplace_back("grad_norm_z", *record.spike->norm_z);
     metrics.emplace_back("layout", layout_);
-    write_metrics(record.step, metrics);
+    sinks_->write({.step = record.step, .metrics = std::move(metrics)});
   }
   progress_->update(record.step, record.has_loss() ? fmt::format("loss {:.4f}", record.loss)
                                                    : "no loss: all labels are ignored");
@@ -276,13 +310,13 @@ void RunOutput::step(const StepRecord& record) {
 void RunOutput::evaluation(const EvaluationRecord& record) {
   const bool classifier = tells_accuracy(worker_->compiled().graph());
   // What was evaluated before the run was stopped was written then.
-  if (metrics_ && !(record.step == resumed_at_ && evaluated_then_)) {
+  if (!sinks_->empty() && !(record.step == resumed_at_ && evaluated_then_)) {
     std::vector<observe::NamedMetric> metrics;
     if (record.has_loss()) metrics.emplace_back("eval_loss", record.loss);
     metrics.emplace_back("eval_ms", record.milliseconds);
     if (record.has_loss() && classifier) metrics.emplace_back("eval_accuracy", record.accuracy);
     metrics.emplace_back("layout", layout_);
-    write_metrics(record.step, metrics);
+    sinks_->write({.step = record.step, .metrics = std::move(metrics)});
   }
   if (!record.has_loss())
     return log_warning(
@@ -291,30 +325,21 @@ void RunOutput::evaluation(const EvaluationRecord& record) {
                       classifier ? fmt::format(", accuracy {:.2f} %", 100 * record.accuracy) : ""));
 }
 
-void RunOutput::write_metrics(int64_t step, const std::vector<observe::NamedMetric>& metrics) {
-  keep_going([&] { metrics_->write(step, metrics); });
-}
-
-void RunOutput::keep_going(const std::function<void()>& write) {
-  if (worker_->config().checkpoint.on_failure == checkpoint::SaveFailurePolicy::stop) return write();
-  try {
-    write();
-    metrics_wait_ = false;
-  } catch (const IoError& error) {
-    if (!std::exchange(metrics_wait_, true))
-      log_warning(fmt::format("{}; what is missing is written once it can be", error.what()));
-  }
-}
-
 void RunOutput::before_checkpoint() {
-  if (metrics_) keep_going([&] { metrics_->sync(); });
+  if (sinks_) sinks_->sync();
 }
 
 void RunOutput::checkpoint(int64_t, const std::string& path) { message(fmt::format("saved {}", path)); }
 
 void RunOutput::finish() {
   if (progress_) progress_->finish();
-  if (metrics_) metrics_->finish();
+  if (sinks_) sinks_->finish();
+}
+
+void RunOutput::close(observe::RunEnd end, const std::string& report,
+                      std::chrono::milliseconds patience) noexcept {
+  if (sinks_) sinks_->close(end, report, patience);
+  sinks_.reset();
 }
 
 }  // namespace lockstep::train

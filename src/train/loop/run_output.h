@@ -1,20 +1,22 @@
 #pragma once
 
-#include <functional>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "checkpoint/file_system.h"
-#include "observe/metrics_writer.h"
 #include "observe/progress.h"
+#include "observe/sinks/sinks.h"
 #include "train/loop/trainer.h"
 
 namespace lockstep::train {
 
 struct RunOutputOptions {
-  std::string directory;  ///< of the run; empty: no files
-  bool quiet = false;     ///< nothing for people but warnings and errors
+  std::string directory;           ///< of the run; empty: no files
+  bool quiet = false;              ///< nothing for people but warnings and errors
+  bool metrics_file_only = false;  ///< none of the other sinks that the config asks for
+  std::string version;             ///< of the program, for trackers
 };
 
 /// A lock on a folder, as long as this lives and this process does. Move-only by unique_ptr.
@@ -32,8 +34,8 @@ class DirectoryLock {
   int descriptor_ = -1;
 };
 
-/// Rank 0's output while it trains: the progress line and messages on stderr, and metrics.jsonl and
-/// config.effective.textproto in the run's folder.
+/// Rank 0's output while it trains: the progress line and messages on stderr, config.effective.textproto in
+/// the run's folder, and metrics for all sinks.
 class RunOutput {
  public:
   /// `worker` must outlive it.
@@ -49,8 +51,9 @@ class RunOutput {
                                                         const config::RunConfig& config);
   /// Describes this run in a few lines: workers, batch, data, memory; in more detail at LogLevel::debug.
   void show_start();
-  /// Makes the folder and its files, and draws the progress line from `first_step` on. Throws IoError.
-  void open(int64_t first_step);
+  /// Makes the folder and its files, opens the sinks, and draws the progress line from `first_step` on.
+  /// `run_id`: of this run and what it resumes. Throws IoError or ConfigError.
+  void open(int64_t first_step, const std::string& run_id);
 
   /// After other ranks were lost: from here on the run is `worker`'s.
   void follow(Worker& worker);
@@ -64,22 +67,27 @@ class RunOutput {
   void checkpoint(int64_t step, const std::string& path);
   /// Ends the progress line and makes sure that all metrics are on disk. Throws IoError under any policy.
   void finish();
+  /// Tells the sinks how the run ends. `report`: its JSON, or empty. Waits at most so long for each (0: as
+  /// long as the sink's policy says). Without it, the run has failed.
+  void close(observe::RunEnd end, const std::string& report,
+             std::chrono::milliseconds patience = {}) noexcept;
+
+  /// Likewise, as of a run that failed, but silently and from another thread. Not together with close().
+  void abandon(std::chrono::milliseconds patience) noexcept {
+    if (sinks_) sinks_->abandon(patience);
+  }
 
  private:
   std::string describe_memory(bool verbose) const;
-  void write_metrics(int64_t step, const std::vector<observe::NamedMetric>& metrics);
-  /// Under checkpoint.on_failure: CONTINUE an error of `write` becomes a warning; lines wait for the next
-  /// write.
-  void keep_going(const std::function<void()>& write);
+  observe::RunFacts facts(int64_t first_step, const std::string& run_id) const;
 
   RunOutputOptions options_;
   Worker* worker_;
   std::string layout_;  // for people and metrics
   std::optional<observe::ProgressLine> progress_;
-  std::unique_ptr<observe::MetricsWriter> metrics_;
+  std::optional<observe::Sinks> sinks_;
   std::optional<int64_t> resumed_at_;
   bool evaluated_then_ = false;  // metrics hold an evaluation of that step
-  bool metrics_wait_ = false;    // a line could not be written, and a warning was given
 };
 
 }  // namespace lockstep::train

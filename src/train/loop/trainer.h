@@ -121,6 +121,8 @@ class Trainer {
   /// Whether a stop was agreed on before the end.
   bool stopped() const { return stop_ && step_ < worker_->total_steps(); }
   int64_t next_step() const { return step_; }
+  /// Of this run and those that it resumes.
+  const std::string& run_id() const { return checkpoints_.run_id(); }
 
  private:
   run::StepInputs inputs_of(int64_t step) const;

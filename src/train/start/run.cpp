@@ -23,6 +23,12 @@
 namespace lockstep::train {
 namespace {
 
+/// How long a job that has failed waits for each sink of metrics.
+constexpr std::chrono::milliseconds kLastWords{2000};
+
+/// Likewise, if the watchdog ends the process: the launcher may not wait for longer.
+constexpr std::chrono::milliseconds kWatchdogPatience{500};
+
 /// Where `action` throws on any rank, all ranks throw alike.
 void on_all_ranks(World& world, const std::function<void()>& action) {
   std::exception_ptr failure;
@@ -47,11 +53,17 @@ class Run::Parts {
  public:
   Parts(World& world, RunOptions options)
       : world_(world), options_(std::move(options)), first_(world.rank() == 0) {}
+  ~Parts() { world_.set_farewell({}); }
 
   void prepare();
   RunResult finish();
   Trainer& trainer() { return *trainer_; }
   Worker& worker() { return *worker_; }
+  /// What waits for a sink is written, if that takes no longer than a moment.
+  void last_words() noexcept {
+    world_.set_farewell({});
+    if (first_ && output_) output_->close(observe::RunEnd::failed, "", kLastWords);
+  }
   void enter(Phase phase) { enter_phase(&world_.control().progress(), phase); }
 
  private:
@@ -215,7 +227,8 @@ void Run::Parts::begin() {
     throw comm::CollectiveError(fmt::format("--stop-after {}: the run has {} steps already",
                                             options_.stop_after, trainer_->next_step()),
                                 ExitCode::usage);
-  on_first_rank(world_, [this] { output_->open(trainer_->next_step()); });
+  on_first_rank(world_, [this] { output_->open(trainer_->next_step(), trainer_->run_id()); });
+  if (first_) world_.set_farewell([this] { output_->abandon(kWatchdogPatience); });
   if (!options_.trace_directory.empty()) trace_.emplace(options_.trace_directory, world_.rank());
   if (failpoints_) failpoints_->at_start();
 }
@@ -223,7 +236,10 @@ void Run::Parts::begin() {
 void Run::Parts::prepare() {
   make_worker();
   enter(Phase::prepare);
-  output_.emplace(RunOutputOptions{.directory = options_.output_directory, .quiet = options_.quiet},
+  output_.emplace(RunOutputOptions{.directory = options_.output_directory,
+                                   .quiet = options_.quiet,
+                                   .metrics_file_only = options_.metrics_file_only,
+                                   .version = options_.version},
                   *worker_);
   recorder_.emplace(*worker_, world_.startup(), world_.host());
   make_trainer();
@@ -236,7 +252,12 @@ RunResult Run::Parts::finish() {
   enter(Phase::report);
   if (first_) output_->finish();
   finished_ = true;
-  return {.report = recorder_->report(world_.communicator(), outcome), .stopped = outcome.stopped};
+  RunResult result{.report = recorder_->report(world_.communicator(), outcome), .stopped = outcome.stopped};
+  world_.set_farewell({});
+  if (first_)
+    output_->close(outcome.stopped ? observe::RunEnd::killed : observe::RunEnd::finished,
+                   observe::to_json(result.report));
+  return result;
 }
 
 template <class Action>
@@ -256,7 +277,11 @@ auto Run::guarded(Phase phase, const Action& action) {
     throw;
   } catch (const std::exception& error) {
     // What is unwound here would wait for a disk while the others wait for this rank.
-    if (world_.size() > 1) world_.fail(error);
+    if (world_.size() > 1) {
+      world_.tell_failure(error);
+      parts_->last_words();
+      world_.fail(error);
+    }
     end();
     throw;
   }

@@ -22,6 +22,8 @@ struct RunOptions {
   std::string output_directory;  ///< empty: nothing is written
   std::string trace_directory;   ///< empty: no trace; see train/trace.h
   bool quiet = false;
+  bool metrics_file_only = false;                  ///< none of the other sinks that the config asks for
+  std::string version;                             ///< of the program, for trackers
   DeviceRequest device;                            ///< what to compute on; say() is the session's own
   std::vector<std::string> failpoints;             ///< faults to inject; see train/faults/failpoints.h
   std::string straggler;                           ///< of --straggler; empty: none

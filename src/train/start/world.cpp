@@ -178,7 +178,7 @@ void World::start() {
                                              .interface = variable_or_empty("LOCKSTEP_CONTROL_INTERFACE"),
                                              .port = port,
                                              .termination_requested = termination_requested,
-                                             .end_process = {},
+                                             .end_process = [this](int code) { leave_at_once(code); },
                                              .end_lost = end_lost_process});
   } catch (const CommError& error) {
     // These two reach all ranks alike; anything else is this rank's own, which it has to tell by itself.
@@ -192,6 +192,19 @@ void World::start() {
   // From here on a loss is told of; before, such an mpirun says nothing.
   if (rank_ == 0 && goes_on_after_losses(launch())) say("lockstep: all processes are connected\n");
   startup_.end(observe::StartupPart::launch);
+}
+
+void World::set_farewell(std::function<void()> farewell) {
+  const std::lock_guard lock(farewell_mutex_);
+  farewell_ = std::move(farewell);
+}
+
+void World::leave_at_once(int code) noexcept {
+  {
+    const std::lock_guard lock(farewell_mutex_);
+    if (farewell_) farewell_();
+  }
+  ::_exit(code);
 }
 
 void World::watch_communicator() {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -52,6 +53,10 @@ class World {
   /// Where this rank may run, and how many share its host.
   LaunchFacts launch() const;
 
+  /// What the watchdog does on this rank before it ends the process: it must neither wait for long nor for
+  /// the training thread. Empty: nothing. Once this returns, the one before is not running any more.
+  void set_farewell(std::function<void()> farewell);
+
   /// COLLECTIVE: waits for the other ranks and leaves MPI. Nothing may communicate afterwards.
   void finish();
   /// Prints what has failed on this rank, and ends the whole job, so that no other rank waits for this one.
@@ -62,6 +67,7 @@ class World {
 
  private:
   void watch_communicator();
+  [[noreturn]] void leave_at_once(int code) noexcept;
 
   observe::StartupTimes startup_;
   std::optional<ExitCode> told_failure_;
@@ -74,6 +80,8 @@ class World {
   int rank_ = 0, size_ = 1;
   std::vector<int> members_;
   size_t first_size_ = 1;
+  std::mutex farewell_mutex_;
+  std::function<void()> farewell_;
   std::unique_ptr<control::Mailbox> mailbox_;  // of those that are left, where some are lost
 };
 

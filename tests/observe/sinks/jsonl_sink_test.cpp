@@ -1,4 +1,4 @@
-#include "observe/metrics_writer.h"
+#include "observe/sinks/jsonl_sink.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,6 +21,20 @@ using test::write_file;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+/// An open file, to be written to line by line.
+class OpenJsonl : public JsonlSink {
+ public:
+  explicit OpenJsonl(const std::string& path, std::optional<int64_t> resume_step = std::nullopt)
+      : JsonlSink(path, resume_step) {
+    open();
+  }
+  void write_line(int64_t step, std::vector<NamedMetric> metrics) {
+    const std::vector<RecordPtr> records{
+        std::make_shared<MetricsRecord>(MetricsRecord{.step = step, .metrics = std::move(metrics)})};
+    EXPECT_EQ(write(records), 1u);
+  }
+};
+
 class Metrics : public ::testing::Test {
  protected:
   std::string text() const { return read_text_file(path_); }
@@ -29,14 +43,14 @@ class Metrics : public ::testing::Test {
 };
 
 TEST_F(Metrics, EachLineIsOneObjectThatIsThereAtOnce) {
-  MetricsWriter writer(path_);
-  writer.write(1, {{"loss", 2.5}, {"learning_rate", 0.1}, {"tokens", int64_t{4096}}});
+  OpenJsonl sink(path_);
+  sink.write_line(1, {{"loss", 2.5}, {"learning_rate", 0.1}, {"tokens", int64_t{4096}}});
   EXPECT_EQ(text(), "{\"step\":1,\"loss\":2.5,\"learning_rate\":0.1,\"tokens\":4096}\n");
-  writer.write(2, {{"note", "a \"b\""}, {"loss", std::numeric_limits<double>::quiet_NaN()}});
+  sink.write_line(2, {{"note", "a \"b\""}, {"loss", std::numeric_limits<double>::quiet_NaN()}});
   EXPECT_EQ(text(),
             "{\"step\":1,\"loss\":2.5,\"learning_rate\":0.1,\"tokens\":4096}\n"
             "{\"step\":2,\"note\":\"a \\\"b\\\"\",\"loss\":\"nan\"}\n");
-  writer.write(3, {});
+  sink.write_line(3, {});
   EXPECT_THAT(text(), ::testing::EndsWith("\n{\"step\":3}\n"));
 }
 
@@ -51,9 +65,9 @@ TEST_F(Metrics, NumbersReadBackWithEqualBits) {
                                    2.2250738585072011e-308,
                                    -HUGE_VAL,
                                    HUGE_VAL};
-  MetricsWriter writer(path_);
-  for (size_t i = 0; i < values.size(); ++i) writer.write(static_cast<int64_t>(i), {{"x", values[i]}});
-  writer.finish();
+  OpenJsonl sink(path_);
+  for (size_t i = 0; i < values.size(); ++i) sink.write_line(static_cast<int64_t>(i), {{"x", values[i]}});
+  sink.close(RunEnd::finished, "");
   const auto rows = read_metrics(path_);
   ASSERT_EQ(rows.size(), values.size());
   for (size_t i = 0; i < values.size(); ++i) {
@@ -63,8 +77,8 @@ TEST_F(Metrics, NumbersReadBackWithEqualBits) {
 
 TEST_F(Metrics, BeginsAnewWithoutAStepToResumeFrom) {
   write_file(path_, "{\"step\":1}\n");
-  MetricsWriter writer(path_);
-  writer.write(9, {});
+  OpenJsonl sink(path_);
+  sink.write_line(9, {});
   EXPECT_EQ(text(), "{\"step\":9}\n");
 }
 
@@ -72,11 +86,11 @@ TEST_F(Metrics, ResumingKeepsLinesUpToTheStepByteForByte) {
   write_file(
       path_,
       "{\"step\":1, \"loss\":3.0}\n{\"step\":2}\n{\"step\":2,\"eval_loss\":1}\n{\"step\":3}\n{\"step\":4}\n");
-  MetricsWriter writer(path_, 2);
-  EXPECT_EQ(writer.dropped().later, 2);
-  EXPECT_EQ(writer.dropped().damaged, 0);
+  OpenJsonl sink(path_, 2);
+  EXPECT_EQ(sink.dropped().later, 2);
+  EXPECT_EQ(sink.dropped().damaged, 0);
   EXPECT_EQ(text(), "{\"step\":1, \"loss\":3.0}\n{\"step\":2}\n{\"step\":2,\"eval_loss\":1}\n");
-  writer.write(3, {{"loss", 1.5}});
+  sink.write_line(3, {{"loss", 1.5}});
   EXPECT_EQ(
       text(),
       "{\"step\":1, \"loss\":3.0}\n{\"step\":2}\n{\"step\":2,\"eval_loss\":1}\n{\"step\":3,\"loss\":1.5}\n");
@@ -85,87 +99,87 @@ TEST_F(Metrics, ResumingKeepsLinesUpToTheStepByteForByte) {
 
 TEST_F(Metrics, ResumingDropsATornLastLine) {
   write_file(path_, "{\"step\":1}\n{\"step\":2,\"lo");
-  MetricsWriter writer(path_, 5);
-  EXPECT_EQ(writer.dropped().damaged, 1);
-  writer.write(6, {});
+  OpenJsonl sink(path_, 5);
+  EXPECT_EQ(sink.dropped().damaged, 1);
+  sink.write_line(6, {});
   EXPECT_EQ(text(), "{\"step\":1}\n{\"step\":6}\n");
 }
 
 TEST_F(Metrics, ResumingDropsDamagedLinesInTheMiddle) {
   write_file(path_, std::string("{\"step\":1}\n") + std::string(3, '\0') + "\n{\"step\":2}\n");
-  MetricsWriter writer(path_, 5);
-  EXPECT_EQ(writer.dropped().damaged, 1);
+  OpenJsonl sink(path_, 5);
+  EXPECT_EQ(sink.dropped().damaged, 1);
   EXPECT_EQ(text(), "{\"step\":1}\n{\"step\":2}\n");
 }
 
 TEST_F(Metrics, ResumingReplacesTheFileOnlyWhereSomethingIsDropped) {
   write_file(path_, "{\"step\":1}\n{\"step\":2}\n");
   std::filesystem::create_hard_link(path_, folder_ / "old");
-  { MetricsWriter writer(path_, 2); }
+  { OpenJsonl sink(path_, 2); }
   EXPECT_EQ(std::filesystem::hard_link_count(path_), 2u);
-  { MetricsWriter writer(path_, 1); }
+  { OpenJsonl sink(path_, 1); }
   EXPECT_EQ(text(), "{\"step\":1}\n");
   EXPECT_EQ(read_text_file(folder_ / "old"), "{\"step\":1}\n{\"step\":2}\n")
       << "changed in place: a crash would tear it";
 }
 
 TEST_F(Metrics, ResumingWithoutAFileBeginsOne) {
-  MetricsWriter writer(path_, 7);
-  writer.write(8, {});
+  OpenJsonl sink(path_, 7);
+  sink.write_line(8, {});
   EXPECT_EQ(text(), "{\"step\":8}\n");
 }
 
 TEST_F(Metrics, AFullDiskIsNamed) {
-  MetricsWriter writer("/dev/full");
+  OpenJsonl sink("/dev/full");
   EXPECT_THAT(message_of<IoError>([&] {
-                writer.write(1, {{"loss", 1.0}});
+                sink.write_line(1, {{"loss", 1.0}});
               }),
               AllOf(HasSubstr("/dev/full"), HasSubstr("No space left")));
 }
 
 TEST_F(Metrics, NumbersThatAreNoIntegersAlwaysHaveAPoint) {
-  MetricsWriter writer(path_);
-  writer.write(1, {{"a", 0.0}, {"b", 32768.0}, {"c", -0.0}, {"d", 1e30}, {"e", 0.5}, {"f", 1}});
+  OpenJsonl sink(path_);
+  sink.write_line(1, {{"a", 0.0}, {"b", 32768.0}, {"c", -0.0}, {"d", 1e30}, {"e", 0.5}, {"f", 1}});
   EXPECT_EQ(text(), "{\"step\":1,\"a\":0.0,\"b\":32768.0,\"c\":-0.0,\"d\":1e+30,\"e\":0.5,\"f\":1}\n");
 }
 
 TEST_F(Metrics, AFailedLineLeavesNoPartBehind) {
-  MetricsWriter writer(path_);
-  writer.write(1, {});  // 11 bytes
+  OpenJsonl sink(path_);
+  sink.write_line(1, {});  // 11 bytes
   // The system writes up to the limit, then refuses: a line torn in the middle.
   rlimit old{};
   getrlimit(RLIMIT_FSIZE, &old);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit small{15, old.rlim_max};
   setrlimit(RLIMIT_FSIZE, &small);
-  const auto message = message_of<IoError>([&] { writer.write(2, {{"loss", 0.125}}); });
+  const auto message = message_of<IoError>([&] { sink.write_line(2, {{"loss", 0.125}}); });
   setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
   EXPECT_THAT(message, HasSubstr(path_));
   EXPECT_THAT(message, HasSubstr("ulimit -f"));
   EXPECT_EQ(text(), "{\"step\":1}\n");
-  // It is not lost, though.
-  writer.write(3, {});
-  EXPECT_EQ(text(), "{\"step\":1}\n{\"step\":2,\"loss\":0.125}\n{\"step\":3}\n");
+  // The same line is written again.
+  sink.write_line(2, {{"loss", 0.125}});
+  EXPECT_EQ(text(), "{\"step\":1}\n{\"step\":2,\"loss\":0.125}\n");
 }
 
 TEST_F(Metrics, AFolderThatIsNotThereIsNamed) {
-  EXPECT_THAT(message_of<IoError>([&] { MetricsWriter writer(folder_ / "none/metrics.jsonl"); }),
+  EXPECT_THAT(message_of<IoError>([&] { OpenJsonl sink(folder_ / "none/metrics.jsonl"); }),
               AllOf(HasSubstr("none/metrics.jsonl"), HasSubstr("No such file")));
-  EXPECT_THAT(message_of<IoError>([&] { MetricsWriter writer(folder_ / "none/metrics.jsonl", 3); }),
+  EXPECT_THAT(message_of<IoError>([&] { OpenJsonl sink(folder_ / "none/metrics.jsonl", 3); }),
               HasSubstr("none/metrics.jsonl"));
 }
 
 TEST_F(Metrics, ANameTwiceIsAMistake) {
-  MetricsWriter writer(path_);
+  OpenJsonl sink(path_);
   EXPECT_THAT(message_of<InternalError>([&] {
-                writer.write(1, {{"loss", 1}, {"loss", 2}});
+                sink.write_line(1, {{"loss", 1}, {"loss", 2}});
               }),
               HasSubstr("named loss"));
-  EXPECT_THAT(message_of<InternalError>([&] { writer.write(1, {{"step", 1}}); }), HasSubstr("named step"));
+  EXPECT_THAT(message_of<InternalError>([&] { sink.write_line(1, {{"step", 1}}); }), HasSubstr("named step"));
   EXPECT_EQ(text(), "");
-  writer.finish();
-  EXPECT_THROW(writer.write(2, {}), InternalError);
+  sink.close(RunEnd::finished, "");
+  EXPECT_THROW(sink.write_line(2, {}), InternalError);
 }
 
 }  // namespace
