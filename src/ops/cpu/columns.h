@@ -106,22 +106,4 @@ void fold_blocks(const ColumnBlocks& blocks, const float* block_sums, int64_t st
   }
 }
 
-/// Floats that column_sums needs as scratch.
-inline int64_t column_sums_scratch(const ColumnBlocks& blocks) { return blocks.count() * blocks.columns; }
-
-/// sums[column] = (or +=) the sum over the rows of x: the gradient of a bias.
-inline void column_sums(const float* x, const ColumnBlocks& blocks, float* sums, bool accumulate,
-                        float* scratch, int threads) {
-  const ColumnLanes lanes(blocks.columns);
-  parallel_for(threads, blocks.count(), [=](int64_t block) {
-    const float* rows = x + blocks.first_row(block) * blocks.columns;
-    sum_columns(blocks.rows_of(block), lanes, scratch + block * blocks.columns,
-                [rows](int64_t i, int64_t) { return rows[i]; });
-  });
-  fold_blocks(blocks, scratch, blocks.columns, [=](int64_t column, double sum) {
-    const auto rounded = static_cast<float>(sum);
-    sums[column] = accumulate ? sums[column] + rounded : rounded;
-  });
-}
-
 }  // namespace lockstep::ops

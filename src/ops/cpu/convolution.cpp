@@ -79,6 +79,41 @@ void pad_image(const ConvolutionSizes& sizes, const float* x, float* padded) {
                 static_cast<size_t>(own * kNumberBytes));
 }
 
+/// Numbers of one window's row and of the next: sixteen more than panels take, which copies may overwrite.
+int64_t window_stride(const ConvolutionSizes& sizes) {
+  return panels_of(sizes.window()) * kPanelColumns + 16;
+}
+
+/// Sixteen numbers at a time. What is too many is overwritten by the next row of the kernel, or lies behind
+/// the window, where nothing reads it.
+template <bool kShort>
+void copy_window_rows(const float* from, int64_t step, float* to, int64_t stride, int64_t count,
+                      int64_t width) {
+  for (int64_t i = 0; i < count; ++i, from += step, to += stride)
+    if constexpr (kShort)
+      std::memcpy(to, from, 64);
+    else
+      for (int64_t n = 0; n < width; n += 16) std::memcpy(to + n, from + n, 64);
+}
+
+/// The windows of `count` pixels from `first` on, a row of window_stride() for each.
+void copy_windows(const ConvolutionSizes& sizes, const float* padded, int64_t first, int64_t count,
+                  float* windows) {
+  const int64_t row = sizes.padded_width() * sizes.channels, width = sizes.kernel * sizes.channels;
+  const int64_t step = sizes.stride * sizes.channels, stride = window_stride(sizes);
+  for (int64_t done = 0; done < count;) {
+    const int64_t y = (first + done) / sizes.out_width, x = (first + done) % sizes.out_width;
+    const int64_t run = std::min(count - done, sizes.out_width - x);
+    for (int64_t kernel_y = 0; kernel_y < sizes.kernel; ++kernel_y) {
+      const float* from = padded + (y * sizes.stride + kernel_y) * row + x * step;
+      float* to = windows + done * stride + kernel_y * width;
+      width <= 16 ? copy_window_rows<true>(from, step, to, stride, run, width)
+                  : copy_window_rows<false>(from, step, to, stride, run, width);
+    }
+    done += run;
+  }
+}
+
 }  // namespace
 
 Convolution::Convolution(const ConvolutionSizes& sizes, int replicas, int threads)
@@ -217,8 +252,7 @@ void Convolution::input_gradient_of(const float* dy, const float* weight, float*
 // Gradient of the weight = dy^T windows, some pixels at a time: chains go on from what is there.
 
 int64_t Convolution::weight_thread_floats() const {
-  return padded_image_floats(sizes_) + 16 +
-         pixels_at_once() * (panels_of(sizes_.window()) * kPanelColumns + kLeftRows) + 32;
+  return padded_image_floats(sizes_) + 16 + pixels_at_once() * (window_stride(sizes_) + kLeftRows) + 32;
 }
 
 int64_t Convolution::weight_gradient_bytes() const {
@@ -250,8 +284,7 @@ void Convolution::weight_gradient(const float* dy, const float* x, float* dweigh
 void Convolution::add_weight_gradient(int64_t first_image, int64_t images, const float* dy, const float* x,
                                       float* dweight, bool accumulate, float* workspace) const {
   const int64_t window = sizes_.window(), units = sizes_.units;
-  const int64_t stride = panels_of(window) * kPanelColumns, at_once = pixels_at_once();
-  const int64_t row = sizes_.padded_width() * sizes_.channels, window_row = sizes_.kernel * sizes_.channels;
+  const int64_t stride = window_stride(sizes_), at_once = pixels_at_once();
   const Sharing sharing(threads_, window, units);
   parallel_for(threads_, sharing.count(), [&](int64_t part) {
     const Part own_units = sharing.rows(part, units), columns = sharing.columns(part, window);
@@ -263,17 +296,7 @@ void Convolution::add_weight_gradient(int64_t first_image, int64_t images, const
       pad_image(sizes_, x + image * sizes_.image(), padded);
       for (int64_t first = 0; first < sizes_.pixels(); first += at_once) {
         const int64_t count = std::min(at_once, sizes_.pixels() - first);
-        for (int64_t i = 0; i < count; ++i) {
-          const int64_t pixel = first + i;
-          const float* from = padded + pixel / sizes_.out_width * sizes_.stride * row +
-                              pixel % sizes_.out_width * sizes_.stride * sizes_.channels;
-          float* to = windows + i * stride;
-          // Sixteen numbers at a time: the next row overwrites what is too many, and nothing reads what is
-          // behind a window.
-          for (int64_t kernel_y = 0; kernel_y < sizes_.kernel; ++kernel_y)
-            for (int64_t n = 0; n < window_row; n += 16)
-              std::memcpy(to + kernel_y * window_row + n, from + kernel_y * row + n, 64);
-        }
+        copy_windows(sizes_, padded, first, count, windows);
         for (int64_t unit = own_units.begin; unit < own_units.end; unit += kLeftRows) {
           const int64_t rows = std::min(kLeftRows, units - unit);
           const float* from = dy + (image * sizes_.pixels() + first) * units + unit;
