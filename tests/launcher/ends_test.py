@@ -6,14 +6,11 @@ import os
 import signal
 import time
 
-from support import ScriptedCase, main, transcript
+from support import LATER_S, LOST, TRAIN, ScriptedCase, main, transcript
 from lockstep_run import surroundings  # found by support
 
-TRAIN = ("--", "train", "c.textproto")
-LOST = "lockstep: the job ends with exit code 200 (lost: rank 1 on host-b)\n"
 NO_SIGNAL = ("lockstep-run: rank 1 on host host-b was lost; mpirun does not say by which signal. If nobody sent one, that host "
              "usually ran out of memory: see its dmesg\n")
-LATER_S = 0.5                    # than signals of one request are apart
 
 
 class ExitCodes(ScriptedCase):

@@ -11,10 +11,8 @@ import tempfile
 import unittest
 from unittest import mock
 
-from support import ROOT, ScriptedCase, main, transcript
+from support import ROOT, TRAIN, ScriptedCase, main, transcript
 from lockstep_run import near_gpu, surroundings  # found by support
-
-TRAIN = ("--", "train", "c.textproto")
 
 
 class NearGpu(unittest.TestCase):

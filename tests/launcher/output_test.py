@@ -9,15 +9,12 @@ import sys
 import threading
 import time
 
-from support import LAUNCHER, ScriptedCase, Terminal, main, transcript
+from support import LATER_S, LAUNCHER, LOST, TRAIN, ScriptedCase, Terminal, main, transcript
 from lockstep_run import output as lockstep_run_output
 from lockstep_run.logs import RankLogs
 from lockstep_run.messages import Listener
 from lockstep_run.ranks import Untagged
 from lockstep_run.terminal import LoggedDrawings, described, fitted
-
-TRAIN = ("--", "train", "c.textproto")
-LOST = "lockstep: the job ends with exit code 200 (lost: rank 1 on host-b)\n"
 
 
 class Output(ScriptedCase):

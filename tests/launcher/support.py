@@ -61,6 +61,10 @@ for action, argument in json.loads((here / "scripts.json").read_text())[number]:
     elif action == "exit":
         os._exit(argument)
 """ % sys.executable
+# What lockstep-run is called with, and what ranks say of a lost one.
+TRAIN = ("--", "train", "c.textproto")
+LOST = "lockstep: the job ends with exit code 200 (lost: rank 1 on host-b)\n"
+LATER_S = 0.5                    # than signals of one request are apart
 
 
 class Terminal:
