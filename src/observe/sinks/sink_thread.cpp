@@ -194,7 +194,8 @@ bool SinkThread::attempt(std::chrono::milliseconds patience) {
   std::unique_lock lock(body_->mutex);
   const uint64_t ticket = ++body_->asked;
   body_->changed.notify_all();
-  const auto served = [&] { return body_->served >= ticket; };
+  // A thread that has closed its sink by itself, told to in the middle of its work, serves nobody any more.
+  const auto served = [&] { return body_->served >= ticket || body_->ended; };
   if (patience.count() > 0) return body_->changed.wait_for(lock, patience, served);
   body_->changed.wait(lock, served);
   return true;

@@ -213,6 +213,20 @@ TEST_F(SinkThreads, AnEssentialSinkMustOpenAndFinish) {
   EXPECT_TRUE(desk_->end());
 }
 
+TEST_F(SinkThreads, AnEssentialSinkThatClosesBeforeItIsAskedHasFinished) {
+  // The thread may be writing by itself when finish() asks, and then closes.
+  for (int round = 0; round < 2000; ++round) {
+    desk_ = std::make_shared<Desk>();
+    const auto thread = make({.essential = true});
+    thread->open();
+    for (int64_t step = 1; step <= 3; ++step) thread->push(record(step));
+    thread->finish();
+    EXPECT_THAT(desk_->steps(), ElementsAre(1, 2, 3));
+    thread->sync();  // and nobody waits for a thread that has ended
+    thread->close(RunEnd::finished, "");
+  }
+}
+
 TEST_F(SinkThreads, NobodyWaitsForeverForASinkThatHangs) {
   auto thread = make({.farewell = milliseconds(10)});
   thread->open();
