@@ -102,6 +102,7 @@ Forecast::Measured Forecast::profile_once(const CompareRow& row, int workers, in
                                           int number) const {
   place_.use_link(place_.stands_in ? "none" : "");
   jobs::TrainingCommand training = place_.command(row);
+  training.command = "profile";
   training.layout = {.dp = workers};
   // How long it trains, profile says itself.
   std::erase_if(training.assignments,
@@ -113,7 +114,6 @@ Forecast::Measured Forecast::profile_once(const CompareRow& row, int workers, in
   std::error_code ignored;
   fs::remove_all(folder, ignored);
   jobs::ProcessJob job{.processes = workers, .arguments = training.arguments(), .place = place_.place};
-  job.arguments.front() = "profile";
   const std::string file = folder + "/profile.textproto";
   job.arguments.insert(job.arguments.end(),
                        {"--quiet", "--steps", fmt::to_string(kProfiledSteps), "--out", file});

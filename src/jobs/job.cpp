@@ -145,10 +145,10 @@ std::vector<std::string> ProcessJob::command() const {
 }
 
 std::vector<std::string> TrainingCommand::arguments() const {
-  std::vector<std::string> words = {"train",    config, "--json", "--layout", layout::to_string(layout),
+  std::vector<std::string> words = {command,    config, "--json", "--layout", layout::to_string(layout),
                                     "--device", device};
   if (allow_shared_gpu) words.push_back("--allow-shared-gpu");
-  words.push_back("--metrics-file-only");
+  if (command == "train") words.push_back("--metrics-file-only");
   for (const auto& assignment : assignments) words.push_back("--set=" + assignment);
   return words;
 }

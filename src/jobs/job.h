@@ -39,8 +39,9 @@ struct ProcessJob {
   std::vector<std::string> command() const;
 };
 
-/// A training as a job's arguments: `train CONFIG --json ...`.
+/// A training as a job's arguments: `train CONFIG --json ...`, or another command that takes the same.
 struct TrainingCommand {
+  std::string command = "train";
   std::string config;                    ///< its path
   std::vector<std::string> assignments;  ///< of --set
   layout::Layout layout;

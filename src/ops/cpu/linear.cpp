@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ops/cpu/linear_products.h"
+#include "ops/cpu/chained_products.h"
 #include "ops/cpu/replica_fold.h"
 #include "ops/parts.h"
 
@@ -62,7 +62,7 @@ class LinearKernel : public Kernel {
   bool bias_;
   int64_t rows_, units_;
   int replicas_;
-  LinearProducts products_;
+  ChainedProducts products_;
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "ops/cpu/linear_products.h"
+#include "ops/cpu/chained_products.h"
 #include "ops/cpu/loops/attention_head.h"
 #include "ops/cpu/loops/loops.h"
 #include "ops/op.h"
@@ -38,7 +38,7 @@ class ProductWork {
 
  private:
   static constexpr int64_t kSize = 256;
-  LinearProducts products_{kSize, kSize, kSize, 1, 1};
+  ChainedProducts products_{kSize, kSize, kSize, 1, 1};
   std::vector<float> x_ = std::vector<float>(kSize * kSize, 0.5f), weight_ = x_, y_ = x_;
   std::vector<float> workspace_ = std::vector<float>(static_cast<size_t>(products_.forward_bytes()) / 4);
 };

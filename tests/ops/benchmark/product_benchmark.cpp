@@ -5,6 +5,7 @@
 //   product_benchmark [--rounds 15]
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -18,7 +19,7 @@
 
 #include "base/clock.h"
 #include "ops/cpu/convolution.h"
-#include "ops/cpu/linear_products.h"
+#include "ops/cpu/chained_products.h"
 #include "ops/cpu/speed.h"
 
 namespace lockstep::ops {
@@ -120,7 +121,7 @@ void compare_products(int64_t rows, int64_t units, int64_t inputs, const std::ve
                       int rounds) {
   Matrix x(rows, inputs), weight(units, inputs), y(rows, units), dy(rows, units), dx(rows, inputs),
       dweight(units, inputs);
-  const LinearProducts one(rows, units, inputs, 1, 1), several(rows, units, inputs, kReplicas, 1);
+  const ChainedProducts one(rows, units, inputs, 1, 1), several(rows, units, inputs, kReplicas, 1);
   auto workspace = workspace_of(std::max({several.forward_bytes(), several.input_gradient_bytes(),
                                           several.weight_gradient_bytes(), one.weight_gradient_bytes()}));
   float* own = aligned(workspace);
@@ -228,8 +229,9 @@ int run(int rounds) {
 }  // namespace lockstep::ops
 
 int main(int argc, char** argv) {
-  // One core: the libraries read these when they are loaded.
-  for (const char* variable : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) setenv(variable, "1", 1);
+  // One core, for the libraries, too.
+  omp_set_num_threads(1);
+  setenv("OPENBLAS_NUM_THREADS", "1", 1);
   int rounds = 15;
   if (argc == 3 && std::string_view(argv[1]) == "--rounds") rounds = std::max(1, std::atoi(argv[2]));
   return lockstep::ops::run(rounds);

@@ -1,4 +1,4 @@
-#include "ops/cpu/linear_products.h"
+#include "ops/cpu/chained_products.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace lockstep::testing {
 namespace {
 
-using ops::LinearProducts;
+using ops::ChainedProducts;
 using Values = std::vector<float>;
 
 struct Sizes {
@@ -54,7 +54,7 @@ class Linear : public ::testing::TestWithParam<std::pair<Sizes, int>> {
  protected:
   const Sizes size = GetParam().first;
   const int threads = GetParam().second;
-  const LinearProducts products{size.rows, size.units, size.inputs, size.replicas, threads};
+  const ChainedProducts products{size.rows, size.units, size.inputs, size.replicas, threads};
   const Values x = numbers(size.rows * size.inputs, 1), weight = numbers(size.units * size.inputs, 2),
                bias = numbers(size.units, 3), dy = numbers(size.rows * size.units, 4);
 
@@ -109,13 +109,13 @@ TEST_P(Linear, WeightGradientIsTheTreeOfTheReplicasChains) {
 TEST_P(Linear, WeightGradientGoesOnFromMicroBatchToMicroBatch) {
   if (size.rows < 2) return;
   Values whole(weight.size()), parts(weight.size());
-  const LinearProducts all(size.rows, size.units, size.inputs, 1, threads);
+  const ChainedProducts all(size.rows, size.units, size.inputs, 1, threads);
   Workspace workspace(all.weight_gradient_bytes());
   all.weight_gradient(dy.data(), x.data(), whole.data(), false, workspace.data());
   const int64_t first = size.rows / 3 + 1;
   for (const auto& [begin, end] : {std::pair<int64_t, int64_t>(0, first), {first, size.rows}}) {
     if (begin == end) continue;
-    const LinearProducts some(end - begin, size.units, size.inputs, 1, threads);
+    const ChainedProducts some(end - begin, size.units, size.inputs, 1, threads);
     some.weight_gradient(dy.data() + begin * size.units, x.data() + begin * size.inputs, parts.data(),
                          begin > 0, workspace.data());
   }
@@ -151,10 +151,10 @@ INSTANTIATE_TEST_SUITE_P(Products, Linear, ::testing::ValuesIn(all_sizes()), [](
                      info.param.second);
 });
 
-TEST(LinearProducts, NumbersThatAreNoneStayInTheirRow) {
+TEST(ChainedProducts, NumbersThatAreNoneStayInTheirRow) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const int64_t rows = 14, units = 37, inputs = 45;
-  const LinearProducts products(rows, units, inputs, 1, 1);
+  const ChainedProducts products(rows, units, inputs, 1, 1);
   Values x = numbers(rows * inputs, 1), weight = numbers(units * inputs, 2);
   Values clean(static_cast<size_t>(rows * units)), y = clean;
   Workspace workspace(products.forward_bytes());
@@ -174,9 +174,9 @@ TEST(LinearProducts, NumbersThatAreNoneStayInTheirRow) {
     }
 }
 
-TEST(LinearProducts, KeepNumbersBelowTheSmallestNormalOne) {
+TEST(ChainedProducts, KeepNumbersBelowTheSmallestNormalOne) {
   const float tiny = std::numeric_limits<float>::denorm_min();
-  const LinearProducts products(2, 3, 2, 1, 1);
+  const ChainedProducts products(2, 3, 2, 1, 1);
   const Values x{tiny, 0, 0, 2 * tiny}, weight{1, 1, 2, 2, 3, 3};
   Values y(6);
   Workspace workspace(products.forward_bytes());

@@ -13,9 +13,9 @@ namespace lockstep::ops {
 /// numbers: not on how many rows are computed at once, nor on threads, nor on the instruction set.
 ///
 /// How they are tiled: docs/cpu-products.md. Workspace is uninitialised memory, aligned to 64 bytes.
-class LinearProducts {
+class ChainedProducts {
  public:
-  LinearProducts(int64_t rows, int64_t units, int64_t inputs, int replicas, int threads);
+  ChainedProducts(int64_t rows, int64_t units, int64_t inputs, int replicas, int threads);
 
   int64_t forward_bytes() const;  ///< of workspace
   int64_t input_gradient_bytes() const;

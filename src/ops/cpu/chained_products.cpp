@@ -1,4 +1,4 @@
-#include "ops/cpu/linear_products.h"
+#include "ops/cpu/chained_products.h"
 
 #include <algorithm>
 #include <cstring>
@@ -16,12 +16,12 @@ constexpr int64_t kFloatBytes = sizeof(float);
 
 }  // namespace
 
-LinearProducts::LinearProducts(int64_t rows, int64_t units, int64_t inputs, int replicas, int threads)
+ChainedProducts::ChainedProducts(int64_t rows, int64_t units, int64_t inputs, int replicas, int threads)
     : rows_(rows), units_(units), inputs_(inputs), replicas_(replicas), threads_(std::max(1, threads)) {
   ensure(rows % replicas == 0, "replicas of a product have equally many rows");
 }
 
-bool LinearProducts::transposes() const {
+bool ChainedProducts::transposes() const {
   // A number that is moved takes about as long as sixteen multiply-adds. Panels are as wide as they are.
   const auto time = [this](int64_t rows, int64_t columns, int64_t moved) {
     return rows * panels_of(columns) * kPanelColumns * inputs_ + 16 * moved;
@@ -29,12 +29,12 @@ bool LinearProducts::transposes() const {
   return time(units_, rows_, rows_ * inputs_ + 2 * rows_ * units_) < time(rows_, units_, units_ * inputs_);
 }
 
-int64_t LinearProducts::forward_bytes() const {
+int64_t ChainedProducts::forward_bytes() const {
   if (!transposes()) return product_bytes(threads_, rows_, units_, inputs_);
   return product_bytes(threads_, units_, rows_, inputs_) + units_ * rows_ * kFloatBytes;
 }
 
-void LinearProducts::forward(const float* x, const float* weight, const float* bias, float* y,
+void ChainedProducts::forward(const float* x, const float* weight, const float* bias, float* y,
                              void* workspace) const {
   auto* own = static_cast<float*>(workspace);
   if (!transposes())
@@ -66,11 +66,11 @@ void LinearProducts::forward(const float* x, const float* weight, const float* b
   });
 }
 
-int64_t LinearProducts::input_gradient_bytes() const {
+int64_t ChainedProducts::input_gradient_bytes() const {
   return product_bytes(threads_, rows_, inputs_, units_);
 }
 
-void LinearProducts::input_gradient(const float* dy, const float* weight, float* dx, void* workspace) const {
+void ChainedProducts::input_gradient(const float* dy, const float* weight, float* dx, void* workspace) const {
   multiply({.rows = rows_,
             .columns = inputs_,
             .inner = units_,
@@ -83,17 +83,17 @@ void LinearProducts::input_gradient(const float* dy, const float* weight, float*
            threads_, static_cast<float*>(workspace));
 }
 
-int64_t LinearProducts::panels_at_once() const {
+int64_t ChainedProducts::panels_at_once() const {
   constexpr int64_t kFloats = 131072;  // half a megabyte
   return std::min(panels_of(inputs_), std::clamp<int64_t>(kFloats / (rows_ * kPanelColumns), 2, 16));
 }
 
-int64_t LinearProducts::weight_gradient_bytes() const {
+int64_t ChainedProducts::weight_gradient_bytes() const {
   return Sharing(threads_, inputs_, units_).count() * rows_ *
          (panels_at_once() * kPanelColumns + kLeftRows + 4) * kFloatBytes;
 }
 
-void LinearProducts::weight_gradient(const float* dy, const float* x, float* dweight, bool accumulate,
+void ChainedProducts::weight_gradient(const float* dy, const float* x, float* dweight, bool accumulate,
                                      void* workspace) const {
   ensure(!accumulate || replicas_ == 1, "gradients of several replicas are complete");
   const Sharing sharing(threads_, inputs_, units_);
