@@ -45,7 +45,7 @@ TEST(Profile, IsWhatStagesAreDividedBy) {
   const std::string file = config / "small.profile";
   const Ran ran = lockstep({"profile", config.path(), "--steps", "4", "--out", file});
   ASSERT_EQ(ran.code, 0) << ran.err;
-  EXPECT_THAT(ran.out, Mentions("small.textproto: 4 steps ... 3 ... dp=1 ... 6"));
+  EXPECT_THAT(ran.out, Mentions("small.textproto: 4 steps ... 3 ... dp=1 ... 24"));
   for (const char* row : {"\nfc1 ", "\nloss ", "\nmicro-batch ", "\nupdate ", "--set parallel.profile="})
     EXPECT_THAT(ran.out, HasSubstr(row));
   EXPECT_THAT(read_text_file(file), HasSubstr("name: \"fc1\""));
@@ -142,7 +142,7 @@ TEST(Train, JsonIsTheOnlyThingOnStdoutAndHasEveryField) {
   EXPECT_NEAR(json["first_step_ms"].get<double>(), parts, 1e-6);
   EXPECT_NEAR(json["startup_ms"].get<double>() + json["startup_parts_ms"]["first_step"].get<double>(), parts,
               1e-6);
-  EXPECT_THAT(ran.err, Mentions("24 = 1 worker ... 4 leaves"));
+  EXPECT_THAT(ran.err, Mentions("24 = 1 worker ... 4 virtual replicas"));
   EXPECT_THAT(ran.err, HasSubstr("12/12"));
 }
 
