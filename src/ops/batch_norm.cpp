@@ -42,7 +42,7 @@ void expect_variance(const BatchNorm& op, const Shape& input, const KernelOption
   if (options.training && input.count() / input[-1] * options.batch == 1)
     throw ConfigError(
         fmt::format("{}: a micro-batch of {} sample of shape {} has a single value per channel, which has no "
-                    "variance; use a micro_batch of at least 2",
+                    "variance; use a micro_batch of at least 2, or under REPRODUCIBLE fewer virtual_replicas",
                     op.kName, options.batch, input.to_string()));
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <type_traits>
 
+#include "ops/cpu/loops/loops.h"
 #include "ops/cpu/narrow_kernel.h"
 #include "ops/cpu/replica_kernel.h"
 #include "ops/parts.h"
@@ -20,6 +21,7 @@ constexpr std::array<OpTableRow, sizeof...(Ops)> rows_of(std::type_identity<std:
 constexpr auto kOpTable = rows_of(std::type_identity<Op>{});
 
 std::unique_ptr<Kernel> make_wide_kernel(const Op& op, Inputs inputs, const KernelOptions& options) {
+  loops();  // where it may throw: kernels call it on threads that may not
   const auto make = [&](const KernelOptions& with) {
     return std::visit([&](const auto& o) { return make_cpu_kernel(o, inputs, with); }, op);
   };

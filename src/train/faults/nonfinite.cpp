@@ -121,11 +121,13 @@ std::optional<std::string> examine(const Worker& worker, const run::KernelObserv
     for (size_t a = 0; a < call.auxiliary.size(); ++a)
       if (auto found = look(call.auxiliary[a], node, "its " + node.signature.auxiliary[a].name)) return found;
     if (call.metrics == nullptr) return std::nullopt;
-    double metrics[ops::kMetricCount];
-    worker.device().copy_now(metrics, call.metrics, sizeof metrics);
-    if (!std::isfinite(metrics[ops::kLossSum]))
-      return describe_finding(worker, observation, node, "made", "the loss", 0,
-                              static_cast<float>(metrics[ops::kLossSum]));
+    const auto records = static_cast<size_t>(observation.code.options().virtual_replicas);
+    std::vector<double> metrics(records * ops::kMetricCount);
+    worker.device().copy_now(metrics.data(), call.metrics, static_cast<int64_t>(metrics.size() * sizeof(double)));
+    for (size_t record = 0; record < records; ++record)
+      if (const double loss = metrics[record * ops::kMetricCount + ops::kLossSum]; !std::isfinite(loss))
+        return describe_finding(worker, observation, node, "made", "the loss", static_cast<int64_t>(record),
+                                static_cast<float>(loss));
     // Below: a gradient that forward has made, too.
   }
   for (size_t i = 0; i < call.input_gradients.size(); ++i) {
