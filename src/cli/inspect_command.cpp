@@ -218,9 +218,13 @@ std::vector<int> hosts_of(const InspectArguments& arguments, int processes) {
 
 /// The pipeline of the replica that has the most micro-batches.
 layout::PipelineShape pipeline_of(const config::RunConfig& config, const layout::Layout& layout) {
-  const layout::BatchDivision division = layout::divide_batch(
+  layout::BatchDivision division = layout::divide_batch(
       config.trainer.global_batch, config.trainer.micro_batch,
       config::resolved_virtual_replicas(config.trainer), config.parallel.reduction, layout.dp, layout.pushes);
+  // As a run on CPUs does.
+  if (layout.pp == 1 && config.parallel.reduction == layout::Reduction::reproducible)
+    division = layout::join_leaves(
+        division, config.trainer.micro_batch > 0 ? config.trainer.micro_batch : config.trainer.global_batch);
   return layout::pipeline_shape(layout, division.micro_batches_of(0));
 }
 

@@ -36,16 +36,25 @@ program::ModelCode::Options code_options(const CompileOptions& options, const la
           .repeats = training && options.parallel.layout.recompute == layout::Recompute::selective};
 }
 
+/// How many elements of a tensor kernels can count.
+int64_t most_elements(device::DeviceKind device) {
+  return (int64_t{1} << (device == device::DeviceKind::cuda ? 32 : 31)) - 1;
+}
+
 /// CPU kernels compute several virtual replicas at once. In pipelines micro-batches are what keeps stages
 /// busy: there each has its own.
 layout::BatchDivision divide(const CompileOptions& options, const parallel::ParallelOptions& parallel,
-                             device::DeviceKind device) {
+                             const model::Graph& graph, device::DeviceKind device) {
   const layout::BatchDivision division =
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
                            parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
-  const bool joins = parallel.reduction == layout::Reduction::reproducible &&
-                     device == device::DeviceKind::cpu && parallel.layout.pp == 1;
-  return joins ? layout::join_leaves(division, options.micro_batch) : division;
+  if (parallel.reduction != layout::Reduction::reproducible || device != device::DeviceKind::cpu ||
+      parallel.layout.pp > 1)
+    return division;
+  int64_t most = options.micro_batch > 0 ? options.micro_batch : options.global_batch;
+  for (const auto& value : graph.values)
+    most = std::min(most, most_elements(device) / std::max<int64_t>(1, value.spec.shape.count()));
+  return layout::join_leaves(division, most);
 }
 
 /// Dependencies, then places; plan_memory adds the dependencies that sharing of places makes necessary.
@@ -57,9 +66,6 @@ program::MemoryPlan finish_program(program::Program& program) {
 /// Each takes up to 24 microseconds and 2 KiB to compile, place and prove (docs/results.md): half a minute
 /// and 2 GiB for a step of so many. Progress tells instructions apart up to 2^24.
 constexpr int64_t kMostInstructions = 1'000'000;
-/// With how many bits kernels count the elements of a tensor.
-int element_bits(device::DeviceKind device) { return device == device::DeviceKind::cuda ? 32 : 31; }
-
 void check_extent(const model::Graph& graph, const model::Partition& partition,
                   const layout::BatchDivision& division, const layout::Layout& layout,
                   device::DeviceKind device) {
@@ -80,13 +86,13 @@ void check_extent(const model::Graph& graph, const model::Partition& partition,
         "trainer.micro_batch from {} or use more workers, for at most {} micro-batches each",
         micro_batches, partition.segments.size(), kMostInstructions, division.micro_batch,
         kMostInstructions / each));
-  const int64_t most = (int64_t{1} << element_bits(device)) - 1;
+  const int64_t most = most_elements(device);
   for (const auto& value : graph.values)
     if (const int64_t count = value.spec.shape.count(); count > 0 && division.micro_batch > most / count)
       throw ConfigError(fmt::format(
-          "'{}' has {} elements in a sample, so a micro-batch of {} samples has more than 2^{}; set "
+          "'{}' has {} elements in a sample, so a micro-batch of {} samples has more than {}; set "
           "trainer.micro_batch to {} or less, or make the model smaller",
-          value.name, count, division.micro_batch, element_bits(device), most / count));
+          value.name, count, division.micro_batch, most, most / count));
 }
 
 std::vector<model::NodeTime> times_of(const model::Graph& graph, const parallel::ParallelOptions& parallel,
@@ -286,7 +292,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   parallel.layout = layout::resolve(parallel.layout, facts.world_size);
   layout::require_available(parallel.layout);
   require_gpus_for_servers(parallel, facts.device);
-  const layout::BatchDivision division = divide(options, parallel, facts.device);
+  const layout::BatchDivision division = divide(options, parallel, graph_, facts.device);
   require_own_profile(graph_, parallel, facts.device, division.micro_batch);
   layout::OwnershipOptions owning = ownership_options(parallel, options.state_slots);
   partition_ =

@@ -74,9 +74,7 @@ BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int 
 BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_limit) {
   BatchDivision joined = division;
   if (division.micro_batches_per_leaf > 1) return joined;
-  const auto fits = [&](int replicas) {
-    return micro_batch_limit <= 0 || replicas * division.leaf_samples <= micro_batch_limit;
-  };
+  const auto fits = [&](int replicas) { return replicas * division.leaf_samples <= micro_batch_limit; };
   int replicas = 1;
   // A tree over V leaves is one over V / 2^k nodes of 2^k leaves, if 2^k divides V.
   while (division.leaves % (2 * replicas * division.workers) == 0 && fits(2 * replicas)) replicas *= 2;

@@ -37,7 +37,7 @@ BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int 
                            Reduction reduction, int workers, int pushes = 0);
 
 /// The same division, with as many virtual replicas in a leaf as a worker can compute at once: those of one
-/// node of the canonical tree, in one micro-batch of at most `micro_batch_limit` samples (0: of any size).
+/// node of the canonical tree, in one micro-batch of at most `micro_batch_limit` samples.
 /// Every sum has the bits that it has without. REQUIRES: `division` is one of REPRODUCIBLE.
 BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_limit);
 

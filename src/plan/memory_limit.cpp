@@ -127,7 +127,11 @@ class Search {
   int64_t micro_batch_for(int stages) const {
     const auto& division = run_.division();
     const int leaves = division.leaves_of(0).size();
-    const auto count = [&](int64_t size) { return leaves * (division.leaf_samples / size); };
+    // In a pipeline each virtual replica has micro-batches of its own.
+    const int64_t replica_samples = division.leaf_samples / division.replicas_per_leaf;
+    const auto count = [&](int64_t size) {
+      return leaves * division.replicas_per_leaf * (replica_samples / std::min(size, replica_samples));
+    };
     if (count(own_micro_batch()) >= 2 * stages) return 0;
     for (const int64_t size : smaller_micro_batches())
       if (count(size) >= 2 * stages) return size;

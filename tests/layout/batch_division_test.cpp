@@ -93,15 +93,13 @@ std::string tree_text(TreeNode node, const std::function<std::string(int)>& leaf
 TEST(JoinedLeaves, KeepTheTreeOverVirtualReplicas) {
   for (int replicas = 1; replicas <= 48; ++replicas)
     for (int workers = 1; workers <= replicas; ++workers)
-      for (const int limit : {0, 1, 2, 3, 5, 8, 12}) {
+      for (const int limit : {1, 2, 3, 5, 8, 12, 48}) {
         const auto apart = divide_batch(replicas, 0, replicas, Reduction::reproducible, workers);
         const auto joined = join_leaves(apart, limit);
         const int each = joined.replicas_per_leaf;
         ASSERT_EQ(joined.leaves * each, replicas);
         ASSERT_EQ(joined.micro_batch, each);
-        if (limit > 0) {
-          ASSERT_LE(each, limit);
-        }
+        ASSERT_LE(each, limit);
         const std::string whole = tree_text({0, replicas}, [](int leaf) { return std::to_string(leaf); });
         const std::string of_joined = tree_text({0, joined.leaves}, [&](int leaf) {
           return tree_text({0, each}, [&](int within) { return std::to_string(leaf * each + within); });
@@ -117,7 +115,8 @@ TEST(JoinedLeaves, KeepTheTreeOverVirtualReplicas) {
 
 TEST(JoinedLeaves, AreAsManyAsAWorkerCanComputeAtOnce) {
   const auto joined = [](int replicas, int workers, int64_t limit) {
-    return join_leaves(divide_batch(64L * replicas, limit, replicas, Reduction::reproducible, workers), limit)
+    return join_leaves(divide_batch(64L * replicas, limit, replicas, Reduction::reproducible, workers),
+                       limit > 0 ? limit : 64L * replicas)
         .replicas_per_leaf;
   };
   EXPECT_EQ(joined(8, 1, 0), 8);
@@ -127,7 +126,7 @@ TEST(JoinedLeaves, AreAsManyAsAWorkerCanComputeAtOnce) {
   EXPECT_EQ(joined(12, 2, 0), 2);
   EXPECT_EQ(joined(8, 1, 255), 2);
   EXPECT_EQ(joined(8, 1, 63), 1);  // several micro-batches of a replica
-  EXPECT_EQ(describe(join_leaves(divide_batch(64, 0, 8, Reduction::reproducible, 2), 0)),
+  EXPECT_EQ(describe(join_leaves(divide_batch(64, 0, 8, Reduction::reproducible, 2), 64)),
             "global batch 64 = 2 workers x 1 leaf of 4 virtual replicas x 1 micro-batch x 32 samples");
 }
 

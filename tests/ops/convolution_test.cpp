@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "ops/op_testing.h"
@@ -53,12 +56,18 @@ class ConvolutionSums : public ::testing::TestWithParam<Case> {
   const Convolution convolution{sizes, GetParam().replicas, GetParam().threads};
   const Values x = numbers(sizes.batch * sizes.image(), 1), weight = numbers(sizes.units * sizes.window(), 2),
                bias = numbers(sizes.units, 3), dy = numbers(sizes.batch * sizes.pixels() * sizes.units, 4);
-  std::vector<float> workspace;
+  struct Free {
+    void operator()(float* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<float, Free> workspace;
 
+  /// Aligned and not a byte longer, so that AddressSanitizer sees what is beyond.
   float* make_workspace(int64_t bytes) {
-    workspace.assign(static_cast<size_t>(bytes / 4) + 16, std::numeric_limits<float>::quiet_NaN());
-    const auto address = reinterpret_cast<uintptr_t>(workspace.data());
-    return workspace.data() + (64 - address % 64) % 64 / 4;
+    void* memory = nullptr;
+    EXPECT_EQ(posix_memalign(&memory, 64, static_cast<size_t>(std::max<int64_t>(bytes, 4))), 0);
+    workspace.reset(static_cast<float*>(memory));
+    std::fill_n(workspace.get(), bytes / 4, std::numeric_limits<float>::quiet_NaN());
+    return workspace.get();
   }
 
   /// Number k of the window of pixel (y, x) of an image.
@@ -146,7 +155,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{6, 8, 8, 3, 5, 1, 2, 6, 3, 1}, Case{4, 9, 7, 2, 3, 2, 1, 16, 4, 3},
                       Case{3, 7, 11, 5, 3, 3, 0, 13, 1, 2}, Case{2, 12, 12, 6, 5, 1, 0, 33, 2, 1},
                       Case{5, 4, 4, 50, 3, 1, 1, 8, 5, 1}, Case{2, 10, 3, 17, 2, 2, 1, 25, 1, 4},
-                      Case{1, 40, 40, 1, 7, 4, 3, 12, 1, 1}),
+                      Case{1, 40, 40, 1, 7, 4, 3, 12, 1, 1}, Case{7, 3, 3, 20, 3, 1, 1, 40, 7, 2},
+                      Case{40, 1, 1, 30, 3, 1, 1, 17, 8, 1}, Case{2, 9, 9, 4, 1, 4, 0, 10, 2, 2},
+                      Case{3, 4, 4, 2, 2, 7, 3, 5, 3, 9}, Case{1, 2, 2, 1, 3, 1, 5, 3, 1, 1}),
     [](const auto& info) { return fmt::format("Case{}", info.index); });
 
 }  // namespace

@@ -35,7 +35,7 @@ class BlockedProduct {
         for (int64_t row = rows.begin; row < rows.end; row += kPackedRows) {
           const int64_t count = std::min(kPackedRows, rows.end - row);
           for (int64_t i = 0; i < count; ++i)
-            std::memcpy(left_ + i * kLeftStride, product_.left + (row + i) * product_.inner + k,
+            std::memcpy(left_ + i * kLeftStride, product_.left + (row + i) * product_.left_stride + k,
                         static_cast<size_t>(inner * kElementBytes));
           for (int64_t at = column; at < end; at += kPanelColumns) multiply(row, count, at, column, k, inner);
         }

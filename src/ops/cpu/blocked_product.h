@@ -11,8 +11,9 @@ namespace lockstep::ops {
 /// ascending order of the inner index, to which the bias is added last.
 struct MatrixProduct {
   int64_t rows, columns, inner;
-  const float* left;   ///< [rows, inner]
-  const float* right;  ///< [inner, columns], or [columns, inner]
+  const float* left;    ///< [rows, inner]
+  int64_t left_stride;  ///< from one row to the next
+  const float* right;   ///< [inner, columns], or [columns, inner]
   bool right_is_transposed;
   float* result;
   int64_t result_stride;
@@ -49,7 +50,7 @@ struct Sharing {
 };
 
 /// A row of `width` <= kLeftRows numbers of each of `count` rows of x, [count][kLeftRows] with zeros beyond:
-/// a left factor of PanelFold. Writes up to four numbers more.
+/// a left factor of PanelFold.
 void pack_strip(const float* x, int64_t stride, int64_t count, int64_t width, float* strip);
 
 /// Computes a product, on several threads. Workspace: product_bytes, aligned to 64 bytes.

@@ -35,13 +35,14 @@ int64_t ChainedProducts::forward_bytes() const {
 }
 
 void ChainedProducts::forward(const float* x, const float* weight, const float* bias, float* y,
-                             void* workspace) const {
+                              void* workspace) const {
   auto* own = static_cast<float*>(workspace);
   if (!transposes())
     return multiply({.rows = rows_,
                      .columns = units_,
                      .inner = inputs_,
                      .left = x,
+                     .left_stride = inputs_,
                      .right = weight,
                      .right_is_transposed = true,
                      .result = y,
@@ -53,6 +54,7 @@ void ChainedProducts::forward(const float* x, const float* weight, const float* 
             .columns = rows_,
             .inner = inputs_,
             .left = weight,
+            .left_stride = inputs_,
             .right = x,
             .right_is_transposed = true,
             .result = transposed,
@@ -75,6 +77,7 @@ void ChainedProducts::input_gradient(const float* dy, const float* weight, float
             .columns = inputs_,
             .inner = units_,
             .left = dy,
+            .left_stride = units_,
             .right = weight,
             .right_is_transposed = false,
             .result = dx,
@@ -83,45 +86,87 @@ void ChainedProducts::input_gradient(const float* dy, const float* weight, float
            threads_, static_cast<float*>(workspace));
 }
 
+namespace {
+
+/// So many rows are packed at once for a weight's gradient. More of one replica follow as blocks, whose
+/// chains go on, so that panels stay in the second cache.
+constexpr int64_t kRowsAtOnce = 512;
+
+}  // namespace
+
 int64_t ChainedProducts::panels_at_once() const {
   constexpr int64_t kFloats = 131072;  // half a megabyte
-  return std::min(panels_of(inputs_), std::clamp<int64_t>(kFloats / (rows_ * kPanelColumns), 2, 16));
+  return std::min(panels_of(inputs_), std::clamp<int64_t>(kFloats / (packed_rows() * kPanelColumns), 2, 16));
+}
+
+/// Several replicas that fit are folded by one kernel; longer ones one by one.
+bool ChainedProducts::folds_in_tiles() const { return replicas_ > 1 && rows_ <= 4 * kRowsAtOnce; }
+
+int64_t ChainedProducts::packed_rows() const {
+  return folds_in_tiles() ? rows_ : std::min(rows_ / replicas_, kRowsAtOnce);
 }
 
 int64_t ChainedProducts::weight_gradient_bytes() const {
-  return Sharing(threads_, inputs_, units_).count() * rows_ *
-         (panels_at_once() * kPanelColumns + kLeftRows + 4) * kFloatBytes;
+  const int64_t parts = Sharing(threads_, inputs_, units_).count() * packed_rows() *
+                        (panels_at_once() * kPanelColumns + kLeftRows);
+  const int64_t slots = folds_in_tiles() ? 0 : (fold_slots(replicas_) - 1) * units_ * inputs_;
+  return (parts + slots) * kFloatBytes;
 }
 
 void ChainedProducts::weight_gradient(const float* dy, const float* x, float* dweight, bool accumulate,
-                                     void* workspace) const {
+                                      void* workspace) const {
   ensure(!accumulate || replicas_ == 1, "gradients of several replicas are complete");
+  auto* own = static_cast<float*>(workspace);
+  if (folds_in_tiles()) return add_rows(0, rows_, replicas_, dy, x, dweight, false, own);
+  const int64_t each = rows_ / replicas_, numbers = units_ * inputs_;
+  float* slots = own + Sharing(threads_, inputs_, units_).count() * packed_rows() *
+                           (panels_at_once() * kPanelColumns + kLeftRows);
+  const auto place = [&](int slot) { return slot == 0 ? dweight : slots + (slot - 1) * numbers; };
+  const auto make = [&](int replica, int slot) {
+    for (int64_t row = replica * each; row < (replica + 1) * each; row += kRowsAtOnce)
+      add_rows(row, std::min(kRowsAtOnce, (replica + 1) * each - row), 1, dy, x, place(slot),
+               accumulate || row > replica * each, own);
+  };
+  const auto add = [&](int slot) {
+    parallel_pieces(threads_, numbers, 16384, [&](int64_t begin, int64_t end) {
+      float* __restrict to = place(slot);
+      const float* __restrict from = place(slot + 1);
+      for (int64_t i = begin; i < end; ++i) to[i] += from[i];
+    });
+  };
+  fold_replicas(replicas_, make, add);
+}
+
+void ChainedProducts::add_rows(int64_t first_row, int64_t rows, int replicas, const float* dy, const float* x,
+                               float* dweight, bool accumulate, float* workspace) const {
+  dy += first_row * units_;
+  x += first_row * inputs_;
   const Sharing sharing(threads_, inputs_, units_);
   const int64_t at_once = panels_at_once() * kPanelColumns;
   parallel_for(threads_, sharing.count(), [&](int64_t i) {
     const Part units = sharing.rows(i, units_), columns = sharing.columns(i, inputs_);
-    float* panels = static_cast<float*>(workspace) + i * rows_ * (at_once + kLeftRows + 4);
-    float* strip = panels + rows_ * at_once;
+    float* panels = workspace + i * packed_rows() * (at_once + kLeftRows);
+    float* strip = panels + packed_rows() * at_once;
     for (int64_t first = columns.begin; first < columns.end; first += at_once) {
       const int64_t end = std::min(columns.end, first + at_once);
       for (int64_t column = first; column < end; column += kPanelColumns) {
         const int64_t width = std::min(kPanelColumns, inputs_ - column);
-        float* panel = panels + (column - first) * rows_;
-        for (int64_t row = 0; row < rows_; ++row, panel += kPanelColumns) {
+        float* panel = panels + (column - first) * rows;
+        for (int64_t row = 0; row < rows; ++row, panel += kPanelColumns) {
           std::memcpy(panel, x + row * inputs_ + column, static_cast<size_t>(width * kFloatBytes));
           std::fill(panel + width, panel + kPanelColumns, 0.0f);
         }
       }
       for (int64_t unit = units.begin; unit < units.end; unit += kLeftRows) {
         const int64_t count = std::min(kLeftRows, units_ - unit);
-        pack_strip(dy + unit, units_, rows_, count, strip);
+        pack_strip(dy + unit, units_, rows, count, strip);
         for (int64_t column = first; column < end; column += kPanelColumns)
           loops().panel_fold({.rows = count,
                               .columns = std::min(kPanelColumns, inputs_ - column),
-                              .inner = rows_ / replicas_,
-                              .replicas = replicas_,
+                              .inner = rows / replicas,
+                              .replicas = replicas,
                               .left = strip,
-                              .panel = panels + (column - first) * rows_,
+                              .panel = panels + (column - first) * rows,
                               .panel_stride = kPanelColumns,
                               .result = dweight + unit * inputs_ + column,
                               .result_stride = inputs_,

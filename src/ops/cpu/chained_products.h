@@ -32,7 +32,13 @@ class ChainedProducts {
  private:
   /// Whether y's transpose is computed, and transposed: if fewer numbers are moved then.
   bool transposes() const;
-  int64_t panels_at_once() const;  ///< of x, in weight_gradient
+  // Of weight_gradient: panels and rows of x that are packed at once.
+  int64_t panels_at_once() const;
+  int64_t packed_rows() const;
+  bool folds_in_tiles() const;
+  /// dweight (+)= the sum over those rows, which are of `replicas` equal parts.
+  void add_rows(int64_t first_row, int64_t rows, int replicas, const float* dy, const float* x,
+                float* dweight, bool accumulate, float* workspace) const;
 
   int64_t rows_, units_, inputs_;
   int replicas_, threads_;

@@ -20,33 +20,33 @@ int64_t whole_line(int64_t numbers) { return divided_up(numbers, 16) * 16; }
 
 /// An image with its padding, as planes: one for each channel, and of those one for each place that rows and
 /// columns have between windows. (With a stride of 2 even and odd rows are in planes of their own, and so are
-/// columns.) What a place of the kernel reads for the pixels of y, row after row, then lies side by side in
-/// one plane, but for what stands between the end of a row of y and that of the plane.
+/// columns.) Places that no window reads have none. What a place of the kernel reads for the pixels of y, row
+/// after row, then lies side by side in one plane, but for what stands between the end of a row of y and that
+/// of the plane.
 struct Planes {
-  int64_t stride, rows, row, plane;
+  int64_t stride, kept, rows, row, plane;
 
   explicit Planes(const ConvolutionSizes& sizes)
       : stride(sizes.stride),
+        kept(std::min(sizes.stride, sizes.kernel)),
         rows(divided_up(sizes.padded_height(), stride)),
         row(divided_up(sizes.padded_width(), stride)),
         plane(rows * row) {}
 
   /// Panels read up to their width behind the last plane's end.
   int64_t floats(const ConvolutionSizes& sizes) const {
-    return whole_line(plane * stride * stride * sizes.channels + kPanelColumns);
+    return whole_line(plane * kept * kept * sizes.channels + kPanelColumns);
   }
-  int64_t number_of(int64_t channel, int64_t y, int64_t x) const {
-    return (channel * stride + y % stride) * stride + x % stride;
-  }
-  /// Of a number of the padded image.
+  /// Of a number of the padded image. REQUIRES: y % stride and x % stride are below `kept`.
   int64_t offset(int64_t channel, int64_t y, int64_t x) const {
-    return number_of(channel, y, x) * plane + y / stride * row + x / stride;
+    return ((channel * kept + y % stride) * kept + x % stride) * plane + y / stride * row + x / stride;
   }
 
   void fill(const ConvolutionSizes& sizes, const float* x, float* to) const {
     std::fill_n(to, floats(sizes), 0.0f);
     for (int64_t y = 0; y < sizes.height; ++y, x += sizes.width * sizes.channels) {
       const int64_t padded_y = y + sizes.padding;
+      if (padded_y % stride >= kept) continue;
       if (stride == 1 && sizes.channels == 1) {
         std::memcpy(to + offset(0, padded_y, sizes.padding), x,
                     static_cast<size_t>(sizes.width * kNumberBytes));
@@ -58,9 +58,11 @@ struct Planes {
         continue;
       }
       for (int64_t column = 0; column < sizes.width; ++column) {
-        float* first = to + offset(0, padded_y, column + sizes.padding);
+        const int64_t padded_x = column + sizes.padding;
+        if (padded_x % stride >= kept) continue;
+        float* first = to + offset(0, padded_y, padded_x);
         for (int64_t channel = 0; channel < sizes.channels; ++channel)
-          first[channel * stride * stride * plane] = x[column * sizes.channels + channel];
+          first[channel * kept * kept * plane] = x[column * sizes.channels + channel];
       }
     }
   }
@@ -127,12 +129,49 @@ Convolution::Convolution(const ConvolutionSizes& sizes, int replicas, int thread
 }
 
 // Forward: y^T = weight windows^T. A panel is of 32 pixels; its rows are read in the planes of an image.
+// Images of fewer pixels would leave most of a panel empty: then y = windows weight^T, with the windows of
+// several images.
+
+bool Convolution::has_few_pixels() const {
+  const Planes planes(sizes_);
+  return (sizes_.out_height - 1) * planes.row + sizes_.out_width <= kPanelColumns;
+}
+
+int64_t Convolution::images_at_once() const {
+  return std::clamp<int64_t>(kCachedNumbers / (sizes_.pixels() * window_stride(sizes_)), 1, sizes_.batch);
+}
 
 int64_t Convolution::forward_thread_floats() const {
+  if (has_few_pixels())
+    return padded_image_floats(sizes_) + 16 +
+           whole_line(images_at_once() * sizes_.pixels() * window_stride(sizes_)) +
+           product_bytes(1, images_at_once() * sizes_.pixels(), sizes_.units, sizes_.window()) / kNumberBytes;
   return Planes(sizes_).floats(sizes_) + sizes_.units * kPanelColumns;
 }
 
+void Convolution::forward_windows(int64_t first, int64_t count, const float* x, const float* weight,
+                                  const float* bias, float* y, float* workspace) const {
+  float* windows = workspace + padded_image_floats(sizes_) + 16;
+  const int64_t stride = window_stride(sizes_), pixels = sizes_.pixels();
+  for (int64_t image = 0; image < count; ++image) {
+    pad_image(sizes_, x + (first + image) * sizes_.image(), workspace);
+    copy_windows(sizes_, workspace, 0, pixels, windows + image * pixels * stride);
+  }
+  multiply({.rows = count * pixels,
+            .columns = sizes_.units,
+            .inner = sizes_.window(),
+            .left = windows,
+            .left_stride = stride,
+            .right = weight,
+            .right_is_transposed = true,
+            .result = y + first * pixels * sizes_.units,
+            .result_stride = sizes_.units,
+            .bias = bias},
+           1, windows + whole_line(images_at_once() * pixels * stride));
+}
+
 int64_t Convolution::packed_weight_floats() const {
+  if (has_few_pixels()) return 0;
   return divided_up(sizes_.window(), kBlockInner) * sizes_.units * kLeftStride;
 }
 
@@ -142,6 +181,14 @@ int64_t Convolution::forward_bytes() const {
 
 void Convolution::forward(const float* x, const float* weight, const float* bias, float* y,
                           float* workspace) const {
+  if (has_few_pixels()) {
+    const int64_t at_once = images_at_once(), groups = divided_up(sizes_.batch, at_once);
+    return parallel_for(threads_, threads_, [&](int64_t thread) {
+      for (int64_t group = groups * thread / threads_; group < groups * (thread + 1) / threads_; ++group)
+        forward_windows(group * at_once, std::min(at_once, sizes_.batch - group * at_once), x, weight, bias,
+                        y, workspace + thread * forward_thread_floats());
+    });
+  }
   float* packed = workspace;
   const int64_t window = sizes_.window();
   for (int64_t k = 0; k < window; k += kBlockInner)
@@ -227,6 +274,7 @@ void Convolution::input_gradient_of(const float* dy, const float* weight, float*
               .columns = window,
               .inner = sizes_.units,
               .left = dy + first * sizes_.units,
+              .left_stride = sizes_.units,
               .right = weight,
               .right_is_transposed = false,
               .result = windows,

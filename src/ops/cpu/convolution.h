@@ -45,11 +45,15 @@ class Convolution {
                        float* workspace) const;
 
  private:
+  bool has_few_pixels() const;
+  int64_t images_at_once() const;
   int64_t forward_thread_floats() const;
   int64_t packed_weight_floats() const;
   int64_t input_thread_floats() const;
   int64_t weight_thread_floats() const;
   int64_t pixels_at_once() const;  ///< of windows in rows
+  void forward_windows(int64_t first, int64_t count, const float* x, const float* weight, const float* bias,
+                       float* y, float* workspace) const;
   void forward_image(const float* x, const float* packed_weight, const float* bias, float* y,
                      float* workspace) const;
   void input_gradient_of(const float* dy, const float* weight, float* dx, float* workspace) const;

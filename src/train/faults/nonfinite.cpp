@@ -121,9 +121,10 @@ std::optional<std::string> examine(const Worker& worker, const run::KernelObserv
     for (size_t a = 0; a < call.auxiliary.size(); ++a)
       if (auto found = look(call.auxiliary[a], node, "its " + node.signature.auxiliary[a].name)) return found;
     if (call.metrics == nullptr) return std::nullopt;
-    const auto records = static_cast<size_t>(observation.code.options().virtual_replicas);
+    const auto records = static_cast<size_t>(worker.compiled().division().replicas_per_leaf);
     std::vector<double> metrics(records * ops::kMetricCount);
-    worker.device().copy_now(metrics.data(), call.metrics, static_cast<int64_t>(metrics.size() * sizeof(double)));
+    worker.device().copy_now(metrics.data(), call.metrics,
+                             static_cast<int64_t>(metrics.size() * sizeof(double)));
     for (size_t record = 0; record < records; ++record)
       if (const double loss = metrics[record * ops::kMetricCount + ops::kLossSum]; !std::isfinite(loss))
         return describe_finding(worker, observation, node, "made", "the loss", static_cast<int64_t>(record),

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "ops/cpu/convolution.h"
 #include "ops/cpu/chained_products.h"
+#include "ops/cpu/convolution.h"
 #include "ops/cpu/speed.h"
 
 namespace lockstep::ops {
