@@ -23,6 +23,7 @@ metrics {{ progress: false }}
 IMAGES = "synthetic { samples: 96 eval_samples: 24 classes: 3 }"
 MODELS = {
     "mlp": ("mlp { image: [9, 9, 1] hidden: [40, 33] classes: 3 }", IMAGES),
+    "no hidden layer": ("mlp { image: [9, 9, 1] classes: 3 }", IMAGES),
     "lenet": ("lenet { image: [28, 28, 1] classes: 3 }", IMAGES),
     "batch norm": ("""
         input { name: "image" shape: [12, 12, 3] } input { name: "label" type: INT32 }
@@ -73,7 +74,8 @@ class SameBits(unittest.TestCase):
         self.assertIn("portable", tried)
 
     def test_an_instruction_set_that_is_not_there_is_refused(self):
-        self.assertIsNone(self.train("mlp", instruction_set="AVX-1024"))
+        for name in ("mlp", "no hidden layer"):
+            self.assertIsNone(self.train(name, instruction_set="AVX-1024", more=("--set", "parallel.intra_op_threads=2")))
 
     def test_threads(self):
         for name in MODELS:

@@ -24,8 +24,11 @@ struct Attempt {
   Trained trained;
   std::string failure;
 
-  /// An evaluation that is no number ends a run; that is the model's doing, whatever the layout.
-  bool diverged() const { return failure.find("has diverged") != std::string::npos; }
+  /// A loss that is no number ends a run; that is the model's doing, whatever the layout.
+  bool diverged() const {
+    return failure.find("has diverged") != std::string::npos ||
+           failure.find("not both finite") != std::string::npos;
+  }
 };
 
 Attempt attempt(const config::RunConfig& config, const RankFacts& facts) {

@@ -111,6 +111,15 @@ layer { name: "out" linear { units: 3 bias: false } }
 layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} }
 )",
      "parallel { reduction: REPRODUCIBLE }", "dp=2", "samples: 20 eval_samples: 5 classes: 3"},
+    // The model diverges, on one rank as in any layout.
+    {"LossThatIsNoNumber",
+     R"(
+layer { name: "flatten" input: "image" flatten {} }
+layer { name: "a" linear { units: 8 init_std: 1e20 } }
+layer { name: "b" linear { units: 4 init_std: 1e20 } }
+layer { name: "loss" input: "b" input: "label" softmax_cross_entropy {} }
+)",
+     "parallel { reduction: REPRODUCIBLE }", "dp=2 dp=1,pp=2"},
     // The pixels' mean cancels, so that a small step of a parameter carries values over the ReLU's kink.
     {"ReluOfWhatCancels",
      R"(

@@ -62,5 +62,27 @@ TEST(KnownFaults, AreToldOnceWhenARunGoesOn) {
   EXPECT_THAT(told("dp=1", 4), Not(HasSubstr("was trained with layout")));
 }
 
+TEST(OlderVersions, SummedInAnotherOrder) {
+  const std::string folder = testing::TempDir() + "older-version";
+  std::filesystem::remove_all(folder);
+  const config::RunConfig config = config_of(kPlainGpt);
+  ASSERT_EQ(config.parallel.reduction, layout::Reduction::reproducible);
+  train_until(config, "dp=1", 2, folder);
+  const std::string saved = checkpoint::find_checkpoints(folder + "/checkpoints").front().path;
+  checkpoint::Manifest manifest = checkpoint::read_manifest(saved);
+  manifest.arithmetic_fingerprint = "cpu onednn=2.6.3 isa=0x3ef libc=2.36 intra_op_threads=1";
+  manifest.math_fields.emplace_back("parallel.intra_op_threads", "1");
+  manifest.math_fields.emplace_back("trainer.micro_batch", "2");
+  std::ofstream(saved + "/manifest.json") << to_text(manifest);
+  try {
+    train_until(config, "dp=1", 3, folder);
+    FAIL() << "was continued in silence";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), Mentions("order of sums ... --allow-config-change"));
+    EXPECT_THAT(error.what(), Not(HasSubstr("intra_op_threads")));
+    EXPECT_THAT(error.what(), Not(HasSubstr("micro_batch")));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::train
