@@ -28,8 +28,8 @@ struct CompileOptions {
   bool tf32 = false;
   bool fused_gelu = false;
   int64_t global_batch = 0;  ///< samples of an optimizer step, over all workers
-  int64_t micro_batch = 0;   ///< upper bound of samples; 0: the whole leaf
-  int virtual_replicas = 1;  ///< leaves of the gradient tree under REPRODUCIBLE
+  int64_t micro_batch = 0;   ///< upper bound of samples; 0: none
+  int virtual_replicas = 1;  ///< leaves of the canonical tree under REPRODUCIBLE
   parallel::ParallelOptions parallel;
   int state_slots = 0;  ///< of the optimizer
   bool clips_gradients = false;

@@ -25,9 +25,9 @@ enum class NonFinitePolicy { locate, stop, ignore, skip };
 
 struct TrainerOptions {
   int64_t global_batch = 0;  ///< samples per optimizer step, over all workers
-  int64_t micro_batch = 0;   ///< upper bound of samples per forward pass; 0: the whole leaf
+  int64_t micro_batch = 0;   ///< upper bound of samples per forward pass; 0: none
   int virtual_replicas =
-      0;              ///< leaves of the gradient tree; 0: see resolved_virtual_replicas. Never 0 once read
+      0;              ///< leaves of the canonical tree; 0: see resolved_virtual_replicas. Never 0 once read
   int64_t steps = 0;  ///< 0 if epochs are given
   double epochs = 0;
   uint64_t seed = 1;

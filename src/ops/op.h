@@ -149,7 +149,7 @@ struct KernelOptions {
   /// statistics are those of a part. GPUs: 1.
   int virtual_replicas = 1;
   bool training = true;      ///< false: evaluation (dropout off, running statistics)
-  int intra_op_threads = 1;  ///< part of the arithmetic: bits may depend on it
+  int intra_op_threads = 1;  ///< no bit depends on it
   double loss_weight = 1;    ///< losses: gradient of the summed loss is multiplied by it (1 / global count)
   uint32_t op_number = 0;    ///< the op's place in the graph: key of its random stream
   DType compute = DType::float32;  ///< type of activations, their gradients and narrow parameters

@@ -37,7 +37,7 @@ struct ParallelOptions {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
   std::optional<int64_t> bucket_bytes =
       {};                        ///< none: kBucketBytes or, on GPUs and if it is cut among owners, more
-  int intra_op_threads = 1;      ///< part of the arithmetic
+  int intra_op_threads = 1;      ///< no bit depends on it
   int server_threads = 1;        ///< of a process that only serves; not a part of the arithmetic
   bool servers_on_gpus = false;  ///< ranks that only serve use GPUs, if workers do; otherwise processors
   AsyncLearningRate async_learning_rate = AsyncLearningRate::divided;

@@ -16,8 +16,8 @@ namespace lockstep::ops {
 std::unique_ptr<Kernel> make_replica_kernel(const Op& op, Inputs inputs, const KernelOptions& options,
                                             std::unique_ptr<Kernel> kernel_of_one);
 
-/// Whether an op's kernel must run once for each virtual replica: where it sums over samples, or a library
-/// may compute a sample in an order that depends on how many there are. The others compute samples one by
+/// Whether an op's kernel must run once for each virtual replica: if it sums over samples, as losses and
+/// gradients of parameters do, or takes statistics of them (batch norm). The others compute samples one by
 /// one, or know of replicas.
 bool needs_replicas_apart(const Op& op, const OpSignature& signature);
 
