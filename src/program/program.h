@@ -154,7 +154,7 @@ struct Instruction {
   int lane = 0;
   int segment = -1;         ///< forward, backward..., update: whose parameters
   int micro_batch = -1;     ///< within the step, over all leaves of this rank, from 0
-  int leaf = -1;            ///< virtual replica (world-wide number), where the gradient goes to
+  int leaf = -1;            ///< world-wide number: where the gradient goes to
   bool accumulate = false;  ///< backward: add to the leaf; forward of a loss: add to the leaf's metrics
   bool ordered = false;     ///< all_reduce: the sum is the canonical tree over the group's ranks
   int group = -1;           ///< communicating instructions

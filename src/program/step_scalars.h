@@ -20,7 +20,7 @@ inline constexpr int64_t kMetricBytes = ops::kMetricCount * sizeof(double);
 /// Contents of a program's `verdict` buffer: what the ranks agreed on, and what follows from it. `agree`
 /// writes the first part, `norm` the second.
 struct Verdict {
-  // agree: summed over all leaves, in leaf order
+  // agree: summed over all virtual replicas, in their order
   double loss_sum = 0;
   double count = 0;  ///< terms of the loss that were not ignored
   double correct = 0;
