@@ -41,8 +41,10 @@ int64_t most_elements(device::DeviceKind device) {
   return (int64_t{1} << (device == device::DeviceKind::cuda ? 32 : 31)) - 1;
 }
 
-/// CPU kernels compute several virtual replicas at once. In pipelines micro-batches are what keeps stages
-/// busy: there each has its own.
+/// CPU kernels compute several virtual replicas at once: as many as fit the stated micro-batch, or, if none
+/// is stated, as leave the largest value in a core's second cache. (A small convolutional network of 64
+/// images was a fifth faster so.) In pipelines micro-batches are what keeps stages busy: there each has its
+/// own.
 layout::BatchDivision divide(const CompileOptions& options, const parallel::ParallelOptions& parallel,
                              const model::Graph& graph, device::DeviceKind device) {
   const layout::BatchDivision division =
@@ -51,9 +53,12 @@ layout::BatchDivision divide(const CompileOptions& options, const parallel::Para
   if (parallel.reduction != layout::Reduction::reproducible || device != device::DeviceKind::cpu ||
       parallel.layout.pp > 1)
     return division;
-  int64_t most = options.micro_batch > 0 ? options.micro_batch : options.global_batch;
+  constexpr int64_t kCachedElements = (int64_t{1} << 20) / sizeof(float);
+  const bool states = options.micro_batch > 0;
+  int64_t most = states ? options.micro_batch : options.global_batch;
   for (const auto& value : graph.values)
-    most = std::min(most, most_elements(device) / std::max<int64_t>(1, value.spec.shape.count()));
+    most = std::min(most, (states ? most_elements(device) : kCachedElements) /
+                              std::max<int64_t>(1, value.spec.shape.count()));
   return layout::join_leaves(division, most);
 }
 
