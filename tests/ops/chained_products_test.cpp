@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <limits>
 #include <utility>
 
-#include "ops/op_testing.h"
 #include "ops/replica_sums.h"
 
 namespace lockstep::testing {
@@ -20,17 +18,6 @@ struct Sizes {
   int64_t rows, units, inputs;
   int replicas;
 };
-
-Values numbers(int64_t count, uint32_t stream) {
-  const std::vector<double> drawn = random_values(count, stream);
-  return {drawn.begin(), drawn.end()};
-}
-
-std::vector<uint32_t> bits_of(const Values& values) {
-  std::vector<uint32_t> bits;
-  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
-  return bits;
-}
 
 /// Of a size in bytes, aligned as kernels' is; NaN, so that what is read before it is written shows.
 class Workspace {
@@ -55,8 +42,9 @@ class Linear : public ::testing::TestWithParam<std::pair<Sizes, int>> {
   const Sizes size = GetParam().first;
   const int threads = GetParam().second;
   const ChainedProducts products{size.rows, size.units, size.inputs, size.replicas, threads};
-  const Values x = numbers(size.rows * size.inputs, 1), weight = numbers(size.units * size.inputs, 2),
-               bias = numbers(size.units, 3), dy = numbers(size.rows * size.units, 4);
+  const Values x = random_floats(size.rows * size.inputs, 1),
+               weight = random_floats(size.units * size.inputs, 2), bias = random_floats(size.units, 3),
+               dy = random_floats(size.rows * size.units, 4);
 
   float x_at(int64_t row, int64_t k) const { return x[static_cast<size_t>(row * size.inputs + k)]; }
   float weight_at(int64_t unit, int64_t k) const {
@@ -155,7 +143,7 @@ TEST(ChainedProducts, NumbersThatAreNoneStayInTheirRow) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const int64_t rows = 14, units = 37, inputs = 45;
   const ChainedProducts products(rows, units, inputs, 1, 1);
-  Values x = numbers(rows * inputs, 1), weight = numbers(units * inputs, 2);
+  Values x = random_floats(rows * inputs, 1), weight = random_floats(units * inputs, 2);
   Values clean(static_cast<size_t>(rows * units)), y = clean;
   Workspace workspace(products.forward_bytes());
   products.forward(x.data(), weight.data(), nullptr, clean.data(), workspace.data());

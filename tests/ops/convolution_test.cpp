@@ -4,13 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
 #include <limits>
 #include <memory>
 #include <utility>
 
-#include "ops/op_testing.h"
 #include "ops/replica_sums.h"
 
 namespace lockstep::testing {
@@ -39,23 +37,13 @@ struct Case {
   }
 };
 
-Values numbers(int64_t count, uint32_t stream) {
-  const std::vector<double> drawn = random_values(count, stream);
-  return {drawn.begin(), drawn.end()};
-}
-
-std::vector<uint32_t> bits_of(const Values& values) {
-  std::vector<uint32_t> bits;
-  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
-  return bits;
-}
-
 class ConvolutionSums : public ::testing::TestWithParam<Case> {
  protected:
   const ConvolutionSizes sizes = GetParam().sizes();
   const Convolution convolution{sizes, GetParam().replicas, GetParam().threads};
-  const Values x = numbers(sizes.batch * sizes.image(), 1), weight = numbers(sizes.units * sizes.window(), 2),
-               bias = numbers(sizes.units, 3), dy = numbers(sizes.batch * sizes.pixels() * sizes.units, 4);
+  const Values x = random_floats(sizes.batch * sizes.image(), 1),
+               weight = random_floats(sizes.units * sizes.window(), 2), bias = random_floats(sizes.units, 3),
+               dy = random_floats(sizes.batch * sizes.pixels() * sizes.units, 4);
   struct Free {
     void operator()(float* memory) const { std::free(memory); }
   };

@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <limits>
 #include <utility>
 
 #include "ops/cpu/loops/loops.h"
-#include "ops/op_testing.h"
 #include "ops/replica_sums.h"
 
 namespace lockstep::testing {
@@ -19,11 +17,6 @@ using ops::kLeftStride;
 using ops::kPanelColumns;
 using Values = std::vector<float>;
 
-Values numbers(int64_t count, uint32_t stream) {
-  const std::vector<double> drawn = random_values(count, stream);
-  return {drawn.begin(), drawn.end()};
-}
-
 float at(const Values& values, int64_t i) { return values[static_cast<size_t>(i)]; }
 
 TEST(Panels, ProductsAreChainsThatGoOn) {
@@ -31,8 +24,9 @@ TEST(Panels, ProductsAreChainsThatGoOn) {
     for (const int64_t rows : {1, 2, 5, 6, 7, 11, 12, 13, 25})
       for (const int64_t columns : {1, 16, 31, 32})
         for (const int64_t inner : {1, 37, 384}) {
-          const Values left = numbers(rows * kLeftStride, 1), panel = numbers(inner * kPanelColumns, 2),
-                       bias = numbers(kPanelColumns, 3), before = numbers(rows * 40, 4);
+          const Values left = random_floats(rows * kLeftStride, 1),
+                       panel = random_floats(inner * kPanelColumns, 2),
+                       bias = random_floats(kPanelColumns, 3), before = random_floats(rows * 40, 4);
           std::vector<int64_t> offsets;
           for (int64_t k = 0; k < inner; ++k) offsets.push_back((inner - 1 - k) * kPanelColumns);
           for (const bool goes_on : {false, true})
@@ -80,7 +74,7 @@ TEST(Panels, FoldsAddReplicasAlongTheTree) {
                                                  {12, 9, 1},
                                                  {1, 1, 50}}) {
         const int64_t all = replicas * inner;
-        const Values left = numbers(all * kLeftRows, 1), panel = numbers(all * kPanelColumns, 2);
+        const Values left = random_floats(all * kLeftRows, 1), panel = random_floats(all * kPanelColumns, 2);
         Values result(static_cast<size_t>(rows * 33), 0.25f);
         loops->panel_fold({.rows = rows,
                            .columns = columns,
@@ -110,7 +104,7 @@ TEST(Panels, TransposesEveryShape) {
   for (const ops::Loops* loops : ops::all_loops())
     for (int64_t rows = 1; rows <= 19; ++rows)
       for (int64_t columns = 1; columns <= 19; ++columns) {
-        const Values from = numbers(rows * 21, 1), bias = numbers(rows, 2);
+        const Values from = random_floats(rows * 21, 1), bias = random_floats(rows, 2);
         Values to(static_cast<size_t>(columns * 23), -7.0f);
         loops->transpose(to.data(), 23, from.data(), 21, rows, columns, bias.data());
         for (int64_t column = 0; column < columns; ++column)
@@ -125,7 +119,7 @@ TEST(Panels, PacksRowsAndZerosBeyond) {
   for (const ops::Loops* loops : ops::all_loops())
     for (const int64_t count : {1, 7, 8, 31, 32})
       for (const int64_t inner : {1, 8, 13}) {
-        const Values rows = numbers(count * 15, 1);
+        const Values rows = random_floats(count * 15, 1);
         Values panel(static_cast<size_t>(inner * kPanelColumns), std::numeric_limits<float>::quiet_NaN());
         loops->pack_rows(panel.data(), rows.data(), 15, count, inner);
         for (int64_t k = 0; k < inner; ++k)

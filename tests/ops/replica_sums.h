@@ -1,11 +1,24 @@
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
+#include "ops/op_testing.h"
+
 namespace lockstep::testing {
+
+inline std::vector<float> random_floats(int64_t count, uint32_t stream) {
+  const std::vector<double> drawn = random_values(count, stream);
+  return {drawn.begin(), drawn.end()};
+}
+
+inline std::vector<uint32_t> bits_of(const std::vector<float>& values) {
+  std::vector<uint32_t> bits;
+  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
+  return bits;
+}
 
 /// The canonical tree over [begin, end), written down as its definition: split at the largest power of two
 /// below the length.

@@ -127,13 +127,7 @@ void ChainedProducts::weight_gradient(const float* dy, const float* x, float* dw
       add_rows(row, std::min(kRowsAtOnce, (replica + 1) * each - row), 1, dy, x, place(slot),
                accumulate || row > replica * each, own);
   };
-  const auto add = [&](int slot) {
-    parallel_pieces(threads_, numbers, 16384, [&](int64_t begin, int64_t end) {
-      float* __restrict to = place(slot);
-      const float* __restrict from = place(slot + 1);
-      for (int64_t i = begin; i < end; ++i) to[i] += from[i];
-    });
-  };
+  const auto add = [&](int slot) { add_numbers(place(slot), place(slot + 1), numbers, threads_); };
   fold_replicas(replicas_, make, add);
 }
 

@@ -321,11 +321,7 @@ void Convolution::weight_gradient(const float* dy, const float* x, float* dweigh
   const auto make = [&](int replica, int slot) {
     add_weight_gradient(replica * each, each, dy, x, place(slot), accumulate, own);
   };
-  const auto add = [&](int slot) {
-    float* __restrict to = place(slot);
-    const float* __restrict from = place(slot + 1);
-    for (int64_t i = 0; i < numbers; ++i) to[i] += from[i];
-  };
+  const auto add = [&](int slot) { add_numbers(place(slot), place(slot + 1), numbers, threads_); };
   fold_replicas(replicas_, make, add);
 }
 

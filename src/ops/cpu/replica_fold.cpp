@@ -3,8 +3,18 @@
 #include <algorithm>
 
 #include "base/ensure.h"
+#include "ops/cpu/parallel.h"
 
 namespace lockstep::ops {
+
+void add_numbers(float* to, const float* from, int64_t count, int threads) {
+  constexpr int64_t kPiece = 16384;
+  parallel_pieces(threads, count, kPiece, [=](int64_t begin, int64_t end) {
+    float* __restrict sums = to;
+    const float* __restrict terms = from;
+    for (int64_t i = begin; i < end; ++i) sums[i] += terms[i];
+  });
+}
 
 void column_chains(const float* x, int64_t rows, int64_t columns, int replicas, bool accumulate, float* sums,
                    float* workspace) {
@@ -19,11 +29,7 @@ void column_chains(const float* x, int64_t rows, int64_t columns, int replicas, 
       for (int64_t column = 0; column < columns; ++column) to[column] += from[column];
     }
   };
-  const auto add = [&](int slot) {
-    float* __restrict to = place(slot);
-    const float* __restrict from = place(slot + 1);
-    for (int64_t column = 0; column < columns; ++column) to[column] += from[column];
-  };
+  const auto add = [&](int slot) { add_numbers(place(slot), place(slot + 1), columns, 1); };
   fold_replicas(replicas, make, add);
 }
 

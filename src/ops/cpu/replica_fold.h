@@ -20,6 +20,9 @@ void fold_replicas(int count, const Make& make, const Add& add) {
   while (filled > 1) add(--filled - 1);
 }
 
+/// to[i] += from[i]; the two do not overlap.
+void add_numbers(float* to, const float* from, int64_t count, int threads);
+
 /// sums[column] (+)= the sum of each replica's rows of x, a chain in ascending order, added along the tree.
 /// Accumulating goes on with the chain. Workspace: column_chain_bytes. REQUIRES: `replicas` divides `rows`;
 /// one replica, if it accumulates.

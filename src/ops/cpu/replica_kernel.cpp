@@ -6,13 +6,10 @@
 
 #include "base/ensure.h"
 #include "lockstep/error.h"
-#include "ops/cpu/parallel.h"
 #include "ops/cpu/replica_fold.h"
 
 namespace lockstep::ops {
 namespace {
-
-constexpr int64_t kAddedPiece = 65536;  // elements that a thread adds at a time
 
 int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -145,11 +142,7 @@ class ReplicaKernel : public Kernel {
 
   void launch_addition(float* to, const float* from, int64_t count, device::Stream& stream) const {
     if (to == nullptr) return;
-    stream.launch([to, from, count, threads = threads_] {
-      parallel_pieces(threads, count, kAddedPiece, [=](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) to[i] += from[i];
-      });
-    });
+    stream.launch([to, from, count, threads = threads_] { add_numbers(to, from, count, threads); });
   }
 
   OpSignature signature_;
