@@ -52,17 +52,13 @@ struct Planes {
                     static_cast<size_t>(sizes.width * kNumberBytes));
         continue;
       }
-      if (stride == 1) {
-        loops().transpose(to + offset(0, padded_y, sizes.padding), plane, x, sizes.channels, sizes.width,
-                          sizes.channels, nullptr);
-        continue;
-      }
-      for (int64_t column = 0; column < sizes.width; ++column) {
-        const int64_t padded_x = column + sizes.padding;
-        if (padded_x % stride >= kept) continue;
-        float* first = to + offset(0, padded_y, padded_x);
-        for (int64_t channel = 0; channel < sizes.channels; ++channel)
-          first[channel * kept * kept * plane] = x[column * sizes.channels + channel];
+      for (int64_t place = 0; place < kept; ++place) {
+        // The first column that has this place between windows.
+        const int64_t first = ((place - sizes.padding) % stride + stride) % stride;
+        if (first >= sizes.width) continue;
+        loops().transpose(to + offset(0, padded_y, first + sizes.padding), kept * kept * plane,
+                          x + first * sizes.channels, stride * sizes.channels,
+                          divided_up(sizes.width - first, stride), sizes.channels, nullptr);
       }
     }
   }
@@ -121,6 +117,10 @@ void copy_windows(const ConvolutionSizes& sizes, const float* padded, int64_t fi
 Convolution::Convolution(const ConvolutionSizes& sizes, int replicas, int threads)
     : sizes_(sizes), replicas_(replicas), threads_(std::max(1, threads)) {
   ensure(sizes.batch % replicas == 0, "replicas of a convolution have equally many images");
+  if (sizes.kernel == 1 && sizes.stride == 1 && sizes.padding == 0) {
+    plain_.emplace(sizes.batch * sizes.pixels(), sizes.units, sizes.channels, replicas, threads);
+    return;
+  }
   const Planes planes(sizes);
   for (int64_t y = 0; y < sizes.kernel; ++y)
     for (int64_t x = 0; x < sizes.kernel; ++x)
@@ -176,11 +176,13 @@ int64_t Convolution::packed_weight_floats() const {
 }
 
 int64_t Convolution::forward_bytes() const {
+  if (plain_) return plain_->forward_bytes();
   return (packed_weight_floats() + threads_ * forward_thread_floats()) * kNumberBytes;
 }
 
 void Convolution::forward(const float* x, const float* weight, const float* bias, float* y,
                           float* workspace) const {
+  if (plain_) return plain_->forward(x, weight, bias, y, workspace);
   if (has_few_pixels()) {
     const int64_t at_once = images_at_once(), groups = divided_up(sizes_.batch, at_once);
     return parallel_for(threads_, threads_, [&](int64_t thread) {
@@ -250,9 +252,12 @@ int64_t Convolution::input_thread_floats() const {
          product_bytes(1, pixels_at_once(), sizes_.window(), sizes_.units) / kNumberBytes;
 }
 
-int64_t Convolution::input_gradient_bytes() const { return threads_ * input_thread_floats() * kNumberBytes; }
+int64_t Convolution::input_gradient_bytes() const {
+  return plain_ ? plain_->input_gradient_bytes() : threads_ * input_thread_floats() * kNumberBytes;
+}
 
 void Convolution::input_gradient(const float* dy, const float* weight, float* dx, float* workspace) const {
+  if (plain_) return plain_->input_gradient(dy, weight, dx, workspace);
   parallel_for(threads_, threads_, [&](int64_t thread) {
     const int64_t end = sizes_.batch * (thread + 1) / threads_;
     for (int64_t image = sizes_.batch * thread / threads_; image < end; ++image)
@@ -304,6 +309,7 @@ int64_t Convolution::weight_thread_floats() const {
 }
 
 int64_t Convolution::weight_gradient_bytes() const {
+  if (plain_) return plain_->weight_gradient_bytes();
   const int64_t gradient = whole_line(sizes_.units * sizes_.window());
   return ((fold_slots(replicas_) - 1) * gradient +
           Sharing(threads_, sizes_.window(), sizes_.units).count() * weight_thread_floats()) *
@@ -312,6 +318,7 @@ int64_t Convolution::weight_gradient_bytes() const {
 
 void Convolution::weight_gradient(const float* dy, const float* x, float* dweight, bool accumulate,
                                   float* workspace) const {
+  if (plain_) return plain_->weight_gradient(dy, x, dweight, accumulate, workspace);
   ensure(!accumulate || replicas_ == 1, "gradients of several replicas are complete");
   const int64_t numbers = sizes_.units * sizes_.window(), each = sizes_.batch / replicas_;
   float* own = workspace + (fold_slots(replicas_) - 1) * whole_line(numbers);

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
+
+#include "ops/cpu/chained_products.h"
 
 namespace lockstep::ops {
 
@@ -62,7 +65,8 @@ class Convolution {
 
   ConvolutionSizes sizes_;
   int replicas_, threads_;
-  std::vector<int64_t> offsets_;  // of a window's numbers, in planes
+  std::optional<ChainedProducts> plain_;  // of windows of one pixel, which are products of whole matrices
+  std::vector<int64_t> offsets_;          // of a window's numbers, in planes
 };
 
 }  // namespace lockstep::ops
