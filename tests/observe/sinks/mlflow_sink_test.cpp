@@ -77,6 +77,18 @@ class Mlflow : public ::testing::Test {
     return all;
   }
 
+  template <class Action>
+  static std::string refusal_of(const Action& action) {
+    try {
+      action();
+    } catch (const IoError& error) {
+      return std::string("would be tried again: ") + error.what();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no refusal";
+  }
+
   test::TemporaryDirectory folder_;
   ScriptedHttp::Script script_;
 };
@@ -135,6 +147,44 @@ TEST_F(Mlflow, AServerThatIsAwayIsAskedAgainAndNoRunIsMadeTwice) {
                 sink->write(std::vector<RecordPtr>{record(1, {{"loss", 1.0}})});
               }),
               HasSubstr("Connection refused"));
+}
+
+TEST_F(Mlflow, AServerThatHasForgottenTheRunTurnsItOff) {
+  const auto sink = make();
+  sink->open();
+  const HttpReply missing{404,
+                          R"({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Run 'r1' not found"})"};
+  script_.replies["runs/log-batch"] = missing;
+  EXPECT_EQ(refusal_of([&] {
+              sink->write(std::vector<RecordPtr>{record(1, {{"loss", 1.0}})});
+            }),
+            "metrics.mlflow: http://host:5000: runs/log-batch: status 404, RESOURCE_DOES_NOT_EXIST (Run 'r1' "
+            "not found)");
+  script_.replies["runs/update"] = missing;
+  EXPECT_THAT(refusal_of([&] { sink->close(RunEnd::finished, ""); }), HasSubstr("runs/update: status 404"));
+}
+
+TEST_F(Mlflow, AnExperimentThatIsNotThereIsMade) {
+  script_.replies["experiments/get-by-name"] = {404, R"({"error_code": "RESOURCE_DOES_NOT_EXIST"})"};
+  script_.replies["experiments/create"] = {200, R"({"experiment_id": "4"})"};
+  make()->open();
+  EXPECT_EQ(script_.bodies("runs/create").at(0)["experiment_id"], "4");
+}
+
+TEST_F(Mlflow, AnswersOfOtherServersAreNamed) {
+  for (const char* body :
+       {"{}", "[]", R"({"experiment": null})", R"({"experiment": {"experiment_id": 3}})"}) {
+    script_.replies["experiments/get-by-name"] = {200, body};
+    EXPECT_EQ(refusal_of([&] { make()->open(); }),
+              "metrics.mlflow: http://host:5000: answers, but not as a tracking server of MLflow does")
+        << body;
+  }
+  script_.replies["experiments/get-by-name"] = {400, R"({"error_code": null, "message": null})"};
+  EXPECT_THAT(refusal_of([&] { make()->open(); }), HasSubstr("status 400"));
+  for (const char* body : {"[1]", R"({"error_code": null, "message": 1})"}) {
+    script_.replies["experiments/get-by-name"] = {503, body};
+    EXPECT_THAT(message_of<IoError>([&] { make()->open(); }), HasSubstr("status 503")) << body;
+  }
 }
 
 TEST_F(Mlflow, AResumedRunSendsWhatTheServerLacks) {
