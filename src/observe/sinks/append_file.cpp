@@ -48,6 +48,7 @@ AppendFile::~AppendFile() {
 }
 
 void AppendFile::open(const std::string& path, Start start) {
+  if (file_ >= 0) ::close(std::exchange(file_, -1));
   path_ = path;
   const int how = start == Start::anew ? O_TRUNC : start == Start::exclusive ? O_EXCL : 0;
   file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | how, 0666);
@@ -74,6 +75,12 @@ void AppendFile::sync() {
 void AppendFile::close() {
   sync();
   if (::close(std::exchange(file_, -1)) != 0) fail("close", path_, errno);
+}
+
+void AppendFile::discard() noexcept {
+  if (file_ < 0) return;
+  ::close(std::exchange(file_, -1));
+  ::unlink(path_.c_str());
 }
 
 void replace_file(const std::string& path, std::string_view text) {

@@ -17,11 +17,13 @@ class AppendFile {
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
+  /// Closes what was open.
   void open(const std::string& path, Start start);
   /// All of `text` or, if that fails, none of it.
   void append(std::string_view text);
   void sync();
   void close();
+  void discard() noexcept;  ///< closes and removes it
   bool is_open() const { return file_ >= 0; }
 
  private:

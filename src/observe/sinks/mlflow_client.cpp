@@ -41,21 +41,27 @@ std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::er
 
 /// Numbers of 64 bits come as texts.
 int64_t whole_number(const Json& json) {
-  return json.is_string() ? std::stoll(json.get<std::string>()) : json.get<int64_t>();
+  return (json.is_string() ? Json::parse(json.get<std::string>()) : json).get<int64_t>();
+}
+
+/// "" if it is no text: servers also say null.
+std::string text_of(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 MlflowRun run_of(const Json& json) {
   const Json& info = json.at("info");
   MlflowRun run{.id = info.at("run_id"),
                 .experiment_id = info.at("experiment_id"),
-                .artifact_uri = info.value("artifact_uri", ""),
+                .artifact_uri = text_of(info, "artifact_uri"),
                 .params = {},
                 .latest_steps = {},
                 .tags = {}};
   const Json data = json.value("data", Json::object());
   for (const auto& param : data.value("params", Json::array()))
     run.params[param.at("key")] = param.at("value");
-  for (const auto& tag : data.value("tags", Json::array())) run.tags[tag.at("key")] = tag.value("value", "");
+  for (const auto& tag : data.value("tags", Json::array())) run.tags[tag.at("key")] = text_of(tag, "value");
   for (const auto& metric : data.value("metrics", Json::array()))
     run.latest_steps[metric.at("key")] = metric.contains("step") ? whole_number(metric["step"]) : 0;
   return run;
@@ -89,48 +95,67 @@ MlflowClient::MlflowClient(std::unique_ptr<HttpClient> http, std::string uri)
   while (uri_.ends_with('/')) uri_.pop_back();
 }
 
-MlflowClient::Answer MlflowClient::call(const std::string& method, const std::string& path,
-                                        const std::string& body) {
-  const std::string where = fmt::format("metrics.mlflow: {}", uri_);
-  HttpReply reply;
+void MlflowClient::refuse_answer() const {
+  throw Error(fmt::format("metrics.mlflow: {}: answers, but not as a tracking server of MLflow does", uri_),
+              ExitCode::usage);
+}
+
+template <class Action>
+auto MlflowClient::read(const Action& action) const {
   try {
-    reply =
-        http_->send({method, uri_ + "/api/2.0/mlflow/" + path, body.empty() ? "" : "application/json", body});
-  } catch (const IoError& error) {
-    throw IoError(fmt::format("{}: {}", where, error.what()));
+    return action();
+  } catch (const Json::exception&) {
+    refuse_answer();
   }
+}
+
+HttpReply MlflowClient::send(const HttpRequest& request) {
+  try {
+    return http_->send(request);
+  } catch (const IoError& error) {
+    throw IoError(fmt::format("metrics.mlflow: {}: {}", uri_, error.what()));
+  }
+}
+
+MlflowClient::Answer MlflowClient::call(const std::string& method, const std::string& path,
+                                        const std::string& body, bool may_be_missing) {
+  const HttpReply reply =
+      send({method, uri_ + "/api/2.0/mlflow/" + path, body.empty() ? "" : "application/json", body});
   Answer answer{reply.status, Json::parse(reply.body, nullptr, /*allow_exceptions=*/false), ""};
   if (reply.status == 200 && answer.json.is_object()) return answer;
   std::string reason = fmt::format("status {}", reply.status);
   if (answer.json.is_object()) {
-    answer.code = answer.json.value("error_code", "");
-    reason += fmt::format(", {} ({})", answer.code, cut_text(answer.json.value("message", ""), 300));
+    answer.code = text_of(answer.json, "error_code");
+    reason += fmt::format(", {} ({})", answer.code, cut_text(text_of(answer.json, "message"), 300));
   } else if (reply.status == 200) {
-    throw Error(fmt::format("{}: answers, but not as a tracking server of MLflow does", where),
-                ExitCode::usage);
+    refuse_answer();
   }
-  const std::string message = fmt::format("{}: {}: {}", where, path.substr(0, path.find('?')), reason);
+  const std::string message =
+      fmt::format("metrics.mlflow: {}: {}: {}", uri_, path.substr(0, path.find('?')), reason);
   // Whoever is overloaded, or starts, may have time later.
   if (reply.status == 408 || reply.status == 429 || reply.status >= 500) throw IoError(message);
-  if (answer.is_missing() || answer.code == "RESOURCE_ALREADY_EXISTS") return answer;
+  if (may_be_missing && (answer.is_missing() || answer.code == "RESOURCE_ALREADY_EXISTS")) return answer;
   throw Error(message, ExitCode::usage);
 }
 
 std::string MlflowClient::experiment_id(const std::string& name) {
   const std::string query = "experiments/get-by-name?experiment_name=" + url_escaped(name);
-  Answer found = call("GET", query, "");
-  if (found.is_missing()) {
-    const Answer made = call("POST", "experiments/create", dumped({{"name", name}}));
-    if (made.code.empty()) return made.json.at("experiment_id");
-    found = call("GET", query, "");  // somebody else has just made it
-  }
-  const Json& experiment = found.json.at("experiment");
-  if (experiment.value("lifecycle_stage", "active") != "active")
-    throw Error(
-        fmt::format("metrics.mlflow: {}: the experiment '{}' was deleted; restore it or name another one",
-                    uri_, name),
-        ExitCode::usage);
-  return experiment.at("experiment_id");
+  return read([&]() -> std::string {
+    Answer found = call("GET", query, "", /*may_be_missing=*/true);
+    if (found.is_missing()) {
+      const Answer made =
+          call("POST", "experiments/create", dumped({{"name", name}}), /*may_be_missing=*/true);
+      if (made.code.empty()) return made.json.at("experiment_id");
+      found = call("GET", query, "");  // somebody else has just made it
+    }
+    const Json& experiment = found.json.at("experiment");
+    if (experiment.value("lifecycle_stage", "active") != "active")
+      throw Error(
+          fmt::format("metrics.mlflow: {}: the experiment '{}' was deleted; restore it or name another one",
+                      uri_, name),
+          ExitCode::usage);
+    return experiment.at("experiment_id");
+  });
 }
 
 MlflowRun MlflowClient::create_run(const std::string& experiment_id, const std::string& name,
@@ -139,15 +164,17 @@ MlflowRun MlflowClient::create_run(const std::string& experiment_id, const std::
                   {"run_name", name},
                   {"start_time", unix_milliseconds},
                   {"tags", texts_json(tags, kMostTagBytes)}};
-  return run_of(call("POST", "runs/create", dumped(body)).json.at("run"));
+  return read([&] { return run_of(call("POST", "runs/create", dumped(body)).json.at("run")); });
 }
 
 std::optional<MlflowRun> MlflowClient::find_run(const std::string& id) {
-  const Answer found = call("GET", "runs/get?run_id=" + url_escaped(id), "");
-  if (found.is_missing()) return std::nullopt;
-  const Json& run = found.json.at("run");
-  if (run.at("info").value("lifecycle_stage", "active") != "active") return std::nullopt;
-  return run_of(run);
+  return read([&]() -> std::optional<MlflowRun> {
+    const Answer found = call("GET", "runs/get?run_id=" + url_escaped(id), "", /*may_be_missing=*/true);
+    if (found.is_missing()) return std::nullopt;
+    const Json& run = found.json.at("run");
+    if (run.at("info").value("lifecycle_stage", "active") != "active") return std::nullopt;
+    return run_of(run);
+  });
 }
 
 std::optional<MlflowRun> MlflowClient::find_run(const std::string& experiment_id, const std::string& tag,
@@ -155,9 +182,11 @@ std::optional<MlflowRun> MlflowClient::find_run(const std::string& experiment_id
   const Json body{{"experiment_ids", {experiment_id}},
                   {"filter", fmt::format("tags.`{}` = '{}'", tag, value)},
                   {"max_results", 1}};
-  const Json runs = call("POST", "runs/search", dumped(body)).json.value("runs", Json::array());
-  if (runs.empty()) return std::nullopt;
-  return run_of(runs[0]);
+  return read([&]() -> std::optional<MlflowRun> {
+    const Json runs = call("POST", "runs/search", dumped(body)).json.value("runs", Json::array());
+    if (runs.empty()) return std::nullopt;
+    return run_of(runs.at(0));
+  });
 }
 
 void MlflowClient::log_metrics(const std::string& run, const std::vector<MlflowMetric>& metrics) {
@@ -201,10 +230,10 @@ bool MlflowClient::put_artifact(const MlflowRun& run, const std::string& name, c
   std::string_view path = std::string_view(run.artifact_uri).substr(kScheme.size());
   if (path.starts_with("//")) path = path.substr(std::min(path.size(), path.find('/', 2)));
   while (path.starts_with('/')) path.remove_prefix(1);
-  const HttpReply reply = http_->send({"PUT",
-                                       fmt::format("{}/api/2.0/mlflow-artifacts/artifacts/{}/{}", uri_,
-                                                   url_escaped(std::string(path)), url_escaped(name)),
-                                       "application/octet-stream", text});
+  const HttpReply reply = send({"PUT",
+                                fmt::format("{}/api/2.0/mlflow-artifacts/artifacts/{}/{}", uri_,
+                                            url_escaped(std::string(path)), url_escaped(name)),
+                                "application/octet-stream", text});
   if (reply.status >= 500)
     throw IoError(fmt::format("metrics.mlflow: {}: status {} for the artifact {}", uri_, reply.status, name));
   return reply.status == 200;

@@ -62,7 +62,16 @@ class MlflowClient {
 
  private:
   struct Answer;
-  Answer call(const std::string& method, const std::string& path, const std::string& body);
+  /// Throws IoError that names the server.
+  HttpReply send(const HttpRequest& request);
+  /// `may_be_missing`: returns, too, if the server says that there is no such thing, or that there is one
+  /// already.
+  Answer call(const std::string& method, const std::string& path, const std::string& body,
+              bool may_be_missing = false);
+  /// What `action` reads from answers. Throws Error if they are not those of MLflow.
+  template <class Action>
+  auto read(const Action& action) const;
+  [[noreturn]] void refuse_answer() const;
   void log_batches(const std::string& run, const char* kind, const Texts& texts, size_t most_bytes);
 
   std::unique_ptr<HttpClient> http_;

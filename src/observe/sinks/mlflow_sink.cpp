@@ -83,7 +83,9 @@ std::optional<MlflowRun> MlflowSink::old_run() {
   if (!kept.is_object() || kept.value("run", "") != facts_.run_id || kept.value("uri", "") != client_.uri())
     return std::nullopt;
   auto found = client_.find_run(kept.value("mlflow_run", ""));
-  if (!found)
+  if (found)
+    repeats_until_ = kept.value("repeats_until", int64_t{0});
+  else
     message_ = fmt::format("metrics.mlflow: {}: the run {} is not there any more; a new one is made",
                            client_.uri(), kept.value("mlflow_run", ""));
   return found;
@@ -115,26 +117,37 @@ void MlflowSink::log_params() {
   client_.log_params(run_->id, missing);
 }
 
+/// Other mathematics has other numbers. The server's last step is the old one's until the new one has passed
+/// it; until then, every part of the run sends what it repeats.
+void MlflowSink::find_known_steps() {
+  known_ = run_->latest_steps;
+  const auto math = run_->tags.find(kMathTag);
+  if (math == run_->tags.end() || math->second != tag_of(facts_, "math_hash"))
+    for (const auto& [key, step] : known_) repeats_until_ = std::max(repeats_until_, step);
+  for (auto& [key, step] : known_)
+    if (step <= repeats_until_) step = std::min(step, facts_.resume_step.value_or(0));
+}
+
+void MlflowSink::note() const {
+  if (facts_.directory.empty()) return;
+  nlohmann::json run{{"uri", client_.uri()}, {"mlflow_run", run_->id}, {"run", facts_.run_id}};
+  if (repeats_until_ > 0) run["repeats_until"] = repeats_until_;
+  replace_file(facts_.directory + "/" + kMlflowFile, run.dump() + "\n");
+}
+
 void MlflowSink::open() {
   if (!run_) {
     run_ = old_run();
     if (!run_) run_ = make_run();
-    if (!facts_.directory.empty())
-      replace_file(
-          facts_.directory + "/" + kMlflowFile,
-          nlohmann::json{{"uri", client_.uri()}, {"mlflow_run", run_->id}, {"run", facts_.run_id}}.dump() +
-              "\n");
+    find_known_steps();
   }
-  known_ = run_->latest_steps;
-  // Other mathematics has other numbers: those of the steps that it repeats are sent.
-  const auto math = run_->tags.find(kMathTag);
-  if (math == run_->tags.end() || math->second != tag_of(facts_, "math_hash"))
-    for (auto& [key, step] : known_) step = std::min(step, facts_.resume_step.value_or(0));
+  if (!noted_) note();
+  noted_ = true;
   client_.set_status(run_->id, "RUNNING", 0);
   client_.set_tags(run_->id, tags());
   log_params();
-  send_artifact("config.effective.textproto", facts_.config);
   send_what_is_missing();
+  send_artifact("config.effective.textproto", facts_.config);
 }
 
 void MlflowSink::append(const MetricsRecord& record, std::vector<MlflowMetric>& metrics) const {
@@ -174,16 +187,21 @@ size_t MlflowSink::write(std::span<const RecordPtr> records) {
 }
 
 void MlflowSink::send_artifact(const std::string& name, const std::string& text) {
-  if (!client_.put_artifact(*run_, name, text))
-    message_ = fmt::format(
-        "metrics.mlflow: {} does not serve artifacts (it keeps them at {}); the run goes on without them",
-        client_.uri(), run_->artifact_uri);
+  std::string failure;
+  try {
+    if (client_.put_artifact(*run_, name, text)) return;
+    failure = fmt::format("metrics.mlflow: {} does not serve artifacts (it keeps them at {})", client_.uri(),
+                          run_->artifact_uri);
+  } catch (const IoError& error) {
+    failure = error.what();
+  }
+  if (!std::exchange(lacks_artifacts_, true)) message_ = failure + "; the run goes on without them";
 }
 
 void MlflowSink::close(RunEnd end, const std::string& report) {
-  if (!report.empty()) send_artifact("report.json", report);
   constexpr const char* kNames[] = {"FINISHED", "FAILED", "KILLED"};
   client_.set_status(run_->id, kNames[static_cast<size_t>(end)], unix_milliseconds_now());
+  if (!report.empty()) send_artifact("report.json", report);
 }
 
 std::unique_ptr<Sink> make_mlflow_sink(const MlflowOptions& options, const RunFacts& facts) {

@@ -29,9 +29,12 @@ class MlflowSink : public Sink {
  private:
   std::optional<MlflowRun> old_run();
   MlflowRun make_run();
+  void find_known_steps();
+  void note() const;
   RunFacts::Texts tags() const;
   void log_params();
   void send_what_is_missing();
+  /// If it fails, the run goes on without, and people are told once.
   void send_artifact(const std::string& name, const std::string& text);
   /// Metrics of `record` that the server lacks.
   void append(const MetricsRecord& record, std::vector<MlflowMetric>& metrics) const;
@@ -41,6 +44,9 @@ class MlflowSink : public Sink {
   MlflowClient client_;
   std::string session_;  // tells a run that was made, unheard, from those of others
   bool tried_to_make_ = false;
+  bool noted_ = false;            // in kMlflowFile
+  bool lacks_artifacts_ = false;  // and people know
+  int64_t repeats_until_ = 0;     // the last step of which the server has numbers of other mathematics
   std::optional<MlflowRun> run_;
   std::map<std::string, int64_t> known_;  // the last step that the server has, by name
   std::string message_;

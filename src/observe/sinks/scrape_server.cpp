@@ -106,6 +106,11 @@ ScrapeServer::ScrapeServer(const std::string& address, int port)
       stop_(::eventfd(0, EFD_CLOEXEC)),
       port_(port_of(listener_)),
       page_(std::make_shared<std::string>()) {
+  if (stop_ < 0) {
+    const int error = errno;
+    ::close(listener_);
+    throw IoError(fmt::format("metrics.prometheus_port: cannot make an eventfd: {}", std::strerror(error)));
+  }
   thread_ = start_thread_without_signals("scrape", [this] { serve(); });
 }
 
@@ -126,7 +131,12 @@ void ScrapeServer::set_page(std::string page) {
 void ScrapeServer::accept_connections(std::vector<Connection>& connections) {
   while (accepted_ < kMostAcceptedPerSecond) {
     const int file = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (file < 0) return;
+    if (file < 0) {
+      // Otherwise the connection that waits would wake this thread again at once.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        accepted_ = kMostAcceptedPerSecond;
+      return;
+    }
     ++accepted_;
     // Whoever is slow makes room for the next.
     if (connections.size() == kMostConnections) connections.erase(connections.begin());
@@ -162,7 +172,7 @@ bool ScrapeServer::advance(Connection& connection) {
 
 void ScrapeServer::serve() {
   // On Linux a thread has a priority of its own: training comes first.
-  ::setpriority(PRIO_PROCESS, 0, 10);
+  ::setpriority(PRIO_PROCESS, 0, std::max(10, ::getpriority(PRIO_PROCESS, 0)));
   std::vector<Connection> connections;
   Deadline second = deadline_in(kSecond);
   while (true) {

@@ -20,7 +20,7 @@ namespace {
 constexpr std::chrono::milliseconds kFirstRetry{100};
 constexpr size_t kMostAtOnce = 1000;
 /// So many times as long as a sink that does nothing may one take that works.
-constexpr int kMostFarewells = 12;
+constexpr int kMostFarewells = 8;
 /// How long a thread that has been told to leave may take.
 constexpr std::chrono::milliseconds kFarewell{200};
 
@@ -51,7 +51,8 @@ struct SinkThread::Body {
   std::deque<RecordPtr> queue;
   size_t waiting_bytes = 0;
   uint64_t asked = 0, served = 0;  // attempts that somebody waits for
-  bool opened = false, off = false, closing = false, closed = false, left = false, ended = false;
+  bool tried = false, opened = false, off = false, closing = false, closed = false, left = false,
+       ended = false;
   RunEnd end = RunEnd::finished;
   std::string report;
   std::exception_ptr failure;  // of the last attempt
@@ -125,10 +126,11 @@ struct SinkThread::Body {
       queue.clear();
       waiting_bytes = 0;
     }
-    not_before = Clock::now() + backoff;
     // Whoever closes does not wait for long.
     const auto longest =
         closing ? std::min<std::chrono::milliseconds>(policy.retry, 5 * kFirstRetry) : policy.retry;
+    backoff = std::min(backoff, longest);
+    not_before = Clock::now() + backoff;
     backoff = std::min(backoff * 2, longest);
     if (policy.ends_run || (known && may_recover)) return;
     messages.push_back(
@@ -142,6 +144,7 @@ struct SinkThread::Body {
     const uint64_t ticket = asked;
     try {
       if (!off) {
+        tried = true;
         work(lock, ticket != served);
         succeed();
       }
@@ -264,6 +267,12 @@ void SinkThread::close(RunEnd end, const std::string& report, std::chrono::milli
   Body& body = *body_;
   std::unique_lock lock(body.mutex);
   if (body.closed || body.left) return;
+  // The run did not get so far as to open it.
+  if (!body.tried && body.queue.empty()) {
+    body.left = true;
+    body.changed.notify_all();
+    return;
+  }
   if (!body.off) {
     body.closing = true;
     body.end = end;

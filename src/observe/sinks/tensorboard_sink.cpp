@@ -103,7 +103,13 @@ void TensorboardSink::open() {
   std::string events = first_events(first);
   for_each_kept_record(facts_, first, [&](const MetricsRecord& record) { events += events_of(record); });
   file_.open(path, AppendFile::Start::exclusive);
-  file_.append(events);
+  try {
+    file_.append(events);
+  } catch (const IoError&) {
+    // The next attempt begins another one.
+    file_.discard();
+    throw;
+  }
   last_step_ = facts_.resume_step.value_or(0);
 }
 

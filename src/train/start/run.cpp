@@ -254,6 +254,8 @@ RunResult Run::Parts::finish() {
   finished_ = true;
   RunResult result{.report = recorder_->report(world_.communicator(), outcome), .stopped = outcome.stopped};
   world_.set_farewell({});
+  // A slow tracker is no worker that is stuck.
+  enter(Phase::outside);
   if (first_)
     output_->close(outcome.stopped ? observe::RunEnd::killed : observe::RunEnd::finished,
                    observe::to_json(result.report));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
@@ -26,6 +27,7 @@ class ScriptedHttp : public HttpClient {
     std::map<std::string, HttpReply> replies;  // by path; others get {}
     std::vector<HttpRequest> sent;
     int failures = 0;
+    std::optional<size_t> away_at;  // the request, counted from 0, that is not answered
 
     std::vector<Json> bodies(const std::string& path) const {
       std::vector<Json> found;
@@ -38,6 +40,10 @@ class ScriptedHttp : public HttpClient {
   HttpReply send(const HttpRequest& request) override {
     if (script_.failures > 0) {
       --script_.failures;
+      throw IoError("Connection refused");
+    }
+    if (script_.away_at == script_.sent.size()) {
+      script_.away_at.reset();
       throw IoError("Connection refused");
     }
     script_.sent.push_back(request);
@@ -75,6 +81,18 @@ class Mlflow : public ::testing::Test {
     for (const auto& body : script_.bodies("runs/log-batch"))
       for (const auto& metric : body.value("metrics", Json::array())) all.push_back(metric);
     return all;
+  }
+
+  template <class Action>
+  static std::string refusal_of(const Action& action) {
+    try {
+      action();
+    } catch (const IoError& error) {
+      return std::string("would be tried again: ") + error.what();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no refusal";
   }
 
   test::TemporaryDirectory folder_;
@@ -137,6 +155,84 @@ TEST_F(Mlflow, AServerThatIsAwayIsAskedAgainAndNoRunIsMadeTwice) {
               HasSubstr("Connection refused"));
 }
 
+TEST_F(Mlflow, AServerThatHasForgottenTheRunTurnsItOff) {
+  const auto sink = make();
+  sink->open();
+  const HttpReply missing{404,
+                          R"({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Run 'r1' not found"})"};
+  script_.replies["runs/log-batch"] = missing;
+  EXPECT_EQ(refusal_of([&] {
+              sink->write(std::vector<RecordPtr>{record(1, {{"loss", 1.0}})});
+            }),
+            "metrics.mlflow: http://host:5000: runs/log-batch: status 404, RESOURCE_DOES_NOT_EXIST (Run 'r1' "
+            "not found)");
+  script_.replies["runs/update"] = missing;
+  EXPECT_THAT(refusal_of([&] { sink->close(RunEnd::finished, ""); }), HasSubstr("runs/update: status 404"));
+}
+
+TEST_F(Mlflow, AnExperimentThatIsNotThereIsMade) {
+  script_.replies["experiments/get-by-name"] = {404, R"({"error_code": "RESOURCE_DOES_NOT_EXIST"})"};
+  script_.replies["experiments/create"] = {200, R"({"experiment_id": "4"})"};
+  make()->open();
+  EXPECT_EQ(script_.bodies("runs/create").at(0)["experiment_id"], "4");
+}
+
+TEST_F(Mlflow, AnswersOfOtherServersAreNamed) {
+  for (const char* body :
+       {"{}", "[]", R"({"experiment": null})", R"({"experiment": {"experiment_id": 3}})"}) {
+    script_.replies["experiments/get-by-name"] = {200, body};
+    EXPECT_EQ(refusal_of([&] { make()->open(); }),
+              "metrics.mlflow: http://host:5000: answers, but not as a tracking server of MLflow does")
+        << body;
+  }
+  script_.replies["experiments/get-by-name"] = {400, R"({"error_code": null, "message": null})"};
+  EXPECT_THAT(refusal_of([&] { make()->open(); }), HasSubstr("status 400"));
+  for (const char* body : {"[1]", R"({"error_code": null, "message": 1})"}) {
+    script_.replies["experiments/get-by-name"] = {503, body};
+    EXPECT_THAT(message_of<IoError>([&] { make()->open(); }), HasSubstr("status 503")) << body;
+  }
+}
+
+TEST_F(Mlflow, ARunGoesOnWithoutArtifactsThatFail) {
+  script_.replies["mlflow-artifacts/"] = {500, ""};
+  const auto sink = make();
+  sink->open();
+  EXPECT_EQ(
+      sink->take_message(),
+      "metrics.mlflow: http://host:5000: status 500 for the artifact config.effective.textproto; the run "
+      "goes on without them");
+  sink->write(std::vector<RecordPtr>{record(1, {{"loss", 1.0}})});
+  EXPECT_EQ(metrics().size(), 1u);
+  sink->close(RunEnd::finished, "{}");
+  EXPECT_EQ(script_.bodies("runs/update").back()["status"], "FINISHED");
+  EXPECT_EQ(sink->take_message(), "") << "people know";
+}
+
+TEST_F(Mlflow, AFullDiskDelaysTheNoteOfTheRun) {
+  std::filesystem::create_directory(folder_ / "mlflow.json.tmp");
+  const auto sink = make();
+  EXPECT_THAT(message_of<IoError>([&] { sink->open(); }), HasSubstr("mlflow.json.tmp"));
+  std::filesystem::remove(folder_ / "mlflow.json.tmp");
+  sink->open();
+  EXPECT_THAT(read_text_file(folder_ / kMlflowFile), HasSubstr(R"("mlflow_run":"r1")"));
+  EXPECT_EQ(script_.bodies("runs/create").size(), 1u);
+}
+
+TEST_F(Mlflow, WhatTheServerHasTakenIsNotSentByTheNextAttempt) {
+  make()->open();
+  std::string lines;
+  for (int step = 1; step <= 1200; ++step) lines += "{\"step\":" + std::to_string(step) + ",\"loss\":1.0}\n";
+  test::write_file(folder_ / "metrics.jsonl", lines);
+  script_.sent.clear();
+  script_.replies["runs/get"] = {200, R"({"run": )" + kRun + R"("data": {}}})"};
+  const auto sink = make(1200);
+  script_.away_at = 5;  // the second batch, after the run, its status, tags, params and the first batch
+  EXPECT_THROW(sink->open(), IoError);
+  EXPECT_EQ(metrics().size(), 1000u);
+  sink->open();
+  EXPECT_EQ(metrics().size(), 1200u);
+}
+
 TEST_F(Mlflow, AResumedRunSendsWhatTheServerLacks) {
   make()->open();
   test::write_file(
@@ -174,6 +270,23 @@ TEST_F(Mlflow, OtherMathematicsSendsTheStepsThatItRepeats) {
   EXPECT_TRUE(metrics().empty()) << "what it resumes from is there";
   sink->write(std::vector<RecordPtr>{record(4, {{"loss", 4.0}})});
   EXPECT_EQ(metrics().size(), 1u);
+
+  // Stopped at step 4, before it has repeated them all.
+  script_.sent.clear();
+  const auto resume = [&](int64_t at_server) {
+    script_.replies["runs/get"] = {
+        200, R"({"run": )" + kRun + R"("data": {"metrics": [{"key": "train/loss", "step": )" +
+                 std::to_string(at_server) +
+                 R"(}], "tags": [{"key": "lockstep.math_hash", "value": "m"}]}}})"};
+    script_.sent.clear();
+    const auto next = make(4);
+    next->open();
+    next->write(std::vector<RecordPtr>{record(5, {{"loss", 5.0}}), record(11, {{"loss", 11.0}})});
+    return metrics().size();
+  };
+  EXPECT_EQ(resume(9), 2u);
+  EXPECT_EQ(resume(9), 2u) << "that is kept, too";
+  EXPECT_EQ(resume(10), 1u) << "the server has numbers of this mathematics";
 }
 
 TEST_F(Mlflow, TheEndIsTold) {

@@ -59,6 +59,10 @@ class Desk {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return calls_ >= calls; });
   }
+  int calls() {
+    const std::lock_guard lock(mutex_);
+    return calls_;
+  }
   std::vector<int64_t> steps() {
     const std::lock_guard lock(mutex_);
     return steps_;
@@ -245,6 +249,14 @@ TEST_F(SinkThreads, NobodyWaitsForeverForASinkThatHangs) {
   const auto strict = make({.ends_run = true, .patience = milliseconds(10)});
   EXPECT_THAT(message_of<IoError>([&] { strict->open(); }), HasSubstr("the sink: no answer within 0.01 s"));
   desk_->release();
+}
+
+TEST_F(SinkThreads, ASinkThatWasNeverTriedIsNotOpenedToBeClosed) {
+  auto thread = make({});
+  thread->close(RunEnd::failed, "");
+  EXPECT_EQ(texts(*thread), "");
+  thread.reset();
+  EXPECT_EQ(desk_->calls(), 0);
 }
 
 TEST_F(SinkThreads, ASinkThatDoesNotOpenIsOpenedLater) {

@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -186,6 +188,23 @@ TEST_F(Tensorboard, AResumedRunBeginsAnotherFileThatRepeatsWhatCountsNoMore) {
   EXPECT_THAT(scalars.at("train/loss"), ElementsAre(Pair("60", 1.0f)));
   EXPECT_THAT(scalars.at("eval/loss"), ElementsAre(Pair("60", 3.0f)));
   EXPECT_EQ(last_event_step(files()), 60);
+}
+
+TEST_F(Tensorboard, AttemptsThatFailLeaveNoFiles) {
+  TensorboardSink sink(facts());
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{15, old.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  for (int attempt = 0; attempt < 3; ++attempt) EXPECT_THROW(sink.open(), IoError);
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_TRUE(files().empty());
+  sink.open();
+  sink.close(RunEnd::finished, "");
+  ASSERT_EQ(files().size(), 1u);
+  EXPECT_EQ(events_of(files()[0]).size(), 6u);
 }
 
 TEST_F(Tensorboard, WhatACrashTookFromAFileIsWrittenByTheNextRun) {
