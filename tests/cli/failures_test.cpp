@@ -122,7 +122,7 @@ TEST(Train, AStepOfTooManyMicroBatchesIsRefusedBeforeItTakesMemory) {
   EXPECT_THAT(ran.err, HasSubstr("raise trainer.micro_batch"));
   const Ran wide = lockstep({"train", config.path(), "--set", "trainer.global_batch=1073741824"});
   EXPECT_EQ(wide.code, 2);
-  EXPECT_THAT(wide.err, HasSubstr("more than 2^31"));
+  EXPECT_THAT(wide.err, HasSubstr("more than 2147483647"));
 }
 
 TEST(Train, APipeInPlaceOfDataIsRefusedAtOnce) {
