@@ -106,11 +106,14 @@ int64_t ChainedProducts::packed_rows() const {
   return folds_in_tiles() ? rows_ : std::min(rows_ / replicas_, kRowsAtOnce);
 }
 
+int64_t ChainedProducts::packed_floats() const {
+  return Sharing(threads_, inputs_, units_).count() * packed_rows() *
+         (panels_at_once() * kPanelColumns + kLeftRows);
+}
+
 int64_t ChainedProducts::weight_gradient_bytes() const {
-  const int64_t parts = Sharing(threads_, inputs_, units_).count() * packed_rows() *
-                        (panels_at_once() * kPanelColumns + kLeftRows);
   const int64_t slots = folds_in_tiles() ? 0 : (fold_slots(replicas_) - 1) * units_ * inputs_;
-  return (parts + slots) * kFloatBytes;
+  return (packed_floats() + slots) * kFloatBytes;
 }
 
 void ChainedProducts::weight_gradient(const float* dy, const float* x, float* dweight, bool accumulate,
@@ -119,8 +122,7 @@ void ChainedProducts::weight_gradient(const float* dy, const float* x, float* dw
   auto* own = static_cast<float*>(workspace);
   if (folds_in_tiles()) return add_rows(0, rows_, replicas_, dy, x, dweight, false, own);
   const int64_t each = rows_ / replicas_, numbers = units_ * inputs_;
-  float* slots = own + Sharing(threads_, inputs_, units_).count() * packed_rows() *
-                           (panels_at_once() * kPanelColumns + kLeftRows);
+  float* slots = own + packed_floats();
   const auto place = [&](int slot) { return slot == 0 ? dweight : slots + (slot - 1) * numbers; };
   const auto make = [&](int replica, int slot) {
     for (int64_t row = replica * each; row < (replica + 1) * each; row += kRowsAtOnce)

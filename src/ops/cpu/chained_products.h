@@ -35,6 +35,7 @@ class ChainedProducts {
   // Of weight_gradient: panels and rows of x that are packed at once.
   int64_t panels_at_once() const;
   int64_t packed_rows() const;
+  int64_t packed_floats() const;  ///< of all threads
   bool folds_in_tiles() const;
   /// dweight (+)= the sum over those rows, which are of `replicas` equal parts.
   void add_rows(int64_t first_row, int64_t rows, int replicas, const float* dy, const float* x,
