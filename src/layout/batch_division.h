@@ -26,6 +26,8 @@ struct BatchDivision {
   /// Leaves of a worker: consecutive, larger shares first.
   TreeNode leaves_of(int worker) const;
   int micro_batches_of(int worker) const { return leaves_of(worker).size() * micro_batches_per_leaf; }
+  /// Samples of a micro-batch over which kernels sum at once: within a virtual replica.
+  int64_t summed_samples() const { return micro_batch / replicas_per_leaf; }
   /// Place in the global batch of the first sample of a worker's micro-batch, which is numbered over all its
   /// leaves.
   int64_t first_sample(int worker, int micro_batch) const;
