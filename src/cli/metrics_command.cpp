@@ -15,6 +15,7 @@
 #include "lockstep/error.h"
 #include "observe/json_text.h"
 #include "observe/metrics_reader.h"
+#include "report/curves.h"
 
 namespace lockstep::cli {
 namespace {
@@ -25,7 +26,7 @@ struct MetricsArguments {
   std::string run, svg, csv;
 };
 
-using Rows = std::vector<observe::MetricsRow>;
+using report::Rows;
 
 Rows read(const std::string& run) {
   std::error_code unknown;
@@ -35,13 +36,6 @@ Rows read(const std::string& run) {
   Rows rows = observe::read_metrics(path);
   if (rows.empty()) throw DataError(fmt::format("{}: has no step yet", path));
   return rows;
-}
-
-std::vector<charts::ChartPoint> points_of(const Rows& rows, const char* name) {
-  std::vector<charts::ChartPoint> points;
-  for (const auto& row : rows)
-    if (row.has(name)) points.push_back({.x = static_cast<double>(row.step()), .y = row.number(name)});
-  return points;
 }
 
 /// "training loss   0.0123 at the last step, 0.0101 at best (step 980)"
@@ -55,20 +49,20 @@ std::string summary(const std::string& title, const std::vector<charts::ChartPoi
 }
 
 std::string text_of(const Rows& rows) {
-  const auto loss = points_of(rows, "loss"), evaluations = points_of(rows, "eval_loss");
+  const auto loss = report::points_of(rows, "loss"), evaluations = report::points_of(rows, "eval_loss");
   std::string text =
       charts::text_chart({.title = evaluations.empty() ? "loss" : "loss, and ● on evaluation data",
                           .line = loss,
                           .marks = evaluations,
                           .rows = 14});
   text += charts::text_chart({.title = "learning rate",
-                              .line = points_of(rows, "learning_rate"),
+                              .line = report::points_of(rows, "learning_rate"),
                               .marks = {},
                               .rows = 5,
                               .may_be_logarithmic = false});
   text += summary("training loss", loss, true) + summary("evaluation loss", evaluations, true) +
-          summary("evaluation accuracy", points_of(rows, "eval_accuracy"), false);
-  if (const auto speed = points_of(rows, "samples_per_second"); !speed.empty()) {
+          summary("evaluation accuracy", report::points_of(rows, "eval_accuracy"), false);
+  if (const auto speed = report::points_of(rows, "samples_per_second"); !speed.empty()) {
     std::vector<double> values;
     for (const auto& point : speed) values.push_back(point.y);
     std::ranges::sort(values);
@@ -77,29 +71,18 @@ std::string text_of(const Rows& rows) {
   return text;
 }
 
-constexpr int kDrawnPoints = 400;
-
 std::string svg_of(const Rows& rows) {
-  const auto drawn = [&](const char* name) {
-    auto points = points_of(rows, name);
-    std::erase_if(points, [](const charts::ChartPoint& point) { return !std::isfinite(point.y); });
-    for (auto& point : points) point.low = point.high = point.y;
-    auto means = charts::bucket_means(points, kDrawnPoints);
-    for (auto& point : means) point.low = point.high = point.y;
-    return means;
-  };
-  const auto steps = charts::axis_ticks(static_cast<double>(rows.back().step()), 8);
-  std::vector<charts::ChartLine> losses{{.name = "training", .points = drawn("loss"), .marked = false}};
-  if (const auto evaluations = drawn("eval_loss"); !evaluations.empty())
-    losses.push_back({.name = "evaluation", .points = evaluations, .marked = evaluations.size() <= 40});
+  const auto steps = report::step_ticks({&rows});
+  std::vector<charts::ChartLine> losses{report::curve("training", rows, "loss")};
+  if (const auto evaluations = report::curve("evaluation", rows, "eval_loss", true);
+      !evaluations.points.empty())
+    losses.push_back(evaluations);
   std::vector<std::string> charts{charts::line_chart("step", "loss", steps, losses)};
-  if (const auto accuracy = drawn("eval_accuracy"); !accuracy.empty())
-    charts.push_back(
-        charts::line_chart("step", "accuracy on evaluation data", steps,
-                           {{.name = "evaluation", .points = accuracy, .marked = accuracy.size() <= 40}}));
-  charts.push_back(
-      charts::line_chart("step", "learning rate", steps,
-                         {{.name = "learning rate", .points = drawn("learning_rate"), .marked = false}}));
+  if (const auto accuracy = report::curve("evaluation", rows, "eval_accuracy", true);
+      !accuracy.points.empty())
+    charts.push_back(charts::line_chart("step", "accuracy on evaluation data", steps, {accuracy}));
+  charts.push_back(charts::line_chart("step", "learning rate", steps,
+                                      {report::curve("learning rate", rows, "learning_rate")}));
   return charts::svg_file(charts);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "charts/html_page.h"
 #include "charts/svg_chart.h"
 #include "compare/page_parts.h"
 
@@ -34,7 +35,8 @@ std::string directions_table(const CompareResults& results) {
                             : "-"});
       }
   if (rows.empty()) return "";
-  return table_text({"row", "host", "direction", "by the programs", "counted", "difference"}, rows, 6);
+  return charts::html_table({"row", "host", "direction", "by the programs", "counted", "difference"}, rows,
+                            6);
 }
 
 }  // namespace
@@ -55,16 +57,14 @@ std::string traffic_part(const CompareResults& results) {
                     fmt::format("{:g}", row.mean(&CompareSample::hosts)),
                     results.price > 0 ? fmt::format("{:.4g}", results.cost(row)) : "-"});
   }
-  const std::string drawing =
-      bars.empty()
-          ? ""
-          : "<div class=\"scroll\">\n" +
-                charts::stacked_bars("megabytes of a step, in the link's busier direction", names, bars) +
-                "</div>\n";
+  const std::string drawing = bars.empty()
+                                  ? ""
+                                  : charts::html_chart(charts::stacked_bars(
+                                        "megabytes of a step, in the link's busier direction", names, bars));
   return drawing +
-         table_text({"row", "sent by all", "link, by the programs", "link, counted", "difference", "hosts",
-                     "cost of a million samples"},
-                    rows, 7) +
+         charts::html_table({"row", "sent by all", "link, by the programs", "link, counted", "difference",
+                             "hosts", "cost of a million samples"},
+                            rows, 7) +
          directions_table(results);
 }
 
@@ -81,7 +81,8 @@ std::string links_part(const CompareResults& results) {
   }
   if (rows.empty()) return "";
   return "<h3>Measured links</h3>\n" +
-         table_text({"link", "latency", "one way", "each of both ways", "all-reduce by messages"}, rows, 4);
+         charts::html_table({"link", "latency", "one way", "each of both ways", "all-reduce by messages"},
+                            rows, 4);
 }
 
 namespace {
@@ -114,7 +115,7 @@ std::string loss_chart(const CompareResults& results, const std::string& link, c
   }
   if (lines.empty() || most <= 0) return "";
   const std::string chart = charts::line_chart(x_title, "training loss", charts::axis_ticks(most, 5), lines);
-  return "<div class=\"scroll\">\n" + chart + "</div>\n";
+  return charts::html_chart(chart);
 }
 
 /// All points of the drawings: a line for each, a column for each layout.
@@ -147,8 +148,8 @@ std::string loss_points(const CompareResults& results, const std::string& link) 
     cells.insert(cells.begin(), fmt::to_string((*longest)->losses[i].samples));
     rows.push_back(std::move(cells));
   }
-  return "<details><summary>All points of these drawings</summary>\n" + table_text(head, rows, head.size()) +
-         "</details>\n";
+  return "<details><summary>All points of these drawings</summary>\n" +
+         charts::html_table(head, rows, head.size()) + "</details>\n";
 }
 
 }  // namespace
@@ -182,8 +183,8 @@ std::string losses_part(const CompareResults& results) {
   if (rows.empty()) return "<p>No run reported its losses.</p>\n";
   const std::string target =
       results.target_loss > 0 ? fmt::format("loss {:g} after", results.target_loss) : "to a target loss";
-  return text +
-         table_text({"row", "loss at first", "half way", "at last", "samples", "time", target}, rows, 7);
+  return text + charts::html_table({"row", "loss at first", "half way", "at last", "samples", "time", target},
+                                   rows, 7);
 }
 
 std::string predictions_part(const CompareResults& results) {
@@ -214,12 +215,12 @@ std::string predictions_part(const CompareResults& results) {
   if (rows.empty()) return "<p>Nothing was predicted.</p>\n";
   std::string text;
   if (!bars.empty())
-    text += "<div class=\"scroll\">\n" +
-            charts::stacked_bars("milliseconds of a step", {"measured", "predicted"}, bars) + "</div>\n";
+    text +=
+        charts::html_chart(charts::stacked_bars("milliseconds of a step", {"measured", "predicted"}, bars));
   if (const std::optional<double> error = results.prediction_error())
     text += fmt::format("<p>Predictions are off by {:.1f} % in the median.</p>\n", 100 * *error);
-  text += table_text({"row", "measured, ms", "predicted, ms", "difference", "efficiency, predicted", ""},
-                     rows, 5);
+  text += charts::html_table(
+      {"row", "measured, ms", "predicted, ms", "difference", "efficiency, predicted", ""}, rows, 5);
   if (results.ties.empty()) return text;
   text += "<ul>\n";
   for (const CompareTie& tie : results.ties) text += "<li>" + charts::html_text(sentence_of(tie)) + "</li>\n";
@@ -230,7 +231,7 @@ std::string proofs_part(const CompareResults& results) {
   std::vector<std::vector<std::string>> rows;
   for (const CompareRow& row : results.rows)
     rows.push_back({row.name(), std::string(name_of(row.proof)), row.proof_detail});
-  return table_text({"row", "bits", ""}, rows, 1);
+  return charts::html_table({"row", "bits", ""}, rows, 1);
 }
 
 }  // namespace lockstep::compare

@@ -8,10 +8,6 @@
 
 namespace lockstep::compare {
 
-/// HTML. Columns from `words` on hold text.
-std::string table_text(const std::vector<std::string>& head,
-                       const std::vector<std::vector<std::string>>& rows, size_t words);
-
 /// In the order of rows: a layout has the colour and the mark of its place in every chart.
 std::vector<std::string> kinds_of(const CompareResults& results);
 inline int style_of(const CompareResults& results, const std::string& kind) {

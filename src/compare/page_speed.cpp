@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "charts/html_page.h"
 #include "charts/svg_chart.h"
 #include "compare/page_parts.h"
 
@@ -40,8 +41,7 @@ std::string throughput(const CompareResults& results, const std::string& link) {
                      .points = {{.x = workers.front(), .y = best_of_one * workers.front()},
                                 {.x = workers.back(), .y = best_of_one * workers.back()}},
                      .dashed = true});
-  return "<div class=\"scroll\">\n" + charts::line_chart("workers", "samples per second", workers, lines) +
-         "</div>\n";
+  return charts::html_chart(charts::line_chart("workers", "samples per second", workers, lines));
 }
 
 /// Throughput of each worker, beside the fewest; "" where there is one number of workers alone.
@@ -61,8 +61,7 @@ std::string efficiency_chart(const CompareResults& results, const std::string& l
   }
   if (workers.size() < 2) return "";
   std::ranges::sort(workers);
-  return "<div class=\"scroll\">\n" + charts::line_chart("workers", "efficiency, percent", workers, lines) +
-         "</div>\n";
+  return charts::html_chart(charts::line_chart("workers", "efficiency, percent", workers, lines));
 }
 
 std::string throughput_table(const CompareResults& results) {
@@ -81,8 +80,8 @@ std::string throughput_table(const CompareResults& results) {
          fmt::format("{:.1f} %", 100 * results.efficiency(row)), fmt::to_string(row.samples.size()),
          std::string(name_of(row.proof)) + (row.failure.empty() ? "" : "; then failed: " + row.failure)});
   }
-  return table_text({"row", "processes", "step, ms", "95 %", "samples/s", "efficiency", "runs", "bits"}, rows,
-                    7);
+  return charts::html_table(
+      {"row", "processes", "step, ms", "95 %", "samples/s", "efficiency", "runs", "bits"}, rows, 7);
 }
 
 /// Milliseconds of a step's parts, which add up to it.
@@ -146,8 +145,8 @@ std::string steps_part(const CompareResults& results) {
   if (!results.straggler.empty()) head.push_back("with straggler " + results.straggler);
   const size_t numbers = head.size();
   if (results.kill_rank >= 0) head.push_back(fmt::format("with worker {} killed", results.kill_rank));
-  return "<div class=\"scroll\">\n" + charts::stacked_bars("milliseconds of a step", names, bars) +
-         "</div>\n" + table_text(head, rows, numbers);
+  return charts::html_chart(charts::stacked_bars("milliseconds of a step", names, bars)) +
+         charts::html_table(head, rows, numbers);
 }
 
 /// How stale pushes were, of rows in which they may be.
@@ -188,9 +187,10 @@ std::string staleness_part(const CompareResults& results) {
   if (bars.empty()) return "";
   std::vector<std::string> head{"row", "bound", "most", "mean"};
   head.insert(head.end(), names.begin(), names.end());
-  return "<h2>How stale gradients were</h2>\n<div class=\"scroll\">\n" +
-         charts::stacked_bars("percent of pushes, by updates that others had made meanwhile", names, bars) +
-         "</div>\n" + table_text(head, rows, head.size());
+  return "<h2>How stale gradients were</h2>\n" +
+         charts::html_chart(charts::stacked_bars(
+             "percent of pushes, by updates that others had made meanwhile", names, bars)) +
+         charts::html_table(head, rows, head.size());
 }
 
 }  // namespace lockstep::compare

@@ -18,9 +18,11 @@
 #include "base/text.h"
 #include "config/run_config.h"
 #include "lockstep/error.h"
+#include "observe/sinks/append_file.h"
 #include "observe/sinks/tensorboard_sink.h"
 #include "plan/stage_table.h"
 #include "plan/step_estimate.h"
+#include "report/run_page.h"
 #include "train/loop/run_recorder.h"
 #include "train/worker/worker_memory.h"
 
@@ -239,6 +241,11 @@ void RunOutput::open(int64_t first_step, const std::string& run_id) {
     if (first_step == 0)
       for (const char* name : {kMetricsFile, observe::kEventFolder}) set_aside(directory / name);
     write_file(directory / kConfigFile, config::kept_text(config));
+    // Of the session before, whose end they are about.
+    for (const char* name : {report::kReportFile, report::kPageFile}) {
+      std::error_code unknown;
+      fs::remove(directory / name, unknown);
+    }
   }
   const observe::RunFacts facts = this->facts(first_step, run_id);
   observe::MetricsOptions metrics = config.metrics;
@@ -338,8 +345,26 @@ void RunOutput::finish() {
 
 void RunOutput::close(observe::RunEnd end, const std::string& report,
                       std::chrono::milliseconds patience) noexcept {
-  if (sinks_) sinks_->close(end, report, patience);
+  if (!sinks_) return;
+  sinks_->close(end, report, patience);
   sinks_.reset();
+  if (!report.empty() && !options_.directory.empty() && !options_.metrics_file_only) write_report(report);
+}
+
+void RunOutput::write_report(const std::string& report) const noexcept {
+  constexpr int64_t kMostBytes = 64 << 20;  // of metrics: a second's reading
+  const fs::path directory(options_.directory);
+  try {
+    observe::replace_file((directory / report::kReportFile).string(), report + "\n");
+    std::error_code unknown;
+    if (fs::file_size(directory / kMetricsFile, unknown) <= kMostBytes)
+      report::write_run_page(options_.directory);
+    else
+      log_info(
+          fmt::format("{} is large; `lockstep report {}` draws the run", kMetricsFile, options_.directory));
+  } catch (const std::exception& error) {
+    log_warning(fmt::format("the run is complete, but its report could not be written: {}", error.what()));
+  }
 }
 
 }  // namespace lockstep::train

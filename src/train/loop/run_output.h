@@ -67,8 +67,8 @@ class RunOutput {
   void checkpoint(int64_t step, const std::string& path);
   /// Ends the progress line and makes sure that all metrics are on disk. Throws IoError under any policy.
   void finish();
-  /// Tells the sinks how the run ends. `report`: its JSON, or empty. Waits at most so long for each (0: as
-  /// long as the sink's policy says). Without it, the run has failed.
+  /// Tells the sinks how the run ends, and writes report.json and report.html. `report`: its JSON, or empty.
+  /// Waits at most so long for each (0: as long as the sink's policy says). Without it, the run has failed.
   void close(observe::RunEnd end, const std::string& report,
              std::chrono::milliseconds patience = {}) noexcept;
 
@@ -78,6 +78,7 @@ class RunOutput {
   }
 
  private:
+  void write_report(const std::string& report) const noexcept;
   std::string describe_memory(bool verbose) const;
   observe::RunFacts facts(int64_t first_step, const std::string& run_id) const;
 
