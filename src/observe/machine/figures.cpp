@@ -92,7 +92,7 @@ constexpr MachineFigure kFigures[] = {
      "Bytes sent by PCIe, per second."},
     {Subject::gpu, "pcie_received_bytes_per_second", rate, "DCGM_FI_PROF_PCIE_RX_BYTES", 1,
      "Bytes received by PCIe, per second."},
-    {Subject::gpu, "pcie_replays", counter, "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", 1, "PCIe retries."},
+    {Subject::gpu, "pcie_replays", counter, "lockstep_gpu_pcie_replays_total", 1, "PCIe retries."},
     {Subject::gpu, "nvlink_sent_bytes_per_second", rate, "DCGM_FI_PROF_NVLINK_TX_BYTES", 1,
      "Bytes sent by NVLink, per second."},
     {Subject::gpu, "nvlink_received_bytes_per_second", rate, "DCGM_FI_PROF_NVLINK_RX_BYTES", 1,

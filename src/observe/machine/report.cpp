@@ -238,7 +238,7 @@ FigureReport MachineSummary::report_of(const MachineFigure& kind, const Figure& 
 std::vector<MachineReport> MachineSummary::reports() const {
   std::vector<MachineReport> reports;
   for (const auto& [group, machine] : machines_) {
-    MachineReport report{.subject = machine.subject, .seconds = machine.seconds, .samples = machine.samples,
+    MachineReport report{.subject = machine.subject, .seconds = short_share(machine.seconds), .samples = machine.samples,
                          .figures = {}, .held_down_by = {}};
     for (const auto& kind : machine_figures())
       if (kind.subject == machine.subject.kind)

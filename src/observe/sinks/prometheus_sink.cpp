@@ -111,7 +111,8 @@ void PrometheusSink::add_machines(std::string& page) const {
       const double* number = find_number(*record, figure.field);
       if (number == nullptr) continue;
       if (!std::exchange(begun, true))
-        add_head(page, figure.prometheus, figure.kind == FigureKind::counter ? "counter" : "gauge",
+        // dcgm-exporter's names of counters are none that promtool accepts as such.
+        add_head(page, figure.prometheus, figure.prometheus.ends_with("_total") ? "counter" : "gauge",
                  figure.help);
       page += fmt::format("{}{} {}\n", figure.prometheus, label_text(labels_of(*record->machine)),
                           sample_value(*number * figure.factor));

@@ -148,6 +148,26 @@ TEST_F(Tensorboard, GetsScalarsUnderNamesThatGroup) {
   EXPECT_EQ(scalars.size(), 3u) << "texts are no scalars";
 }
 
+TEST_F(Tensorboard, MachinesAreGroupsWithOneNumberForAStep) {
+  RunFacts facts = this->facts();
+  facts.several_hosts = true;
+  TensorboardSink sink(facts);
+  sink.open();
+  const auto machine = [](int64_t step, double watts) {
+    return std::make_shared<MetricsRecord>(MetricsRecord{
+        .step = step,
+        .metrics = {{"power_watts", watts}, {"held_down_by", "sync boost"}},
+        .unix_seconds = 1000.5,
+        .machine = MachineSubject{
+            .kind = MachineSubject::Kind::gpu, .host = "b", .slice = {}, .uuid = "GPU-1", .model = "H100"}});
+  };
+  const std::vector<RecordPtr> records{machine(1, 100), machine(1, 200), record(2, {{"loss", 0.5}}),
+                                       machine(2, 300)};
+  EXPECT_EQ(sink.write(records), 4u);
+  sink.close(RunEnd::finished, "");
+  EXPECT_THAT(scalars_of(files().at(0))["b.gpu0/power_watts"], ElementsAre(Pair("1", 100), Pair("2", 300)));
+}
+
 TEST_F(Tensorboard, BeginsWithVersionSessionConfigAndHyperparameters) {
   TensorboardSink sink(facts());
   sink.open();
