@@ -23,7 +23,8 @@ std::string own_group(const std::filesystem::path& membership) {
 std::vector<std::filesystem::path> control_groups(const std::filesystem::path& membership,
                                                   const std::filesystem::path& root) {
   std::vector<std::filesystem::path> groups{root};
-  for (const auto& part : std::filesystem::path(own_group(membership))) groups.push_back(groups.back() / part);
+  for (const auto& part : std::filesystem::path(own_group(membership)))
+    groups.push_back(groups.back() / part);
   return groups;
 }
 

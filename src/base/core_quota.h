@@ -13,8 +13,8 @@ namespace lockstep {
 int core_quota(const std::filesystem::path& membership = "/proc/self/cgroup",
                const std::filesystem::path& root = "/sys/fs/cgroup");
 
-/// The control groups (version 2) of this process, whose limits hold for it: the root first, its own one last.
-/// Never throws.
+/// The control groups (version 2) of this process, whose limits hold for it: the root first, its own one
+/// last. Never throws.
 std::vector<std::filesystem::path> control_groups(
     const std::filesystem::path& membership = "/proc/self/cgroup",
     const std::filesystem::path& root = "/sys/fs/cgroup");

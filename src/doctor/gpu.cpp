@@ -7,11 +7,11 @@
 #include <array>
 #include <cstdio>
 
+#include "base/shared_library.h"
 #include "base/text.h"
 #include "comm/communicator.h"
 #include "control/descriptor.h"
 #include "device/device.h"
-#include "base/shared_library.h"
 
 namespace lockstep::doctor {
 namespace {
@@ -102,7 +102,8 @@ std::map<int, int> xid_counts(std::string_view log) {
   return counts;
 }
 
-std::vector<Finding> judge_gpus(const device::NvmlFacts& facts, const std::optional<std::map<int, int>>& xids) {
+std::vector<Finding> judge_gpus(const device::NvmlFacts& facts,
+                                const std::optional<std::map<int, int>>& xids) {
   if (!facts.present) return {{Level::skip, "no NVIDIA driver: lockstep computes on CPUs"}};
   if (facts.gpus.empty())
     return {{Level::fail, facts.problem.empty() ? "there is a driver, but no GPU" : facts.problem,
@@ -151,7 +152,8 @@ std::vector<Finding> look_at_gpus(const Request&) {
 }
 
 std::vector<Finding> look_at_cuda(const Request&) {
-  CudaFacts facts{.gpus = static_cast<int>(device::nvml_facts().gpus.size()), .libraries = {}, .driver_problem = {}};
+  CudaFacts facts{
+      .gpus = static_cast<int>(device::nvml_facts().gpus.size()), .libraries = {}, .driver_problem = {}};
   if (facts.gpus == 0) return {judge_cuda(facts)};
   facts.libraries = device::gpu_libraries();
   const SharedLibrary driver("libcuda.so.1");
@@ -165,8 +167,8 @@ std::vector<Finding> look_at_cuda(const Request&) {
 }
 
 std::vector<Finding> look_at_nccl(const Request&) {
-  return {judge_nccl(
-      {.gpus = static_cast<int>(device::nvml_facts().gpus.size()), .library = comm::gpu_communication_library()})};
+  return {judge_nccl({.gpus = static_cast<int>(device::nvml_facts().gpus.size()),
+                      .library = comm::gpu_communication_library()})};
 }
 
 }  // namespace lockstep::doctor

@@ -10,13 +10,13 @@ namespace lockstep::device {
 namespace {
 
 // Values and structures of nvml.h.
-constexpr int kTemperatureOfGpu = 0;                  // nvmlTemperatureSensors_t
-constexpr int kSmClock = 1, kMemoryClock = 2;         // nvmlClockType_t
-constexpr int kCorrectedErrors = 0, kUncorrectedErrors = 1;       // nvmlMemoryErrorType_t
-constexpr int kSinceDriver = 0;                        // nvmlEccCounterType_t
-constexpr int kSent = 0, kReceived = 1;               // nvmlPcieUtilCounter_t
-constexpr unsigned long long kXidEvent = 8;           // nvmlEventTypeXidCriticalError
-constexpr unsigned kMemoryTemperature = 82;           // NVML_FI_DEV_MEMORY_TEMP
+constexpr int kTemperatureOfGpu = 0;                          // nvmlTemperatureSensors_t
+constexpr int kSmClock = 1, kMemoryClock = 2;                 // nvmlClockType_t
+constexpr int kCorrectedErrors = 0, kUncorrectedErrors = 1;   // nvmlMemoryErrorType_t
+constexpr int kSinceDriver = 0;                               // nvmlEccCounterType_t
+constexpr int kSent = 0, kReceived = 1;                       // nvmlPcieUtilCounter_t
+constexpr unsigned long long kXidEvent = 8;                   // nvmlEventTypeXidCriticalError
+constexpr unsigned kMemoryTemperature = 82;                   // NVML_FI_DEV_MEMORY_TEMP
 constexpr unsigned kNvlinkSent = 138, kNvlinkReceived = 139;  // NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_*
 constexpr unsigned kAllLinks = ~0U;
 
@@ -91,9 +91,8 @@ std::string digits_of(std::string_view uuid) {
 }
 
 constexpr std::pair<uint64_t, const char*> kReasons[] = {
-    {0x04, "software power cap"},        {0x08, "hardware slowdown"},
-    {0x10, "sync boost"},                {0x20, "software thermal slowdown"},
-    {0x40, "hardware thermal slowdown"}, {0x80, "hardware power brake"},
+    {0x04, "software power cap"},        {0x08, "hardware slowdown"},         {0x10, "sync boost"},
+    {0x20, "software thermal slowdown"}, {0x40, "hardware thermal slowdown"}, {0x80, "hardware power brake"},
 };
 
 }  // namespace

@@ -18,14 +18,14 @@ struct GpuReading {
   std::optional<double> power_watts, power_limit_watts;
   std::optional<double> temperature_celsius, memory_temperature_celsius;
   std::optional<double> sm_clock_megahertz, memory_clock_megahertz;
-  std::optional<double> sm_clock_limit_megahertz;     ///< the highest that the GPU has
-  std::optional<uint64_t> clock_event_reasons;        ///< bits of NVML; see held_down_by
+  std::optional<double> sm_clock_limit_megahertz;                      ///< the highest that the GPU has
+  std::optional<uint64_t> clock_event_reasons;                         ///< bits of NVML; see held_down_by
   std::optional<double> ecc_corrected_errors, ecc_uncorrected_errors;  ///< since the driver was loaded
-  std::optional<double> xid;                          ///< the last error since the monitor began; 0: none
+  std::optional<double> xid;  ///< the last error since the monitor began; 0: none
   std::optional<double> pcie_sent_bytes_per_second, pcie_received_bytes_per_second;  ///< of the last 20 ms
-  std::optional<double> pcie_replays;                 ///< so far
-  std::optional<double> nvlink_sent_bytes, nvlink_received_bytes;  ///< so far, by all links
-  std::optional<double> energy_joules;                ///< since the driver was loaded
+  std::optional<double> pcie_replays;                                                ///< so far
+  std::optional<double> nvlink_sent_bytes, nvlink_received_bytes;                    ///< so far, by all links
+  std::optional<double> energy_joules;  ///< since the driver was loaded
 };
 
 /// Why clocks are lower than they could be, by NVIDIA's names: "software power cap", "hardware thermal
@@ -45,7 +45,7 @@ class GpuMonitor {
   GpuMonitor& operator=(const GpuMonitor&) = delete;
 
   bool found() const { return gpu_ != nullptr; }
-  int index() const { return index_; }                       ///< as nvidia-smi counts GPUs
+  int index() const { return index_; }                        ///< as nvidia-smi counts GPUs
   const std::optional<int>& slice() const { return slice_; }  ///< as nvidia-smi counts MIG devices of it
   const std::string& uuid() const { return uuid_; }           ///< as nvidia-smi writes it
   const std::string& name() const { return name_; }

@@ -106,8 +106,9 @@ constexpr MachineFigure kFigures[] = {
 std::span<const MachineFigure> machine_figures() { return kFigures; }
 
 const MachineFigure* find_machine_figure(MachineSubject::Kind subject, std::string_view field) {
-  const auto* found = std::ranges::find_if(
-      kFigures, [&](const MachineFigure& figure) { return figure.subject == subject && figure.field == field; });
+  const auto* found = std::ranges::find_if(kFigures, [&](const MachineFigure& figure) {
+    return figure.subject == subject && figure.field == field;
+  });
   return found == std::end(kFigures) ? nullptr : found;
 }
 

@@ -19,7 +19,7 @@ enum class FigureKind {
 /// A figure of machines.
 struct MachineFigure {
   MachineSubject::Kind subject;
-  std::string_view field;       ///< in metrics.jsonl; behind the group in TensorBoard and MLflow
+  std::string_view field;  ///< in metrics.jsonl; behind the group in TensorBoard and MLflow
   FigureKind kind;
   std::string_view prometheus;  ///< in base units, or, of GPUs, as dcgm-exporter has it; empty: not there
   double factor;                ///< from the field's unit to that

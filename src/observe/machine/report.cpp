@@ -34,7 +34,11 @@ Json json_of(const MachineFigure& kind, const FigureReport& figure) {
     case FigureKind::level:
       return {{"mean", figure.mean}, {"max", figure.max}};
     case FigureKind::share:
-      return {{"mean", figure.mean}, {"max", figure.max}, {"p5", figure.p5}, {"p50", figure.p50}, {"p95", figure.p95}};
+      return {{"mean", figure.mean},
+              {"max", figure.max},
+              {"p5", figure.p5},
+              {"p50", figure.p50},
+              {"p95", figure.p95}};
   }
   return {};
 }
@@ -61,7 +65,8 @@ Json json_of(const MachineReport& report) {
   const MachineSubject& subject = report.subject;
   Json json{{"host", subject.host}};
   if (subject.kind != Kind::host) json["rank"] = subject.rank;
-  if (subject.kind == Kind::gpu) json.update({{"gpu", subject.gpu}, {"uuid", subject.uuid}, {"model", subject.model}});
+  if (subject.kind == Kind::gpu)
+    json.update({{"gpu", subject.gpu}, {"uuid", subject.uuid}, {"model", subject.model}});
   if (subject.slice) json["slice"] = *subject.slice;
   json["seconds"] = report.seconds;
   json["samples"] = report.samples;
@@ -79,12 +84,14 @@ std::string host_row(const MachineReport& report) {
   const auto* cores = report.find("processor_cores");
   if (const auto* share = report.find("processor_share"))
     parts.push_back(fmt::format("processors {} busy{}, at most {}", percent(share->mean),
-                                cores ? fmt::format(" ({:.4g} cores)", cores->last) : "", percent(share->max)));
+                                cores ? fmt::format(" ({:.4g} cores)", cores->last) : "",
+                                percent(share->max)));
   const auto *memory = report.find("memory_used_bytes"), *size = report.find("memory_size_bytes");
   if (memory && size)
     parts.push_back(fmt::format("memory up to {} of {}", human_bytes(static_cast<int64_t>(memory->max)),
                                 human_bytes(static_cast<int64_t>(size->last))));
-  for (const auto& [field, name] : {std::pair{"pressure_memory_some_share", "memory"}, {"pressure_disk_some_share", "disks"}})
+  for (const auto& [field, name] :
+       {std::pair{"pressure_memory_some_share", "memory"}, {"pressure_disk_some_share", "disks"}})
     if (const auto* waited = report.find(field); waited && waited->mean >= 0.01)
       parts.push_back(fmt::format("tasks wait {} of the time for {}", percent(waited->mean), name));
   return join(parts, "; ");
@@ -102,7 +109,8 @@ std::string gpu_row(const MachineReport& report) {
   if (const auto* heat = report.find("temperature_celsius"))
     parts.push_back(fmt::format("up to {:.0f} °C", heat->max));
   for (const auto& [reason, share] : report.held_down_by)
-    if (share >= 0.01) parts.push_back(fmt::format("clocks held down {} of the time by {}", percent(share), reason));
+    if (share >= 0.01)
+      parts.push_back(fmt::format("clocks held down {} of the time by {}", percent(share), reason));
   if (const auto* errors = report.find("ecc_uncorrected_errors"); errors && errors->increase > 0)
     parts.push_back(fmt::format("{:.0f} uncorrected memory errors", errors->increase));
   if (const auto* xid = report.find("xid"); xid && xid->last > 0)
@@ -117,7 +125,9 @@ const FigureReport* MachineReport::find(std::string_view field) const {
   return found == figures.end() ? nullptr : &*found;
 }
 
-std::string to_json(const MachineReport& report) { return json_of(report).dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string to_json(const MachineReport& report) {
+  return json_of(report).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 MachineReport parse_machine_report(std::string_view text) {
   try {
@@ -138,7 +148,8 @@ MachineReport parse_machine_report(std::string_view text) {
     report.seconds = json.at("seconds");
     report.samples = json.at("samples");
     for (const auto& [name, value] : json.items())
-      if (find_machine_figure(subject.kind, name) != nullptr) report.figures.push_back(figure_of(name, value));
+      if (find_machine_figure(subject.kind, name) != nullptr)
+        report.figures.push_back(figure_of(name, value));
     report.held_down_by = json.value("held_down_by", std::map<std::string, double>{});
     return report;
   } catch (const nlohmann::json::exception& error) {
@@ -150,7 +161,10 @@ std::string to_json(const std::vector<MachineReport>& reports) {
   Json json{{"hosts", Json::array()}, {"processes", Json::array()}, {"gpus", Json::array()}};
   for (const auto& report : reports) {
     const Kind kind = report.subject.kind;
-    json[kind == Kind::host ? "hosts" : kind == Kind::process ? "processes" : "gpus"].push_back(json_of(report));
+    json[kind == Kind::host      ? "hosts"
+         : kind == Kind::process ? "processes"
+                                 : "gpus"]
+        .push_back(json_of(report));
   }
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -158,7 +172,8 @@ std::string to_json(const std::vector<MachineReport>& reports) {
 std::vector<std::pair<std::string, std::string>> describe(const std::vector<MachineReport>& reports) {
   std::vector<std::pair<std::string, std::string>> rows;
   const auto of = [&](Kind kind) {
-    return static_cast<size_t>(std::ranges::count(reports, kind, [](const auto& r) { return r.subject.kind; }));
+    return static_cast<size_t>(
+        std::ranges::count(reports, kind, [](const auto& r) { return r.subject.kind; }));
   };
   const bool several_hosts = of(Kind::host) > 1;
   size_t gpus = 0;
@@ -167,8 +182,9 @@ std::vector<std::pair<std::string, std::string>> describe(const std::vector<Mach
     if (kind == Kind::process || (kind == Kind::gpu && ++gpus > kMostGpusShown)) continue;
     std::string text = kind == Kind::host ? host_row(report) : gpu_row(report);
     if (text.empty()) continue;
-    rows.emplace_back(kind == Kind::host && !several_hosts ? "host" : kind == Kind::host ? report.subject.host
-                                                                    : group_of(report.subject, several_hosts),
+    rows.emplace_back(kind == Kind::host && !several_hosts ? "host"
+                      : kind == Kind::host                 ? report.subject.host
+                                                           : group_of(report.subject, several_hosts),
                       std::move(text));
   }
   if (gpus > kMostGpusShown)
@@ -238,8 +254,11 @@ FigureReport MachineSummary::report_of(const MachineFigure& kind, const Figure& 
 std::vector<MachineReport> MachineSummary::reports() const {
   std::vector<MachineReport> reports;
   for (const auto& [group, machine] : machines_) {
-    MachineReport report{.subject = machine.subject, .seconds = short_share(machine.seconds), .samples = machine.samples,
-                         .figures = {}, .held_down_by = {}};
+    MachineReport report{.subject = machine.subject,
+                         .seconds = short_share(machine.seconds),
+                         .samples = machine.samples,
+                         .figures = {},
+                         .held_down_by = {}};
     for (const auto& kind : machine_figures())
       if (kind.subject == machine.subject.kind)
         if (const auto figure = machine.figures.find(kind.field); figure != machine.figures.end())

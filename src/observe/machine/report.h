@@ -27,9 +27,9 @@ struct FigureReport {
 /// What became of a host, a process or a GPU during a run.
 struct MachineReport {
   MachineSubject subject;
-  double seconds = 0;   ///< that samples are about
+  double seconds = 0;  ///< that samples are about
   int64_t samples = 0;
-  std::vector<FigureReport> figures;          ///< in the order of machine_figures()
+  std::vector<FigureReport> figures;           ///< in the order of machine_figures()
   std::map<std::string, double> held_down_by;  ///< of a GPU: share of the time, by reason
 
   /// Null if it is not known.

@@ -56,7 +56,9 @@ std::optional<InterfaceBytes> network_total(const NetworkBytes& interfaces, cons
 
 }  // namespace
 
-std::string HostSampler::text(const std::string& file) const { return text_if_there(places_.proc + "/" + file); }
+std::string HostSampler::text(const std::string& file) const {
+  return text_if_there(places_.proc + "/" + file);
+}
 
 bool HostSampler::is_disk(const std::string& name) const {
   std::error_code unknown;
@@ -65,11 +67,12 @@ bool HostSampler::is_disk(const std::string& name) const {
 
 Figures HostSampler::process(double now_seconds) {
   Figures figures;
-  if (const auto cores = process_time_.add(
-          process_processor_seconds(text("self/stat"), ticks_per_second()), now_seconds))
+  if (const auto cores =
+          process_time_.add(process_processor_seconds(text("self/stat"), ticks_per_second()), now_seconds))
     add(figures, "processor_cores", short_share(*cores));
   const std::string status = text("self/status");
-  for (const auto& [name, field] : {std::pair{"memory_resident_bytes", "VmRSS"}, {"memory_private_bytes", "RssAnon"}})
+  for (const auto& [name, field] :
+       {std::pair{"memory_resident_bytes", "VmRSS"}, {"memory_private_bytes", "RssAnon"}})
     if (const int64_t bytes = status_field_bytes(status, field); bytes >= 0)
       add(figures, name, static_cast<double>(bytes));
   const auto disk = process_disk_bytes(text("self/io"));
@@ -126,12 +129,14 @@ void HostSampler::add_memory(Figures& figures, double now_seconds) {
   add(figures, "memory_available_bytes", memory.available_bytes);
   add(figures, "memory_size_bytes", memory.size_bytes);
   add(figures, "swap_used_bytes", memory.swap_used_bytes);
-  add_rate(figures, "swapped_bytes_per_second",
-           swapped_.add(swapped_bytes(text("vmstat"), static_cast<double>(::sysconf(_SC_PAGESIZE))), now_seconds));
+  add_rate(
+      figures, "swapped_bytes_per_second",
+      swapped_.add(swapped_bytes(text("vmstat"), static_cast<double>(::sysconf(_SC_PAGESIZE))), now_seconds));
 }
 
 void HostSampler::add_traffic(Figures& figures, double now_seconds) {
-  const auto disk = host_disk_bytes(text("diskstats"), [this](const std::string& name) { return is_disk(name); });
+  const auto disk =
+      host_disk_bytes(text("diskstats"), [this](const std::string& name) { return is_disk(name); });
   add_rate(figures, "disk_read_bytes_per_second",
            read_.add(disk ? std::optional(disk->read) : std::nullopt, now_seconds));
   add_rate(figures, "disk_written_bytes_per_second",

@@ -12,8 +12,7 @@ constexpr std::string_view kFields[] = {kKindField, "host", "rank", "gpu", "slic
 
 std::string text_of(const MetricsRow& row, std::string_view name) {
   const auto found = row.values().find(name);
-  const std::string* text =
-      found == row.values().end() ? nullptr : std::get_if<std::string>(&found->second);
+  const std::string* text = found == row.values().end() ? nullptr : std::get_if<std::string>(&found->second);
   return text == nullptr ? "" : *text;
 }
 

@@ -21,8 +21,8 @@ struct MachineSubject {
   bool operator==(const MachineSubject&) const = default;
 };
 
-inline constexpr const char* kKindField = "kind";         ///< of lines of metrics.jsonl that say whom they are about
-inline constexpr const char* kMachineKind = "machine";    ///< its value in those of machines
+inline constexpr const char* kKindField = "kind";  ///< of lines of metrics.jsonl that say whom they are about
+inline constexpr const char* kMachineKind = "machine";  ///< its value in those of machines
 
 /// Fields of metrics.jsonl that say whom a line is about, in their order.
 std::vector<std::pair<std::string, MetricValue>> fields_of(const MachineSubject& subject);

@@ -36,8 +36,8 @@ class PrometheusSink : public Sink {
   std::unique_ptr<ScrapeServer> server_;
   Numbers step_, evaluation_;
   int64_t steps_ = 0;
-  double unix_seconds_ = 0;           // of the last record
-  double machine_unix_seconds_ = 0;   // likewise, of machines
+  double unix_seconds_ = 0;                    // of the last record
+  double machine_unix_seconds_ = 0;            // likewise, of machines
   std::map<std::string, RecordPtr> machines_;  // the last record of each, by host and group
 };
 

@@ -52,9 +52,9 @@ struct RunFacts {
   std::optional<int64_t>
       resume_step;  ///< what was written of later steps is to be undone; nothing: a new run
   int64_t total_steps = 0;
-  std::string config;  ///< the effective config, as text
-  Texts fields;        ///< the same, flattened: "trainer.seed" -> "7"
-  Texts tags;          ///< layout, version and hashes, by name
+  std::string config;                ///< the effective config, as text
+  Texts fields;                      ///< the same, flattened: "trainer.seed" -> "7"
+  Texts tags;                        ///< layout, version and hashes, by name
   bool several_hosts = false;        ///< names of machines' figures then begin with the host's
   double machine_every_seconds = 0;  ///< how often there are such figures; 0: never
 };

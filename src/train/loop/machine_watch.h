@@ -15,9 +15,9 @@ namespace lockstep::train {
 
 struct MachineWatchOptions {
   double every_seconds = 0;
-  std::string gpu_uuid;                         ///< that this rank computes on; empty: none
-  bool is_told = false;                         ///< whether the run has sinks: what nobody reads is not sent
-  control::Mailbox* mailbox = nullptr;          ///< of all processes that the job began with; outlives it
+  std::string gpu_uuid;                 ///< that this rank computes on; empty: none
+  bool is_told = false;                 ///< whether the run has sinks: what nobody reads is not sent
+  control::Mailbox* mailbox = nullptr;  ///< of all processes that the job began with; outlives it
   /// On rank 0, for every record; from a thread. It must neither wait for long nor throw.
   std::function<void(observe::MetricsRecord)> write;
 };

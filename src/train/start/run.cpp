@@ -274,15 +274,14 @@ void Run::Parts::watch_machine() {
   for (size_t rank = 0; rank < names.size(); ++rank)
     if (names[rank] == host_name_ && world_.hosts()[rank] != nth(world_.hosts(), world_.rank()))
       host_name_ = fmt::format("{}.{}", world_.host(), nth(world_.hosts(), world_.rank()));
-  machine_.emplace(MachineWatchOptions{.every_seconds = wishes.every_seconds,
-                                       .gpu_uuid = worker_->gpu_uuid(),
-                                       .is_told = wishes.has_sinks,
-                                       .mailbox = &world_.control().mailbox(),
-                                       .write =
-                                           [this](observe::MetricsRecord record) {
-                                             output_->machine(std::move(record));
-                                           }},
-                   machine_identity());
+  machine_.emplace(
+      MachineWatchOptions{
+          .every_seconds = wishes.every_seconds,
+          .gpu_uuid = worker_->gpu_uuid(),
+          .is_told = wishes.has_sinks,
+          .mailbox = &world_.control().mailbox(),
+          .write = [this](observe::MetricsRecord record) { output_->machine(std::move(record)); }},
+      machine_identity());
   machine_->set_step(trainer_->next_step());
 }
 
@@ -302,9 +301,10 @@ RunResult Run::Parts::finish() {
   if (machine_) machine_->stop();
   if (first_) output_->finish();
   finished_ = true;
-  RunResult result{.report = recorder_->report(world_.communicator(), outcome,
-                                                machine_ ? machine_->reports() : std::vector<observe::MachineReport>{}),
-                   .stopped = outcome.stopped};
+  RunResult result{
+      .report = recorder_->report(world_.communicator(), outcome,
+                                  machine_ ? machine_->reports() : std::vector<observe::MachineReport>{}),
+      .stopped = outcome.stopped};
   world_.set_farewell({});
   // A slow tracker is no worker that is stuck.
   enter(Phase::outside);

@@ -80,8 +80,9 @@ int nvmlDeviceGetName(Gpu, char* to, unsigned size) { return write_text(to, size
 int nvmlDeviceGetUUID(Gpu gpu, char* to, unsigned size) {
   if (is_slice(gpu)) {
     const bool first = reinterpret_cast<uintptr_t>(gpu) < 200;
-    return write_text(to, size,
-                      first ? "MIG-00000000-0000-0000-0000-0000000000a1" : "MIG-00000000-0000-0000-0000-0000000000a2");
+    return write_text(
+        to, size,
+        first ? "MIG-00000000-0000-0000-0000-0000000000a1" : "MIG-00000000-0000-0000-0000-0000000000a2");
   }
   char text[] = "GPU-00000000-0000-0000-0000-00000000000X";
   text[sizeof(text) - 2] = static_cast<char>('0' + gpu_of(gpu));
@@ -123,7 +124,9 @@ int nvmlDeviceGetCurrentClocksEventReasons(Gpu gpu, unsigned long long* reasons)
   // Software and hardware slow it down; 1 is that it is idle.
   return is_old() ? kNotSupported : give(reasons, is_hot(gpu) ? 0x60ULL : 0x1ULL);
 }
-int nvmlDeviceGetCurrentClocksThrottleReasons(Gpu, unsigned long long* reasons) { return give(reasons, 0x4ULL); }
+int nvmlDeviceGetCurrentClocksThrottleReasons(Gpu, unsigned long long* reasons) {
+  return give(reasons, 0x4ULL);
+}
 int nvmlDeviceGetPcieThroughput(Gpu, int counter, unsigned* kilobytes) {
   return give(kilobytes, counter == 0 ? 1000U : 2000U);
 }

@@ -7,7 +7,8 @@ namespace {
 
 TEST(Disk, OfAProcessIsWhatReachesDisks) {
   const auto bytes = process_disk_bytes(
-      "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 1\n");
+      "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: "
+      "1\n");
   ASSERT_TRUE(bytes);
   EXPECT_EQ(bytes->read, 4096);
   EXPECT_EQ(bytes->written, 8192);

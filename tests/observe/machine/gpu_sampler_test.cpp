@@ -25,7 +25,9 @@ class GpuSampling : public ::testing::Test {
     for (const auto& [name, value] : settings_) ::unsetenv(name);
   }
   static MachineSample sample(GpuSampler& sampler, double now) {
-    MachineSample sample{.subject = {.host = "a", .rank = 3, .slice = {}, .uuid = {}, .model = {}}, .figures = {}, .seconds = 2};
+    MachineSample sample{.subject = {.host = "a", .rank = 3, .slice = {}, .uuid = {}, .model = {}},
+                         .figures = {},
+                         .seconds = 2};
     sampler.add_to(sample, now);
     return sample;
   }

@@ -38,7 +38,8 @@ class Published {
 
 TEST(MachineThread, SamplesTheHostOnOneProcessAndEveryProcess) {
   Published first, second;
-  MachineThread host({.every_seconds = 0.01, .gpu_uuid = {}}, {.host = "a", .rank = 0, .samples_host = true}, first.take());
+  MachineThread host({.every_seconds = 0.01, .gpu_uuid = {}}, {.host = "a", .rank = 0, .samples_host = true},
+                     first.take());
   MachineThread other({.every_seconds = 0.01, .gpu_uuid = {}}, {.host = "a", .rank = 1}, second.take());
   const auto of_host = first.await(1);
   ASSERT_EQ(of_host.size(), 2u);

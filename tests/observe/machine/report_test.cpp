@@ -51,7 +51,8 @@ TEST(MachineSummary, MeansAreWeightedByTime) {
 TEST(MachineSummary, CountersSayByHowMuchTheyGrew) {
   MachineSummary summary;
   summary.add(sample(Kind::gpu, {{"ecc_corrected_errors", 7}, {"power_limit_watts", 700}, {"xid", 0}}));
-  MachineSample last = sample(Kind::gpu, {{"ecc_corrected_errors", 9}, {"power_limit_watts", 650}, {"xid", 79}});
+  MachineSample last =
+      sample(Kind::gpu, {{"ecc_corrected_errors", 9}, {"power_limit_watts", 650}, {"xid", 79}});
   last.held_down_by = {"software power cap"};
   summary.add(last);
   const MachineReport report = summary.reports().at(0);
@@ -64,7 +65,8 @@ TEST(MachineSummary, CountersSayByHowMuchTheyGrew) {
 
 TEST(MachineReport, ReadsBackFromItsJson) {
   MachineSummary summary;
-  MachineSample gpu = sample(Kind::gpu, {{"utilization_percent", 42}, {"energy_joules", 5}, {"pcie_sent_bytes_per_second", 3}});
+  MachineSample gpu = sample(
+      Kind::gpu, {{"utilization_percent", 42}, {"energy_joules", 5}, {"pcie_sent_bytes_per_second", 3}});
   gpu.held_down_by = {"sync boost"};
   gpu.subject.slice = 2;
   summary.add(gpu);
@@ -80,7 +82,8 @@ TEST(MachineReport, ReadsBackFromItsJson) {
 
 TEST(MachineReport, IsPartOfTheRunsReport) {
   MachineSummary summary;
-  summary.add(sample(Kind::host, {{"processor_share", 0.5}, {"memory_used_bytes", 2e9}, {"memory_size_bytes", 4e9}}));
+  summary.add(
+      sample(Kind::host, {{"processor_share", 0.5}, {"memory_used_bytes", 2e9}, {"memory_size_bytes", 4e9}}));
   summary.add(sample(Kind::gpu, {{"utilization_percent", 42}, {"temperature_celsius", 88}}));
   RunReport run;
   run.machines = summary.reports();
@@ -90,7 +93,8 @@ TEST(MachineReport, IsPartOfTheRunsReport) {
   EXPECT_EQ(json.at("gpus")[0].at("gpu"), 1);
   EXPECT_EQ(json.at("gpus")[0].at("temperature_celsius").at("max"), 88);
   EXPECT_THAT(json.at("processes"), IsEmpty());
-  EXPECT_THAT(describe(run, false), AllOf(HasSubstr("gpu1"), HasSubstr("42 %"), HasSubstr("88"), HasSubstr("50 %")));
+  EXPECT_THAT(describe(run, false),
+              AllOf(HasSubstr("gpu1"), HasSubstr("42 %"), HasSubstr("88"), HasSubstr("50 %")));
   EXPECT_FALSE(nlohmann::json::parse(to_json(RunReport{})).contains("machine"));
 }
 

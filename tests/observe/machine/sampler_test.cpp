@@ -33,7 +33,8 @@ class Sampling : public ::testing::Test {
                            " 0 0 0 0 0 0\ncpu0 0\ncpu1 0\ncpu2 0\ncpu3 0\n");
   }
   void write_process(int user, int read_bytes) {
-    write("proc/self/stat", "1 (lockstep) R 0 0 0 0 0 0 0 0 0 0 " + std::to_string(user * ticks_) + " 0 0 0 20 0 1");
+    write("proc/self/stat",
+          "1 (lockstep) R 0 0 0 0 0 0 0 0 0 0 " + std::to_string(user * ticks_) + " 0 0 0 20 0 1");
     write("proc/self/io", "read_bytes: " + std::to_string(read_bytes) + "\nwrite_bytes: 0\n");
   }
   HostSampler sampler() const { return HostSampler({.proc = folder_ / "proc", .sys = folder_ / "sys"}); }
