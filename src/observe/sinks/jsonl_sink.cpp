@@ -55,7 +55,7 @@ void JsonlSink::open() {
 }
 
 size_t JsonlSink::write(std::span<const RecordPtr> records) {
-  file_.append(record_line(*records.front()));
+  if (records.front()->histograms.empty()) file_.append(record_line(*records.front()));
   return 1;
 }
 

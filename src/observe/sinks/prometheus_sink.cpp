@@ -77,6 +77,7 @@ void PrometheusSink::open() {
 
 size_t PrometheusSink::write(std::span<const RecordPtr> records) {
   for (const auto& record : records) {
+    if (!record->histograms.empty()) continue;
     if (record->machine) {
       machines_[record->machine->host + " " + group_of(*record->machine, false)] = record;
       machine_unix_seconds_ = record->unix_seconds;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "observe/histogram.h"
 #include "observe/machine/subject.h"
 #include "observe/metrics_reader.h"
 
@@ -40,6 +41,7 @@ struct MetricsRecord {
   std::vector<NamedMetric> metrics;  ///< names are unique, and none is "step"
   double unix_seconds = 0;           ///< when it was measured
   std::optional<MachineSubject> machine{};
+  std::vector<NamedHistogram> histograms{};  ///< for TensorBoard alone; then there are no metrics
 };
 using RecordPtr = std::shared_ptr<const MetricsRecord>;
 

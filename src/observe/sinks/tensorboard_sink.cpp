@@ -115,6 +115,8 @@ void TensorboardSink::open() {
 }
 
 std::string TensorboardSink::events_of(const MetricsRecord& record) {
+  if (!record.histograms.empty())
+    return histograms_event({record.unix_seconds, record.step}, record.histograms);
   if (record.machine) {
     // A step that takes long has several. Readers lose what a name has twice of one step.
     const auto [known, is_new] =

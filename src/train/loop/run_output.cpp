@@ -239,7 +239,9 @@ observe::MetricsOptions metrics_of(const RunOutputOptions& options, const config
     metrics.prometheus_port = 0;
     metrics.mlflow.reset();
     metrics.machine_every_seconds = 0;
+    metrics.histogram_every_steps = 0;
   }
+  if (options.directory.empty()) metrics.histogram_every_steps = 0;
   return metrics;
 }
 

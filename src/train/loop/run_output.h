@@ -72,6 +72,8 @@ class RunOutput {
   void message(const std::string& text);
   void step(const StepRecord& record);
   void evaluation(const EvaluationRecord& record);
+  /// Of parameters and gradients.
+  void histograms(observe::MetricsRecord record) { sinks_->write(std::move(record)); }
   /// Of a machine. From any thread, between open() and close().
   void machine(observe::MetricsRecord record) { sinks_->write_beside(std::move(record)); }
   /// Makes metrics durable, so that no checkpoint is newer than its metrics, unless the run continues without

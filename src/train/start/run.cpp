@@ -29,6 +29,9 @@ namespace {
 /// How long a job that has failed waits for each sink of metrics.
 constexpr std::chrono::milliseconds kLastWords{2000};
 
+/// How long rank 0 waits for parts of the last histograms. They were sent before other ranks came here.
+constexpr std::chrono::seconds kLastHistograms{10};
+
 /// Likewise, if the watchdog ends the process: the launcher may not wait for longer.
 constexpr std::chrono::milliseconds kWatchdogPatience{500};
 
@@ -94,6 +97,7 @@ class Run::Parts {
   std::optional<RunOutput> output_;
   std::optional<RunRecorder> recorder_;
   std::optional<TraceWriter> trace_;
+  std::optional<StepHistograms> histograms_;
   std::optional<Trainer> trainer_;
   std::string host_name_;                // of figures of machines: no other host of the job has it
   std::optional<MachineWatch> machine_;  // after output_, which it writes to
@@ -152,6 +156,11 @@ void Run::Parts::make_worker() {
         fmt::format("--trace: runs are compared bit by bit, but with layout '{}' results depend on the order "
                     "in which workers arrive",
                     layout::to_string(worker_->compiled().layout())));
+  if (worker_->config().metrics.histogram_every_steps > 0 && worker_->serving() != nullptr)
+    throw ConfigError(fmt::format(
+        "metrics.histogram_every_steps: with layout '{}' there is no step that all workers make at "
+        "once; leave it out, or use sync=all_reduce or mode=sync",
+        layout::to_string(worker_->compiled().layout())));
   const std::string& out = options_.output_directory;
   world_.control().set_crash_directory(out.empty() ? "" : out + "/crash");
   // Containers of one host may have folders of their own.
@@ -189,6 +198,7 @@ TrainerEvents Run::Parts::events() {
     recorder_->add(record);
     if (trace_) trace_->add(record, *worker_, world_.communicator());
     if (first_) output_->step(record);
+    if (histograms_) histograms_->collect(Clock::now());
     if (options_.on_step) options_.on_step(record);
   };
   events.on_evaluation = [this](const EvaluationRecord& record) {
@@ -210,6 +220,13 @@ TrainerEvents Run::Parts::events() {
 void Run::Parts::make_trainer() {
   if (failpoints_) failing_files_ = failpoints_->wrap(checkpoint::posix_file_system());
   const bool watched = worker_->config().watchdog.enabled;
+  const int64_t histogram_every_steps = metrics_of(output_options(), worker_->config()).histogram_every_steps;
+  if (histogram_every_steps > 0)
+    histograms_.emplace(*worker_, StepHistogramsOptions{.every_steps = histogram_every_steps,
+                                                        .mailbox = &world_.control().mailbox(),
+                                                        .write = [this](observe::MetricsRecord record) {
+                                                          output_->histograms(std::move(record));
+                                                        }});
   trainer_.emplace(
       *worker_, world_.communicator(), events(),
       TrainerRunOptions{.output_directory = options_.output_directory,
@@ -219,6 +236,7 @@ void Run::Parts::make_trainer() {
                         .mailbox = &world_.mailbox(),
                         .files = failing_files_ ? failing_files_.get() : &checkpoint::posix_file_system(),
                         .regroup = [this](const std::vector<int>& left) { return regroup(left); },
+                        .histograms = histograms_ ? &*histograms_ : nullptr,
                         .drawing_threads = idle_threads(world_.launch())});
 }
 
@@ -299,6 +317,7 @@ RunResult Run::Parts::finish() {
   const TrainingOutcome outcome = trainer_->finish();
   enter(Phase::report);
   if (machine_) machine_->stop();
+  if (histograms_) histograms_->collect(deadline_in(kLastHistograms));
   if (first_) output_->finish();
   finished_ = true;
   RunResult result{
