@@ -153,10 +153,11 @@ class Machine(unittest.TestCase):
         self.assertNotIn("machine", json.loads(out))
 
     def test_an_interval_that_is_none(self):
-        run = self.start(1, "--set", "metrics.machine_every_seconds=-1")
-        _, err = run.communicate(timeout=PATIENCE)
-        self.assertEqual(run.returncode, 2)
-        self.assertIn("metrics.machine_every_seconds", err)
+        for seconds in ("-1", "0.001"):
+            run = self.start(1, "--set", f"metrics.machine_every_seconds={seconds}")
+            _, err = run.communicate(timeout=PATIENCE)
+            self.assertEqual(run.returncode, 2)
+            self.assertIn("metrics.machine_every_seconds", err)
 
 
 if __name__ == "__main__":

@@ -55,12 +55,10 @@ struct MachineThread::Body {
           .figures = {},
           .seconds = seconds});
     };
-    // The host also if this process only may have to sample it later.
-    auto figures = host.host(now);
     if (who.samples_host) {
       MachineSample& of_host = begin(MachineSubject::Kind::host);
       of_host.subject.rank = 0;
-      of_host.figures = std::move(figures);
+      of_host.figures = host.host(now);
     }
     begin(MachineSubject::Kind::process).figures = host.process(now);
     if (gpu && gpu->found()) gpu->add_to(begin(MachineSubject::Kind::gpu), now);

@@ -85,16 +85,16 @@ Figures HostSampler::process(double now_seconds) {
 
 Figures HostSampler::host(double now_seconds) {
   Figures figures;
-  add_processor(figures, now_seconds);
-  add_memory(figures, now_seconds);
+  const GroupLimits limits = group_limits(places_.proc + "/self/cgroup", places_.sys + "/fs/cgroup");
+  add_processor(figures, limits, now_seconds);
+  add_memory(figures, limits, now_seconds);
   add_traffic(figures, now_seconds);
   add_pressure(figures, now_seconds);
   return figures;
 }
 
-void HostSampler::add_processor(Figures& figures, double now_seconds) {
+void HostSampler::add_processor(Figures& figures, const GroupLimits& limits, double now_seconds) {
   const auto time = host_processor_time(text("stat"), ticks_per_second());
-  const GroupLimits limits = group_limits(places_.proc + "/self/cgroup", places_.sys + "/fs/cgroup");
   const auto of = [&](double HostProcessorTime::*part) {
     return time ? std::optional((*time).*part) : std::nullopt;
   };
@@ -115,9 +115,8 @@ void HostSampler::add_processor(Figures& figures, double now_seconds) {
     add(figures, "processor_cores", time->cores);
 }
 
-void HostSampler::add_memory(Figures& figures, double now_seconds) {
+void HostSampler::add_memory(Figures& figures, const GroupLimits& limits, double now_seconds) {
   HostMemory memory = host_memory(text("meminfo"));
-  const GroupLimits limits = group_limits(places_.proc + "/self/cgroup", places_.sys + "/fs/cgroup");
   if (limits.memory_bytes && limits.memory_used_bytes &&
       (!memory.size_bytes || *limits.memory_bytes < *memory.size_bytes)) {
     const double left = std::max(0.0, *limits.memory_bytes - *limits.memory_used_bytes);

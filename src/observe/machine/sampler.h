@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/nvml/gpu_monitor.h"
+#include "observe/machine/control_group.h"
 #include "observe/machine/rate.h"
 #include "observe/machine/subject.h"
 
@@ -37,8 +38,8 @@ class HostSampler {
 
  private:
   using Figures = std::vector<std::pair<std::string, double>>;
-  void add_processor(Figures& figures, double now_seconds);
-  void add_memory(Figures& figures, double now_seconds);
+  void add_processor(Figures& figures, const GroupLimits& limits, double now_seconds);
+  void add_memory(Figures& figures, const GroupLimits& limits, double now_seconds);
   void add_traffic(Figures& figures, double now_seconds);
   void add_pressure(Figures& figures, double now_seconds);
   std::string text(const std::string& file) const;
