@@ -277,8 +277,8 @@ void check_metrics(const schema::Metrics& metrics, const Document& document) {
   constexpr double kLeastSeconds = 0.01;
   if (metrics.machine_every_seconds() > 0 && metrics.machine_every_seconds() < kLeastSeconds)
     document.refuse("metrics.machine_every_seconds",
-                    fmt::format("must be at least {}, or 0 for no figures of machines, found {}", kLeastSeconds,
-                                metrics.machine_every_seconds()));
+                    fmt::format("must be at least {}, or 0 for no figures of machines, found {}",
+                                kLeastSeconds, metrics.machine_every_seconds()));
   if (metrics.histogram_every_steps() > 0 && !metrics.tensorboard())
     document.refuse("metrics.histogram_every_steps",
                     "histograms are for TensorBoard; set metrics.tensorboard: true, or leave it out");

@@ -285,7 +285,8 @@ observe::MachineIdentity Run::Parts::machine_identity() const {
 /// COLLECTIVE.
 void Run::Parts::watch_machine() {
   const MachineWishes wishes = machine_wishes(output_options(), worker_->config());
-  if (wishes.every_seconds <= 0) return;
+  // A run that is complete stays as it is.
+  if (wishes.every_seconds <= 0 || trainer_->next_step() >= worker_->total_steps()) return;
   // Containers on several hosts may call themselves alike.
   const auto names = comm::gather_texts(world_.communicator(), world_.host(), comm::kPatience);
   host_name_ = world_.host();
