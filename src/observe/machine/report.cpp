@@ -19,6 +19,7 @@ using Kind = MachineSubject::Kind;
 
 constexpr int kHundredths = 100;
 constexpr size_t kMostGpusShown = 8;
+constexpr double kWorthTelling = 0.01;  // of the time
 
 /// Shares are of 1, or of 100.
 double whole_of(std::string_view field) { return field.ends_with("_percent") ? 100 : 1; }
@@ -79,43 +80,52 @@ Json json_of(const MachineReport& report) {
 
 std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
-std::string host_row(const MachineReport& report) {
-  std::vector<std::string> parts;
-  const auto* cores = report.find("processor_cores");
-  if (const auto* share = report.find("processor_share"))
-    parts.push_back(fmt::format("processors {} busy{}, at most {}", percent(share->mean),
-                                cores ? fmt::format(" ({:.4g} cores)", cores->last) : "",
-                                percent(share->max)));
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
+/// "memory up to 3.00 GiB of 8.00 GiB"; nothing if it is not known.
+void add_memory(std::vector<std::string>& parts, const MachineReport& report) {
   const auto *memory = report.find("memory_used_bytes"), *size = report.find("memory_size_bytes");
-  if (memory && size)
+  if (memory != nullptr && size != nullptr)
     parts.push_back(fmt::format("memory up to {} of {}", human_bytes(static_cast<int64_t>(memory->max)),
                                 human_bytes(static_cast<int64_t>(size->last))));
-  for (const auto& [field, name] :
-       {std::pair{"pressure_memory_some_share", "memory"}, {"pressure_disk_some_share", "disks"}})
-    if (const auto* waited = report.find(field); waited && waited->mean >= 0.01)
-      parts.push_back(fmt::format("tasks wait {} of the time for {}", percent(waited->mean), name));
-  return join(parts, "; ");
 }
 
-std::string gpu_row(const MachineReport& report) {
-  std::vector<std::string> parts;
-  if (const auto* use = report.find("utilization_percent"))
-    parts.push_back(fmt::format("used {:.0f} % of the time", use->mean));
-  const auto *memory = report.find("memory_used_bytes"), *size = report.find("memory_size_bytes");
-  if (memory && size)
-    parts.push_back(fmt::format("memory up to {} of {}", human_bytes(static_cast<int64_t>(memory->max)),
-                                human_bytes(static_cast<int64_t>(size->last))));
-  if (const auto* power = report.find("power_watts")) parts.push_back(fmt::format("{:.0f} W", power->mean));
+void add_row(Rows& rows, const std::string& name, const std::vector<std::string>& parts) {
+  if (!parts.empty()) rows.emplace_back(name, join(parts, "; "));
+}
+
+void add_host(Rows& rows, const std::string& name, const MachineReport& report) {
+  std::vector<std::string> use, waits;
+  const auto* cores = report.find("processor_cores");
+  if (const auto* share = report.find("processor_share"))
+    use.push_back(fmt::format("processors {} busy{}", percent(share->mean),
+                              cores != nullptr ? fmt::format(" ({:.4g} cores)", cores->last) : ""));
+  add_memory(use, report);
+  for (const auto& [field, what] :
+       {std::pair{"pressure_memory_some_share", "memory"}, {"pressure_disk_some_share", "disks"}})
+    if (const auto* waited = report.find(field); waited != nullptr && waited->mean >= kWorthTelling)
+      waits.push_back(fmt::format("{} of the time for {}", percent(waited->mean), what));
+  add_row(rows, name, use);
+  add_row(rows, name + " waits", waits);
+}
+
+void add_gpu(Rows& rows, const std::string& name, const MachineReport& report) {
+  std::vector<std::string> use, limits, errors;
+  if (const auto* share = report.find("utilization_percent"))
+    use.push_back(fmt::format("used {:.0f} %", share->mean));
+  add_memory(use, report);
+  if (const auto* power = report.find("power_watts")) use.push_back(fmt::format("{:.0f} W", power->mean));
   if (const auto* heat = report.find("temperature_celsius"))
-    parts.push_back(fmt::format("up to {:.0f} °C", heat->max));
+    use.push_back(fmt::format("up to {:.0f} °C", heat->max));
   for (const auto& [reason, share] : report.held_down_by)
-    if (share >= 0.01)
-      parts.push_back(fmt::format("clocks held down {} of the time by {}", percent(share), reason));
-  if (const auto* errors = report.find("ecc_uncorrected_errors"); errors && errors->increase > 0)
-    parts.push_back(fmt::format("{:.0f} uncorrected memory errors", errors->increase));
-  if (const auto* xid = report.find("xid"); xid && xid->last > 0)
-    parts.push_back(fmt::format("XID {:.0f}", xid->last));
-  return join(parts, "; ");
+    if (share >= kWorthTelling) limits.push_back(fmt::format("{} {} of the time", reason, percent(share)));
+  if (const auto* ecc = report.find("ecc_uncorrected_errors"); ecc != nullptr && ecc->increase > 0)
+    errors.push_back(fmt::format("{:.0f} uncorrected of memory", ecc->increase));
+  if (const auto* xid = report.find("xid"); xid != nullptr && xid->last > 0)
+    errors.push_back(fmt::format("XID {:.0f}", xid->last));
+  add_row(rows, name, use);
+  add_row(rows, name + " clocks", limits);
+  add_row(rows, name + " errors", errors);
 }
 
 }  // namespace
@@ -170,30 +180,23 @@ std::string to_json(const std::vector<MachineReport>& reports) {
 }
 
 std::vector<std::pair<std::string, std::string>> describe(const std::vector<MachineReport>& reports) {
-  std::vector<std::pair<std::string, std::string>> rows;
-  const auto of = [&](Kind kind) {
-    return static_cast<size_t>(
-        std::ranges::count(reports, kind, [](const auto& r) { return r.subject.kind; }));
-  };
-  const bool several_hosts = of(Kind::host) > 1;
+  const auto hosts = std::ranges::count(reports, Kind::host, [](const auto& r) { return r.subject.kind; });
+  Rows rows;
   size_t gpus = 0;
   for (const auto& report : reports) {
-    const Kind kind = report.subject.kind;
-    if (kind == Kind::process || (kind == Kind::gpu && ++gpus > kMostGpusShown)) continue;
-    std::string text = kind == Kind::host ? host_row(report) : gpu_row(report);
-    if (text.empty()) continue;
-    rows.emplace_back(kind == Kind::host && !several_hosts ? "host"
-                      : kind == Kind::host                 ? report.subject.host
-                                                           : group_of(report.subject, several_hosts),
-                      std::move(text));
+    const MachineSubject& subject = report.subject;
+    if (subject.kind == Kind::host) add_host(rows, hosts > 1 ? subject.host : "host", report);
+    if (subject.kind == Kind::gpu && ++gpus <= kMostGpusShown)
+      add_gpu(rows, group_of(subject, hosts > 1), report);
   }
   if (gpus > kMostGpusShown)
-    rows.emplace_back("more GPUs", fmt::format("{}, in the report of --json", gpus - kMostGpusShown));
+    rows.emplace_back("more GPUs", fmt::format("{}; --json tells of all", gpus - kMostGpusShown));
   return rows;
 }
 
 void MachineSummary::add(const MachineSample& sample) {
-  Machine& machine = machines_[group_of(sample.subject, false)];
+  const bool is_process = sample.subject.kind == Kind::process;
+  Machine& machine = machines_[is_process ? "process" : group_of(sample.subject, false)];
   machine.subject = sample.subject;
   machine.seconds += sample.seconds;
   ++machine.samples;

@@ -45,7 +45,8 @@ std::string to_json(const std::vector<MachineReport>& reports);
 /// Rows of a table for people: a line for each host, and for each of the first GPUs.
 std::vector<std::pair<std::string, std::string>> describe(const std::vector<MachineReport>& reports);
 
-/// Sums up samples in constant memory. Not thread-safe.
+/// Sums up one process's samples in constant memory. Its rank is the last one: it gets another if the job
+/// continues without others. Not thread-safe.
 class MachineSummary {
  public:
   void add(const MachineSample& sample);

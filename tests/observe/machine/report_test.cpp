@@ -63,6 +63,18 @@ TEST(MachineSummary, CountersSayByHowMuchTheyGrew) {
   EXPECT_EQ(report.held_down_by.at("software power cap"), 0.5);
 }
 
+TEST(MachineSummary, AProcessWithANewRankIsTheSameProcess) {
+  MachineSummary summary;
+  MachineSample process = sample(Kind::process, {{"processor_cores", 1}});
+  process.subject.rank = 2;
+  summary.add(process);
+  process.subject.rank = 1;
+  summary.add(process);
+  ASSERT_EQ(summary.reports().size(), 1u);
+  EXPECT_EQ(summary.reports()[0].subject.rank, 1);
+  EXPECT_EQ(summary.reports()[0].samples, 2);
+}
+
 TEST(MachineReport, ReadsBackFromItsJson) {
   MachineSummary summary;
   MachineSample gpu = sample(
