@@ -93,7 +93,7 @@ def last_step(run):
     """The last complete step of metrics.jsonl; 0 where there is none yet."""
     try:
         with open(os.path.join(run, "metrics.jsonl"), "rb") as file:
-            file.seek(max(0, os.path.getsize(file.name) - 4096))
+            file.seek(max(0, os.path.getsize(file.name) - 65536))
             lines = file.read().rpartition(b"\n")[0].split(b"\n")
     except OSError:
         return 0

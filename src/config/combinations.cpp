@@ -274,6 +274,14 @@ void check_metrics(const schema::Metrics& metrics, const Document& document) {
   if (::inet_pton(AF_INET, address.c_str(), &bytes) != 1 &&
       ::inet_pton(AF_INET6, address.c_str(), &bytes) != 1)
     document.refuse("metrics.prometheus_address", fmt::format("expected an IP address, found '{}'", address));
+  constexpr double kLeastSeconds = 0.01;
+  if (metrics.machine_every_seconds() > 0 && metrics.machine_every_seconds() < kLeastSeconds)
+    document.refuse("metrics.machine_every_seconds",
+                    fmt::format("must be at least {}, or 0 for no figures of machines, found {}",
+                                kLeastSeconds, metrics.machine_every_seconds()));
+  if (metrics.histogram_every_steps() > 0 && !metrics.tensorboard())
+    document.refuse("metrics.histogram_every_steps",
+                    "histograms are for TensorBoard; set metrics.tensorboard: true, or leave it out");
   if (!metrics.has_mlflow()) return;
   const std::string& uri = metrics.mlflow().uri();
   const bool is_web = uri.starts_with("http://") || uri.starts_with("https://");

@@ -152,6 +152,8 @@ observe::MetricsOptions convert_metrics(const schema::Metrics& metrics) {
   observe::MetricsOptions options{.log_every_steps = metrics.log_every_steps(),
                                   .progress = metrics.progress(),
                                   .on_failure = static_cast<observe::SinkFailurePolicy>(metrics.on_failure()),
+                                  .histogram_every_steps = metrics.histogram_every_steps(),
+                                  .machine_every_seconds = metrics.machine_every_seconds(),
                                   .tensorboard = metrics.tensorboard(),
                                   .prometheus_port = metrics.prometheus_port(),
                                   .prometheus_address = metrics.prometheus_address(),

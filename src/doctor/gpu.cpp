@@ -7,11 +7,11 @@
 #include <array>
 #include <cstdio>
 
+#include "base/shared_library.h"
 #include "base/text.h"
 #include "comm/communicator.h"
 #include "control/descriptor.h"
 #include "device/device.h"
-#include "doctor/shared_library.h"
 
 namespace lockstep::doctor {
 namespace {
@@ -37,7 +37,7 @@ std::optional<std::string> kernel_log() {
   }
 }
 
-std::string describe(const GpuState& gpu) {
+std::string describe(const device::GpuState& gpu) {
   std::string text = fmt::format("GPU {}: {}, {}", gpu.index, gpu.name, human_bytes(gpu.memory_bytes));
   if (gpu.power_limit_watts) text += fmt::format(", {:.0f} W", *gpu.power_limit_watts);
   if (gpu.uncorrected_errors) text += fmt::format(", {} uncorrected ECC errors", *gpu.uncorrected_errors);
@@ -45,7 +45,7 @@ std::string describe(const GpuState& gpu) {
 }
 
 /// The worst thing about it.
-Finding judge(const GpuState& gpu) {
+Finding judge(const device::GpuState& gpu) {
   const std::string found = describe(gpu);
   const std::string smi = fmt::format("nvidia-smi -i {} ", gpu.index);
   if (gpu.remapping_failed.value_or(false))
@@ -75,7 +75,7 @@ Finding judge_xids(const std::optional<std::map<int, int>>& xids) {
   return {Level::warn, "the kernel's log has GPU errors: " + join(texts, ", "), "dmesg | grep Xid"};
 }
 
-Finding judge_links(const std::vector<GpuLink>& links) {
+Finding judge_links(const std::vector<device::GpuLink>& links) {
   std::map<std::string, std::vector<std::string>> by_kind;
   for (const auto& link : links) by_kind[link.kind].push_back(fmt::format("{}-{}", link.first, link.second));
   std::vector<std::string> texts;
@@ -102,7 +102,8 @@ std::map<int, int> xid_counts(std::string_view log) {
   return counts;
 }
 
-std::vector<Finding> judge_gpus(const NvmlFacts& facts, const std::optional<std::map<int, int>>& xids) {
+std::vector<Finding> judge_gpus(const device::NvmlFacts& facts,
+                                const std::optional<std::map<int, int>>& xids) {
   if (!facts.present) return {{Level::skip, "no NVIDIA driver: lockstep computes on CPUs"}};
   if (facts.gpus.empty())
     return {{Level::fail, facts.problem.empty() ? "there is a driver, but no GPU" : facts.problem,
@@ -144,14 +145,15 @@ Finding judge_nccl(const NcclFacts& facts) {
 }
 
 std::vector<Finding> look_at_gpus(const Request&) {
-  const NvmlFacts facts = nvml_facts();
+  const device::NvmlFacts facts = device::nvml_facts();
   std::optional<std::map<int, int>> xids;
   if (const auto log = kernel_log()) xids = xid_counts(*log);
   return judge_gpus(facts, xids);
 }
 
 std::vector<Finding> look_at_cuda(const Request&) {
-  CudaFacts facts{.gpus = static_cast<int>(nvml_facts().gpus.size()), .libraries = {}, .driver_problem = {}};
+  CudaFacts facts{
+      .gpus = static_cast<int>(device::nvml_facts().gpus.size()), .libraries = {}, .driver_problem = {}};
   if (facts.gpus == 0) return {judge_cuda(facts)};
   facts.libraries = device::gpu_libraries();
   const SharedLibrary driver("libcuda.so.1");
@@ -165,8 +167,8 @@ std::vector<Finding> look_at_cuda(const Request&) {
 }
 
 std::vector<Finding> look_at_nccl(const Request&) {
-  return {judge_nccl(
-      {.gpus = static_cast<int>(nvml_facts().gpus.size()), .library = comm::gpu_communication_library()})};
+  return {judge_nccl({.gpus = static_cast<int>(device::nvml_facts().gpus.size()),
+                      .library = comm::gpu_communication_library()})};
 }
 
 }  // namespace lockstep::doctor

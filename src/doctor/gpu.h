@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "device/nvml/gpu_facts.h"
 #include "doctor/check.h"
-#include "doctor/nvml.h"
 
 namespace lockstep::doctor {
 
@@ -16,7 +16,8 @@ namespace lockstep::doctor {
 std::map<int, int> xid_counts(std::string_view log);
 
 /// `xids`: nothing if the kernel's log may not be read.
-std::vector<Finding> judge_gpus(const NvmlFacts& facts, const std::optional<std::map<int, int>>& xids);
+std::vector<Finding> judge_gpus(const device::NvmlFacts& facts,
+                                const std::optional<std::map<int, int>>& xids);
 
 struct CudaFacts {
   int gpus = 0;           ///< as NVML counts them

@@ -23,11 +23,11 @@ namespace {
 namespace fs = std::filesystem;
 using control::Descriptor;
 
-constexpr int64_t kMiB = int64_t{1} << 20;
-constexpr int64_t kLittle = 1024 * kMiB, kTooLittle = 100 * kMiB;
-constexpr int64_t kTrialBytes = 64 * kMiB;
-constexpr double kTrialSeconds = 1.5;
-constexpr double kSlowBytesPerSecond = 20.0 * kMiB;
+constexpr int64_t kMebibyte = int64_t{1} << 20;
+constexpr int64_t kLittleSpace = 1024 * kMebibyte, kTooLittleSpace = 100 * kMebibyte;
+constexpr int64_t kTrialBytes = 64 * kMebibyte;
+constexpr double kWriteSeconds = 1.5;
+constexpr double kSlowBytesPerSecond = 20.0 * kMebibyte;
 
 /// Of statfs(2).
 std::string file_system_name(int64_t type) {
@@ -58,12 +58,12 @@ void try_writing(StorageFacts& facts) {
   }
   ::unlink(name.c_str());
   // Not zeros, which some file systems do not store.
-  std::string block(static_cast<size_t>(kMiB), '\0');
+  std::string block(static_cast<size_t>(kMebibyte), '\0');
   for (size_t i = 0; i < block.size(); ++i) block[i] = static_cast<char>((i * 2654435761U) >> 13);
   const int64_t most = std::min(kTrialBytes, facts.free_bytes / 4);
   const auto start = Clock::now();
   const auto seconds = [&] { return milliseconds_between(start, Clock::now()) / 1000; };
-  while (facts.written_bytes < most && seconds() < kTrialSeconds) {
+  while (facts.written_bytes < most && seconds() < kWriteSeconds) {
     const ssize_t written = ::write(file.get(), block.data(), block.size());
     if (written < 0 && errno == EFBIG) return;  // the limit says it
     if (written <= 0) {
@@ -118,13 +118,13 @@ StorageFacts storage_facts(const std::string& output_directory) {
 Finding judge_storage(const StorageFacts& facts) {
   const std::string where = fmt::format("{} ({})", facts.folder, facts.file_system);
   const std::string room = fmt::format("{} free", human_bytes(facts.free_bytes));
-  if (!facts.write_problem.empty() && (facts.free_bytes >= kTooLittle || facts.file_system.empty()))
+  if (!facts.write_problem.empty() && (facts.free_bytes >= kTooLittleSpace || facts.file_system.empty()))
     return {Level::fail, fmt::format("{} cannot be written to: {}", where, facts.write_problem),
             "ls -ld " + facts.folder};
-  if (facts.file_limit && *facts.file_limit < kTooLittle)
+  if (facts.file_limit && *facts.file_limit < kTooLittleSpace)
     return {Level::fail, fmt::format("{}: a file may have at most {}", where, human_bytes(*facts.file_limit)),
             "ulimit -f unlimited"};
-  if (facts.free_bytes < kTooLittle)
+  if (facts.free_bytes < kTooLittleSpace)
     return {Level::fail, fmt::format("{} has only {}", where, room), "df -h " + facts.folder};
   if (!facts.rename_problem.empty() || !facts.fsync_problem.empty())
     return {Level::fail,
@@ -134,10 +134,10 @@ Finding judge_storage(const StorageFacts& facts) {
   const double speed = static_cast<double>(facts.written_bytes) / std::max(facts.written_seconds, 1e-6);
   const std::string found = fmt::format("{}: {}, writes {}/s with fsync, renames whole folders", where, room,
                                         human_bytes(static_cast<int64_t>(speed)));
-  if (facts.file_limit && *facts.file_limit < kLittle)
+  if (facts.file_limit && *facts.file_limit < kLittleSpace)
     return {Level::warn, fmt::format("{}; a file may have at most {}", found, human_bytes(*facts.file_limit)),
             "ulimit -f unlimited"};
-  if (facts.free_bytes < kLittle)
+  if (facts.free_bytes < kLittleSpace)
     return {Level::warn, found + "; that is little room for checkpoints", "df -h " + facts.folder};
   if (facts.written_bytes > 0 && speed < kSlowBytesPerSecond)
     return {Level::warn, found + "; that is slow", "pass a faster folder as --out; df -T lists them"};

@@ -21,6 +21,8 @@ struct MetricsOptions {
   int64_t log_every_steps = 1;                              ///< lines in metrics.jsonl
   bool progress = true;                                     ///< the progress line on stderr
   SinkFailurePolicy on_failure = SinkFailurePolicy::go_on;  ///< of all sinks but metrics.jsonl
+  int64_t histogram_every_steps = 0;                        ///< of parameters and gradients; 0: none
+  double machine_every_seconds = 5;                         ///< between figures of machines; 0: none
   bool tensorboard = true;                                  ///< if the run has a folder
   int prometheus_port = 0;                                  ///< 0: none
   std::string prometheus_address = "127.0.0.1";

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "lockstep/error.h"
 #include "observe/json_text.h"
+#include "observe/machine/subject.h"
 
 namespace lockstep::observe {
 namespace {
@@ -57,13 +58,14 @@ MetricsRow parse_metrics_line(std::string_view line, const std::string& where) {
   return row;
 }
 
-std::vector<MetricsRow> read_metrics(const std::string& path) {
+std::vector<MetricsRow> read_metrics(const std::string& path, MetricsLines lines) {
   const std::string text = read_text_file(path);
   std::vector<MetricsRow> rows;
-  size_t begin = 0;
-  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+  size_t begin = 0, number = 1;
+  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1, ++number) {
     const auto line = std::string_view(text).substr(begin, end - begin);
-    rows.push_back(parse_metrics_line(line, fmt::format("{}:{}", path, rows.size() + 1)));
+    MetricsRow row = parse_metrics_line(line, fmt::format("{}:{}", path, number));
+    if (lines == MetricsLines::all || !row.has(kKindField)) rows.push_back(std::move(row));
   }
   return rows;
 }

@@ -29,10 +29,14 @@ class MetricsRow {
   std::string where_;  ///< "path:line"
 };
 
-/// All complete lines, in file order. Skips a last line without a newline: it is still being written, or its
+/// Which lines of metrics.jsonl: those of steps and evaluations, or also those of machines, which have a
+/// "kind" (machine/subject.h).
+enum class MetricsLines { run, all };
+
+/// The complete lines, in file order. Skips a last line without a newline: it is still being written, or its
 /// writer died. Throws IoError if the file cannot be read, and DataError "path:line: ..." if a complete line
 /// is not an object of numbers and texts with a whole "step".
-std::vector<MetricsRow> read_metrics(const std::string& path);
+std::vector<MetricsRow> read_metrics(const std::string& path, MetricsLines lines = MetricsLines::run);
 
 /// One line, without its newline. `where` begins the messages of errors.
 MetricsRow parse_metrics_line(std::string_view line, const std::string& where);

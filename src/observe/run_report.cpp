@@ -156,11 +156,12 @@ std::string to_json(const RunReport& report) {
   std::vector<std::string> ranks;
   for (const RankReport& rank : report.ranks) ranks.push_back(to_json(rank));
   json.add("ranks", fmt::format("[{}]", join(ranks, ",")));
+  if (!report.machines.empty()) json.add("machine", to_json(report.machines));
   return json.text();
 }
 
 std::string describe(const RunReport& report, bool verbose) {
-  std::vector<std::pair<std::string_view, std::string>> rows;
+  std::vector<std::pair<std::string, std::string>> rows;
   if (report.eval_loss) rows.emplace_back("evaluation loss", fmt::format("{:.6g}", *report.eval_loss));
   if (report.best_step && report.best_eval_loss != report.eval_loss)
     rows.emplace_back("best evaluation",
@@ -201,6 +202,7 @@ std::string describe(const RunReport& report, bool verbose) {
         "staleness",
         fmt::format("{:.2f} updates on average, {} at most{}", staleness->mean, staleness->max,
                     staleness->bound ? fmt::format(" (bound {})", *staleness->bound) : std::string()));
+  for (auto& row : describe(report.machines)) rows.push_back(std::move(row));
   if (verbose) {
     if (report.first_step)
       rows.emplace_back("first step done",

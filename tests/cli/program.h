@@ -99,11 +99,11 @@ inline Json only_json(const Ran& ran) {
   return Json::parse(ran.out);
 }
 
-/// The lines of a run's metrics.jsonl.
+/// The lines of a run's metrics.jsonl, without those of machines, which come by the clock.
 inline std::vector<Json> metrics_of(const std::string& run) {
   std::vector<Json> lines;
   for (const auto& line : split(read_text_file(run + "/metrics.jsonl"), '\n'))
-    if (!line.empty()) lines.push_back(Json::parse(line));
+    if (!line.empty() && !Json::parse(line).contains("kind")) lines.push_back(Json::parse(line));
   return lines;
 }
 

@@ -26,7 +26,8 @@ TEST(DoctorGpus, XidErrorsAreCountedByNumber) {
 }
 
 TEST(DoctorGpus, XidErrorsAreAWarning) {
-  NvmlFacts facts{.problem = {}, .present = true, .driver = "580", .gpus = {{.name = "GPU"}}, .links = {}};
+  device::NvmlFacts facts{
+      .problem = {}, .present = true, .driver = "580", .gpus = {{.name = "GPU"}}, .links = {}};
   EXPECT_EQ(judge_gpus(facts, std::map<int, int>{}).back().level, Level::ok);
   EXPECT_EQ(judge_gpus(facts, {}).back().level, Level::ok);  // not to be read
   const Finding finding = judge_gpus(facts, std::map<int, int>{{79, 2}}).back();

@@ -225,14 +225,16 @@ class Training(TrainingCase):
                     self.config(), *UNORDERED, "--set", "trainer.global_batch=48", "--set", "trainer.steps=400", "--set",
                     "trainer.eval_every_steps=200", "--set", "checkpoint.every_steps=100", "--layout", "dp=3,sync=ps,mode=async",
                     "--set", "watchdog.silent_seconds=3", "--set", "watchdog.compute_seconds=3", "--failpoint", fault,
-                    "--out", str(out), "--json"])
+                    "--set", "metrics.machine_every_seconds=0.05", "--out", str(out), "--json"])
                 self.assertEqual(running.finish(), 0, running.err)
                 self.assertNotIn("lockstep: error:", running.err)
                 report = json.loads(running.out)
                 self.assertEqual((report["steps"], report["lost_workers"], report["world_size"]), (400, 1, 3))
                 self.assertEqual(report["layout"], "dp=2,sync=ps,mode=async,pushes=3")
+                self.assertEqual([process["rank"] for process in report["machine"]["processes"]], [0, 1, 2])
                 self.assertTrue((out / "checkpoints/step-00000400/manifest.json").exists())
-                steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines() if "eval_" not in line]
+                steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()
+                         if "eval_" not in line and '"kind"' not in line]
                 self.assertEqual(len(steps), len(set(steps)))
 
     def test_the_first_rank_and_servers_cannot_be_spared(self):

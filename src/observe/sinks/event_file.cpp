@@ -153,6 +153,25 @@ std::string text_event(const EventTime& time, const std::string& tag, const std:
       time, plugin_value(tag, "text", "", WireMessage().number(1, kString).text(2, "").text(8, text)));
 }
 
+std::string histograms_event(const EventTime& time, const std::vector<NamedHistogram>& values) {
+  // A tensor of doubles: a row for each bucket, with its ends and what it holds.
+  constexpr int kDouble = 2, kColumns = 3;
+  WireMessage summary;
+  for (const auto& [tag, buckets] : values) {
+    std::string contents;
+    for (const auto& bucket : buckets)
+      for (const double number : {bucket.left, bucket.right, bucket.count})
+        contents += little_endian(std::bit_cast<uint64_t>(number));
+    WireMessage shape;
+    for (const size_t size : {buckets.size(), size_t{kColumns}})
+      shape.text(2, WireMessage().number(1, size).bytes());
+    summary.text(1, plugin_value(tag, "histograms", "",
+                                 WireMessage().number(1, kDouble).text(2, shape.bytes()).text(4, contents))
+                        .bytes());
+  }
+  return event_record(event_at(time).text(5, summary.bytes()).bytes());
+}
+
 std::string hparams_event(const EventTime& time, const std::string& group,
                           const std::vector<std::pair<std::string, std::string>>& values) {
   WireMessage info;
@@ -183,7 +202,7 @@ int64_t last_event_step(const std::vector<std::string>& paths) {
       begin.resize(std::min<uint64_t>(length, begin.size()));
       if (!file.read(begin.data(), static_cast<std::streamsize>(begin.size()))) break;
       const EventHead head = head_of(begin);
-      if (head.field == kSummaryField) last = head.step;
+      if (head.field == kSummaryField) last = std::max(last, head.step);
       if (head.field == kSessionField) last = std::min(last, std::max<int64_t>(0, head.step - 1));
       offset += length + kAround;
     }

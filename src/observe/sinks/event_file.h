@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "observe/histogram.h"
+
 namespace lockstep::observe {
 
 // What TensorBoard reads: a file of records, each a message `Event` of Protocol Buffers. Encoded by hand,
@@ -41,6 +43,7 @@ std::string version_event(double unix_seconds);
 /// A run begins or goes on here: readers forget what they have read of this step and later ones.
 std::string session_start_event(const EventTime& time);
 std::string scalars_event(const EventTime& time, const std::vector<std::pair<std::string, double>>& values);
+std::string histograms_event(const EventTime& time, const std::vector<NamedHistogram>& values);
 /// `text` is Markdown.
 std::string text_event(const EventTime& time, const std::string& tag, const std::string& text);
 /// For the page of hyperparameters. Values that are numbers become numbers. `group`: sessions of one run.

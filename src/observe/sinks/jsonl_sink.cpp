@@ -2,25 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <string_view>
 
-#include "base/ensure.h"
 #include "base/text.h"
 #include "lockstep/error.h"
-#include "observe/json_text.h"
+#include "observe/sinks/record_line.h"
 
 namespace lockstep::observe {
 namespace {
-
-/// Readers that tell integers from other numbers find one kind of them in all lines.
-std::string number_text(double value, bool is_whole) {
-  const std::string text = json_number(value);
-  return is_whole || !std::isfinite(value) || text.find_first_of(".e") != std::string::npos ? text
-                                                                                            : text + ".0";
-}
 
 /// The lines of `text` up to `resume_step`, byte for byte.
 std::string lines_until(const std::string& text, int64_t resume_step, JsonlSink::Dropped& dropped) {
@@ -48,21 +38,6 @@ std::string lines_until(const std::string& text, int64_t resume_step, JsonlSink:
   return kept;
 }
 
-std::string line_of(const MetricsRecord& record) {
-  std::string line = fmt::format("{{\"step\":{}", record.step);
-  const auto& metrics = record.metrics;
-  for (auto metric = metrics.begin(); metric != metrics.end(); ++metric) {
-    const bool twice =
-        std::any_of(metrics.begin(), metric, [&](const NamedMetric& m) { return m.name == metric->name; });
-    if (twice || metric->name == "step") ensure(false, "two metrics of one line are named " + metric->name);
-    const double* number = std::get_if<double>(&metric->value);
-    line += fmt::format(
-        ",{}:{}", json_string(metric->name),
-        number ? number_text(*number, metric->is_whole) : json_string(std::get<std::string>(metric->value)));
-  }
-  return line + "}\n";
-}
-
 }  // namespace
 
 void JsonlSink::open() {
@@ -80,7 +55,7 @@ void JsonlSink::open() {
 }
 
 size_t JsonlSink::write(std::span<const RecordPtr> records) {
-  file_.append(line_of(*records.front()));
+  if (records.front()->histograms.empty()) file_.append(record_line(*records.front()));
   return 1;
 }
 

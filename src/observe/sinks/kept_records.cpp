@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "observe/metrics_reader.h"
+#include "observe/sinks/record_line.h"
 
 namespace lockstep::observe {
 
@@ -13,12 +14,10 @@ void for_each_kept_record(const RunFacts& facts, int64_t first_step,
   if (facts.directory.empty() || facts.resume_step.value_or(0) == 0 || !std::filesystem::exists(path)) return;
   const double now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  for (const auto& row : read_metrics(path)) {
+  for (const auto& row : read_metrics(path, MetricsLines::all)) {
     if (row.step() < first_step || row.step() > *facts.resume_step) continue;
-    MetricsRecord record{.step = row.step(), .metrics = {}, .unix_seconds = now};
-    for (const auto& [name, value] : row.values())
-      if (const double* number = std::get_if<double>(&value); number != nullptr && name != "step")
-        record.metrics.emplace_back(name, *number);
+    MetricsRecord record = record_of(row);
+    record.unix_seconds = now;
     visit(record);
   }
 }

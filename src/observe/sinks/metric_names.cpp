@@ -44,4 +44,8 @@ std::string grouped_name(std::string_view field) {
   return found == std::end(kMetricNames) ? "train/" + std::string(field) : std::string(found->grouped);
 }
 
+std::string grouped_name(const MachineSubject& subject, bool several_hosts, std::string_view field) {
+  return group_of(subject, several_hosts) + "/" + std::string(field);
+}
+
 }  // namespace lockstep::observe

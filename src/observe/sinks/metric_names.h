@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "observe/machine/subject.h"
+
 namespace lockstep::observe {
 
 /// What a field of metrics.jsonl is called elsewhere.
@@ -20,5 +22,7 @@ std::span<const MetricName> metric_names();
 
 /// "train/<field>" for one that the table does not have.
 std::string grouped_name(std::string_view field);
+/// Likewise, of a machine's figure: "gpu0/power_watts".
+std::string grouped_name(const MachineSubject& subject, bool several_hosts, std::string_view field);
 
 }  // namespace lockstep::observe

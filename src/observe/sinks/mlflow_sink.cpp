@@ -154,7 +154,8 @@ void MlflowSink::append(const MetricsRecord& record, std::vector<MlflowMetric>& 
   for (const auto& metric : record.metrics) {
     const double* number = std::get_if<double>(&metric.value);
     if (number == nullptr) continue;
-    std::string key = grouped_name(metric.name);
+    std::string key = record.machine ? grouped_name(*record.machine, facts_.several_hosts, metric.name)
+                                     : grouped_name(metric.name);
     if (const auto known = known_.find(key); known != known_.end() && record.step <= known->second) continue;
     metrics.push_back(
         {std::move(key), *number, static_cast<int64_t>(1000 * record.unix_seconds), record.step});

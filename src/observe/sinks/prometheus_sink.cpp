@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/text.h"
+#include "observe/machine/figures.h"
 #include "observe/sinks/metric_names.h"
 
 namespace lockstep::observe {
@@ -26,10 +28,43 @@ std::string escaped_label(const std::string& text) {
   return escaped;
 }
 
+void add_head(std::string& page, std::string_view name, const char* type, std::string_view help) {
+  page += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type);
+}
+
 void add_family(std::string& page, std::string_view name, const char* type, std::string_view help,
                 double value, const std::string& labels = "") {
-  page += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n{0}{3} {4}\n", name, help, type, labels,
-                      sample_value(value));
+  add_head(page, name, type, help);
+  page += fmt::format("{}{} {}\n", name, labels, sample_value(value));
+}
+
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+std::string label_text(const Labels& labels) {
+  std::string text;
+  for (const auto& [name, value] : labels)
+    text += fmt::format("{}{}=\"{}\"", text.empty() ? "" : ",", name, escaped_label(value));
+  return "{" + text + "}";
+}
+
+Labels labels_of(const MachineSubject& subject) {
+  using Kind = MachineSubject::Kind;
+  if (subject.kind == Kind::host) return {{"host", subject.host}};
+  if (subject.kind == Kind::process) return {{"host", subject.host}, {"rank", std::to_string(subject.rank)}};
+  // dcgm-exporter's, but for "modelName", which promtool refuses.
+  Labels labels{{"gpu", std::to_string(subject.gpu)},
+                {"UUID", subject.uuid},
+                {"device", fmt::format("nvidia{}", subject.gpu)},
+                {"model_name", subject.model},
+                {"Hostname", subject.host},
+                {"rank", std::to_string(subject.rank)}};
+  if (subject.slice) labels.emplace_back("slice", std::to_string(*subject.slice));
+  return labels;
+}
+
+const double* find_number(const MetricsRecord& record, std::string_view field) {
+  const auto found = std::ranges::find(record.metrics, field, &NamedMetric::name);
+  return found == record.metrics.end() ? nullptr : std::get_if<double>(&found->value);
 }
 
 }  // namespace
@@ -42,6 +77,12 @@ void PrometheusSink::open() {
 
 size_t PrometheusSink::write(std::span<const RecordPtr> records) {
   for (const auto& record : records) {
+    if (!record->histograms.empty()) continue;
+    if (record->machine) {
+      machines_[record->machine->host + " " + group_of(*record->machine, false)] = record;
+      machine_unix_seconds_ = record->unix_seconds;
+      continue;
+    }
     const bool evaluated =
         std::ranges::any_of(record->metrics, [](const auto& m) { return m.name == "eval_ms"; });
     Numbers& numbers = evaluated ? evaluation_ : step_;
@@ -56,11 +97,33 @@ size_t PrometheusSink::write(std::span<const RecordPtr> records) {
   return records.size();
 }
 
+bool PrometheusSink::is_current(const MetricsRecord& record) const {
+  constexpr double kIntervals = 5, kSlackSeconds = 10;
+  return machine_unix_seconds_ - record.unix_seconds <=
+         kIntervals * facts_.machine_every_seconds + kSlackSeconds;
+}
+
+void PrometheusSink::add_machines(std::string& page) const {
+  for (const auto& figure : machine_figures()) {
+    bool begun = figure.prometheus.empty();
+    for (const auto& [name, record] : machines_) {
+      if (record->machine->kind != figure.subject || figure.prometheus.empty() || !is_current(*record))
+        continue;
+      const double* number = find_number(*record, figure.field);
+      if (number == nullptr) continue;
+      if (!std::exchange(begun, true))
+        // dcgm-exporter's names of counters are none that promtool accepts as such.
+        add_head(page, figure.prometheus, figure.prometheus.ends_with("_total") ? "counter" : "gauge",
+                 figure.help);
+      page += fmt::format("{}{} {}\n", figure.prometheus, label_text(labels_of(*record->machine)),
+                          sample_value(*number * figure.factor));
+    }
+  }
+}
+
 std::string PrometheusSink::page() const {
-  std::string page, labels;
-  for (const auto& [name, value] : facts_.tags)
-    labels += fmt::format("{}{}=\"{}\"", labels.empty() ? "" : ",", name, escaped_label(value));
-  add_family(page, "lockstep_run_info", "gauge", "What runs; always 1.", 1, "{" + labels + "}");
+  std::string page;
+  add_family(page, "lockstep_run_info", "gauge", "What runs; always 1.", 1, label_text(facts_.tags));
   add_family(page, "lockstep_steps_total", "counter", "Optimizer steps complete, when last logged.",
              static_cast<double>(steps_));
   add_family(page, "lockstep_planned_steps", "gauge", "Optimizer steps of the whole run.",
@@ -72,6 +135,7 @@ std::string PrometheusSink::page() const {
     for (const Numbers* numbers : {&step_, &evaluation_})
       if (const auto found = numbers->find(name.field); found != numbers->end())
         add_family(page, name.prometheus, "gauge", name.help, found->second * name.factor);
+  add_machines(page);
   return page;
 }
 

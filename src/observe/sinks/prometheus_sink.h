@@ -26,13 +26,19 @@ class PrometheusSink : public Sink {
   /// Numbers of the last record of a kind, by field.
   using Numbers = std::map<std::string, double, std::less<>>;
 
+  void add_machines(std::string& page) const;
+  /// Nothing of those that are gone.
+  bool is_current(const MetricsRecord& record) const;
+
   RunFacts facts_;
   std::string address_;
   int port_;
   std::unique_ptr<ScrapeServer> server_;
   Numbers step_, evaluation_;
   int64_t steps_ = 0;
-  double unix_seconds_ = 0;  // of the last record
+  double unix_seconds_ = 0;                    // of the last record
+  double machine_unix_seconds_ = 0;            // likewise, of machines
+  std::map<std::string, RecordPtr> machines_;  // the last record of each, by host and group
 };
 
 }  // namespace lockstep::observe

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "observe/histogram.h"
+#include "observe/machine/subject.h"
 #include "observe/metrics_reader.h"
 
 namespace lockstep::observe {
@@ -29,11 +31,17 @@ struct NamedMetric {
   bool is_whole = false;  ///< an integer, written without a point
 };
 
-/// What a run says at once: of a logged step, or of an evaluation. The names are those of metrics.jsonl.
+/// A machine's figure, written as it is in all lines: bytes are whole.
+NamedMetric machine_metric(MachineSubject::Kind subject, std::string_view field, double value);
+
+/// What a run says at once: of a logged step, of an evaluation, or of a machine. The names are those of
+/// metrics.jsonl.
 struct MetricsRecord {
-  int64_t step = 0;
+  int64_t step = 0;                  ///< complete; of a machine: when this was measured
   std::vector<NamedMetric> metrics;  ///< names are unique, and none is "step"
   double unix_seconds = 0;           ///< when it was measured
+  std::optional<MachineSubject> machine{};
+  std::vector<NamedHistogram> histograms{};  ///< for TensorBoard alone; then there are no metrics
 };
 using RecordPtr = std::shared_ptr<const MetricsRecord>;
 
@@ -46,9 +54,11 @@ struct RunFacts {
   std::optional<int64_t>
       resume_step;  ///< what was written of later steps is to be undone; nothing: a new run
   int64_t total_steps = 0;
-  std::string config;  ///< the effective config, as text
-  Texts fields;        ///< the same, flattened: "trainer.seed" -> "7"
-  Texts tags;          ///< layout, version and hashes, by name
+  std::string config;                ///< the effective config, as text
+  Texts fields;                      ///< the same, flattened: "trainer.seed" -> "7"
+  Texts tags;                        ///< layout, version and hashes, by name
+  bool several_hosts = false;        ///< names of machines' figures then begin with the host's
+  double machine_every_seconds = 0;  ///< how often there are such figures; 0: never
 };
 
 enum class RunEnd { finished, failed, killed };  ///< killed: stopped by request, to be resumed

@@ -27,6 +27,8 @@ constexpr std::chrono::milliseconds kFarewell{200};
 size_t bytes_of(const MetricsRecord& record) {
   size_t bytes = sizeof(record);
   for (const auto& metric : record.metrics) bytes += sizeof(metric) + metric.name.size();
+  for (const auto& [name, buckets] : record.histograms)
+    bytes += sizeof(NamedHistogram) + name.size() + buckets.size() * sizeof(buckets.front());
   return bytes;
 }
 

@@ -28,7 +28,7 @@ struct SinkPolicy {
 
 /// A sink, its thread and its queue. What the sink cannot take waits, and is tried again. If a call of the
 /// sink never returns, the thread is left behind, with the sink: no method waits longer than SinkPolicy says.
-/// Used by one thread.
+/// Used by one thread; push() also by others.
 class SinkThread {
  public:
   struct Message {

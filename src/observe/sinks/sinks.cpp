@@ -1,10 +1,26 @@
 #include "observe/sinks/sinks.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <utility>
 
+#include "lockstep/error.h"
+
 namespace lockstep::observe {
+namespace {
+
+RecordPtr measured_now(MetricsRecord record) {
+  using Seconds = std::chrono::duration<double>;
+  record.unix_seconds = Seconds(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::make_shared<const MetricsRecord>(std::move(record));
+}
+
+}  // namespace
+
+bool has_sinks(const MetricsOptions& options, const RunFacts& facts) {
+  return std::ranges::any_of(sink_kinds(), [&](const SinkKind& kind) { return kind.wanted(options, facts); });
+}
 
 Sinks::Sinks(const MetricsOptions& options, const RunFacts& facts, bool stop_without_essential) {
   for (const auto& kind : sink_kinds()) {
@@ -24,11 +40,18 @@ void Sinks::open() {
 }
 
 void Sinks::write(MetricsRecord record) {
-  using Seconds = std::chrono::duration<double>;
-  record.unix_seconds = Seconds(std::chrono::system_clock::now().time_since_epoch()).count();
-  const auto shared = std::make_shared<const MetricsRecord>(std::move(record));
+  const RecordPtr shared = measured_now(std::move(record));
   log_messages();
   for (const auto& thread : threads_) thread->push(shared);
+}
+
+void Sinks::write_beside(MetricsRecord record) {
+  const RecordPtr shared = measured_now(std::move(record));
+  for (const auto& thread : threads_) try {
+      thread->push(shared);
+    } catch (const Error&) {
+      // Told to the thread that trains, by its own next record.
+    }
 }
 
 void Sinks::sync() {

@@ -20,9 +20,11 @@ struct SinkKind {
   SinkPolicy policy;  ///< ends_run is the config's
 };
 std::span<const SinkKind> sink_kinds();
+/// Whether a run has any.
+bool has_sinks(const MetricsOptions& options, const RunFacts& facts);
 
 /// All sinks of a run, in the order of the table. Used by one thread, which they never keep waiting, except
-/// where stated. What they have to say is logged by that thread.
+/// where stated, and others only where stated. What they have to say is logged by that thread.
 class Sinks {
  public:
   /// `stop_without_essential`: checkpoint.on_failure is STOP. For all others metrics.on_failure counts.
@@ -35,6 +37,8 @@ class Sinks {
   void open();
   /// Throws what failed before, if that ends the run.
   void write(MetricsRecord record);
+  /// Likewise, from another thread, while this is open. What failed before is for write() to throw.
+  void write_beside(MetricsRecord record);
   /// Waits until essential sinks have everything on disk, so that no checkpoint is newer than its metrics.
   void sync();
   /// Writes everything, and closes essential sinks. Throws IoError for whatever must not be missing.

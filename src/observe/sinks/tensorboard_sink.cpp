@@ -92,6 +92,7 @@ std::string TensorboardSink::first_events(int64_t first_step) const {
 
 void TensorboardSink::open() {
   const auto earlier = earlier_files();
+  machine_steps_.clear();
   // Readers take files in the order of their names.
   auto seconds = static_cast<int64_t>(unix_seconds_now());
   if (!earlier.empty())
@@ -113,19 +114,36 @@ void TensorboardSink::open() {
   last_step_ = facts_.resume_step.value_or(0);
 }
 
-std::string TensorboardSink::events_of(const MetricsRecord& record) const {
+std::string TensorboardSink::events_of(const MetricsRecord& record) {
+  if (!record.histograms.empty())
+    return histograms_event({record.unix_seconds, record.step}, record.histograms);
+  if (record.machine) {
+    // A step that takes long has several. Readers lose what a name has twice of one step.
+    const auto [known, is_new] =
+        machine_steps_.emplace(group_of(*record.machine, facts_.several_hosts), record.step);
+    if (!is_new && record.step <= known->second) return "";
+    known->second = record.step;
+  }
   std::vector<std::pair<std::string, double>> values;
   for (const auto& metric : record.metrics)
     if (const double* number = std::get_if<double>(&metric.value))
-      values.emplace_back(grouped_name(metric.name), *number);
+      values.emplace_back(record.machine ? grouped_name(*record.machine, facts_.several_hosts, metric.name)
+                                         : grouped_name(metric.name),
+                          *number);
   return scalars_event({record.unix_seconds, record.step}, values);
 }
 
 size_t TensorboardSink::write(std::span<const RecordPtr> records) {
   std::string events;
+  const auto before = machine_steps_;
   for (const auto& record : records) events += events_of(*record);
-  file_.append(events);
-  last_step_ = records.back()->step;
+  try {
+    file_.append(events);
+  } catch (const IoError&) {
+    machine_steps_ = before;
+    throw;
+  }
+  for (const auto& record : records) last_step_ = std::max(last_step_, record->step);
   return records.size();
 }
 

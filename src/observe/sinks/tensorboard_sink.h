@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,11 +28,12 @@ class TensorboardSink : public Sink {
   /// Those of the folder, in the order in which they are read.
   std::vector<std::string> earlier_files() const;
   std::string first_events(int64_t first_step) const;
-  std::string events_of(const MetricsRecord& record) const;
+  std::string events_of(const MetricsRecord& record);
 
   RunFacts facts_;
   AppendFile file_;
   int64_t last_step_ = 0;
+  std::map<std::string, int64_t> machine_steps_;  // the last step that machines' figures are of, by group
 };
 
 }  // namespace lockstep::observe

@@ -234,7 +234,27 @@ observe::RunFacts RunOutput::facts(int64_t first_step, const std::string& run_id
   return facts;
 }
 
-void RunOutput::open(int64_t first_step, const std::string& run_id) {
+observe::MetricsOptions metrics_of(const RunOutputOptions& options, const config::RunConfig& config) {
+  observe::MetricsOptions metrics = config.metrics;
+  if (options.metrics_file_only) {
+    metrics.tensorboard = false;
+    metrics.prometheus_port = 0;
+    metrics.mlflow.reset();
+    metrics.machine_every_seconds = 0;
+    metrics.histogram_every_steps = 0;
+  }
+  if (options.directory.empty()) metrics.histogram_every_steps = 0;
+  return metrics;
+}
+
+MachineWishes machine_wishes(const RunOutputOptions& options, const config::RunConfig& config) {
+  const observe::MetricsOptions metrics = metrics_of(options, config);
+  observe::RunFacts facts;
+  facts.directory = options.directory;
+  return {.every_seconds = metrics.machine_every_seconds, .has_sinks = observe::has_sinks(metrics, facts)};
+}
+
+void RunOutput::open(int64_t first_step, const std::string& run_id, bool several_hosts) {
   const auto& config = worker_->config();
   const fs::path directory(options_.directory);
   if (!directory.empty()) {
@@ -247,13 +267,10 @@ void RunOutput::open(int64_t first_step, const std::string& run_id) {
       fs::remove(directory / name, unknown);
     }
   }
-  const observe::RunFacts facts = this->facts(first_step, run_id);
-  observe::MetricsOptions metrics = config.metrics;
-  if (options_.metrics_file_only) {
-    metrics.tensorboard = false;
-    metrics.prometheus_port = 0;
-    metrics.mlflow.reset();
-  }
+  const observe::MetricsOptions metrics = metrics_of(options_, config);
+  observe::RunFacts facts = this->facts(first_step, run_id);
+  facts.several_hosts = several_hosts;
+  facts.machine_every_seconds = metrics.machine_every_seconds;
   sinks_.emplace(metrics, facts, config.checkpoint.on_failure == checkpoint::SaveFailurePolicy::stop);
   sinks_->open();
   if (!directory.empty() && facts.resume_step) {

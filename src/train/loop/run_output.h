@@ -34,6 +34,16 @@ class DirectoryLock {
   int descriptor_ = -1;
 };
 
+/// The sinks that a run has: those of its config, or only metrics.jsonl.
+observe::MetricsOptions metrics_of(const RunOutputOptions& options, const config::RunConfig& config);
+/// How often the run samples machines, in seconds, and whether any sink wants to know. Alike on all ranks.
+/// Trials by other commands do not.
+struct MachineWishes {
+  double every_seconds = 0;
+  bool has_sinks = false;
+};
+MachineWishes machine_wishes(const RunOutputOptions& options, const config::RunConfig& config);
+
 /// Rank 0's output while it trains: the progress line and messages on stderr, config.effective.textproto in
 /// the run's folder, and metrics for all sinks.
 class RunOutput {
@@ -53,7 +63,8 @@ class RunOutput {
   void show_start();
   /// Makes the folder and its files, opens the sinks, and draws the progress line from `first_step` on.
   /// `run_id`: of this run and what it resumes. Throws IoError or ConfigError.
-  void open(int64_t first_step, const std::string& run_id);
+  /// `several_hosts`: whether the run's processes are on more than one.
+  void open(int64_t first_step, const std::string& run_id, bool several_hosts);
 
   /// After other ranks were lost: from here on the run is `worker`'s.
   void follow(Worker& worker);
@@ -61,6 +72,10 @@ class RunOutput {
   void message(const std::string& text);
   void step(const StepRecord& record);
   void evaluation(const EvaluationRecord& record);
+  /// Of parameters and gradients.
+  void histograms(observe::MetricsRecord record) { sinks_->write(std::move(record)); }
+  /// Of a machine. From any thread, between open() and close().
+  void machine(observe::MetricsRecord record) { sinks_->write_beside(std::move(record)); }
   /// Makes metrics durable, so that no checkpoint is newer than its metrics, unless the run continues without
   /// what it cannot write. Throws IoError.
   void before_checkpoint();

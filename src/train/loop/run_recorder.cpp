@@ -71,6 +71,27 @@ std::vector<HostReport> gather(comm::Communicator& world, const HostReport& own)
   return all;
 }
 
+/// COLLECTIVE: those of all ranks: hosts, processes and GPUs, each once, in the order of ranks.
+std::vector<observe::MachineReport> gather(comm::Communicator& world,
+                                           const std::vector<observe::MachineReport>& own) {
+  std::string text;
+  for (const auto& report : own) text += observe::to_json(report) + "\n";
+  std::vector<observe::MachineReport> all;
+  for (const auto& told : comm::gather_texts(world, text, kReportTimeout))
+    for (const auto& line : split(told, '\n')) {
+      if (line.empty()) continue;
+      observe::MachineReport report = observe::parse_machine_report(line);
+      // Ranks may share a GPU, and another rank samples a host once the first is lost.
+      const bool known = std::ranges::any_of(all, [&](const auto& other) {
+        return other.subject.host == report.subject.host &&
+               observe::group_of(other.subject, false) == observe::group_of(report.subject, false);
+      });
+      if (!known) all.push_back(std::move(report));
+    }
+  std::ranges::stable_sort(all, {}, [](const auto& report) { return report.subject.kind; });
+  return all;
+}
+
 observe::StalenessReport staleness_report(const run::Staleness& staleness, std::optional<int> bound) {
   observe::StalenessReport report{
       .bound = bound, .max = staleness.max, .mean = staleness.mean(), .histogram = {}};
@@ -164,7 +185,8 @@ observe::RankReport RunRecorder::own_report() const {
           .peak_memory_bytes = std::max(worker_->device().memory_use().peak_bytes, peak_memory_before_)};
 }
 
-observe::RunReport RunRecorder::report(comm::Communicator& world, const TrainingOutcome& outcome) const {
+observe::RunReport RunRecorder::report(comm::Communicator& world, const TrainingOutcome& outcome,
+                                       const std::vector<observe::MachineReport>& machines) const {
   const auto& compiled = worker_->compiled();
   const auto& graph = compiled.graph();
   std::vector<double> own = numbers_of(own_report());
@@ -244,6 +266,7 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
     report.lost_workers = outcome.lost_workers;
     report.staleness = staleness_report(outcome.staleness, compiled.session_terms().bound);
   }
+  report.machines = gather(world, machines);
   report.world_size = world.size();
   report.layout = layout::to_string(compiled.layout());
   return report;

@@ -27,7 +27,9 @@ class RunRecorder {
   void add(const StepRecord& record);
   /// COLLECTIVE: memory is that of the rank with the most, waiting times are those of the worker that waits
   /// most.
-  observe::RunReport report(comm::Communicator& world, const TrainingOutcome& outcome) const;
+  /// `machines`: of what this rank has sampled.
+  observe::RunReport report(comm::Communicator& world, const TrainingOutcome& outcome,
+                            const std::vector<observe::MachineReport>& machines) const;
 
  private:
   observe::RankReport own_report() const;

@@ -190,8 +190,11 @@ void Trainer::train_one_step() {
   const bool compared = comparison_is_due();
   if (compares_replicas()) inputs.state_hash = agreement_hash(compared);
   const double waited_before = worker_->data_wait_ms();
+  const bool has_histograms = options_.histograms != nullptr && options_.histograms->is_due(step_ + 1);
   if (options_.observer)
     worker_->run_observed_step(inputs, options_.observer);
+  else if (has_histograms)
+    worker_->run_observed_step(inputs, options_.histograms->observer());
   else
     worker_->run_step(inputs);
   enter_phase(options_.progress, Phase::between_steps);
@@ -217,6 +220,7 @@ void Trainer::train_one_step() {
   if (!record.skipped) ++optimizer_updates_;
   ++step_;
   if (options_.progress != nullptr) options_.progress->set_step(step_);
+  if (has_histograms) options_.histograms->end_step(step_, verdict, inputs.constants, record.skipped);
   if (verdict.has_loss()) record.spike = spikes_.add(step_, verdict.mean_loss(), verdict.gradient_norm);
   suspicious_ = record.spike.has_value();
   if (record.spike && world_->rank() == 0) log_warning(record.spike->message);

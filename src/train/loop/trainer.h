@@ -11,6 +11,7 @@
 #include "observe/spike_detector.h"
 #include "train/checkpoints/run_checkpoints.h"
 #include "train/faults/divergence.h"
+#include "train/loop/step_histograms.h"
 #include "train/worker/worker.h"
 
 namespace lockstep::train {
@@ -73,7 +74,8 @@ struct TrainerRunOptions {
   std::function<Regrouped(const std::vector<int>& left)> regroup;
   bool evaluates = false;        ///< only evaluates, and messages say so
   run::KernelObserver observer;  ///< of all steps, which then do not overlap; not of sessions. May be empty
-  int drawing_threads = 1;       ///< threads that draw initial parameters; bits do not depend on it
+  StepHistograms* histograms = nullptr;  ///< told of steps; may be null
+  int drawing_threads = 1;               ///< threads that draw initial parameters; bits do not depend on it
 };
 
 struct TrainingOutcome {

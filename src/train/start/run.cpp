@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 #include <utility>
 
+#include "base/index.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/agreement.h"
@@ -14,6 +16,7 @@
 #include "train/faults/failpoints.h"
 #include "train/faults/position.h"
 #include "train/faults/straggler.h"
+#include "train/loop/machine_watch.h"
 #include "train/loop/run_output.h"
 #include "train/loop/run_recorder.h"
 #include "train/loop/trace.h"
@@ -25,6 +28,9 @@ namespace {
 
 /// How long a job that has failed waits for each sink of metrics.
 constexpr std::chrono::milliseconds kLastWords{2000};
+
+/// How long rank 0 waits for parts of the last histograms. They were sent before other ranks came here.
+constexpr std::chrono::seconds kLastHistograms{10};
 
 /// Likewise, if the watchdog ends the process: the launcher may not wait for longer.
 constexpr std::chrono::milliseconds kWatchdogPatience{500};
@@ -62,6 +68,7 @@ class Run::Parts {
   /// What waits for a sink is written, if that takes no longer than a moment.
   void last_words() noexcept {
     world_.set_farewell({});
+    if (machine_) machine_->abandon();
     if (first_ && output_) output_->close(observe::RunEnd::failed, "", kLastWords);
   }
   void enter(Phase phase) { enter_phase(&world_.control().progress(), phase); }
@@ -74,6 +81,9 @@ class Run::Parts {
   void make_trainer();
   void check(const Straggler& straggler) const;
   void begin();
+  RunOutputOptions output_options() const;
+  observe::MachineIdentity machine_identity() const;
+  void watch_machine();
 
   World& world_;
   const RunOptions options_;
@@ -87,7 +97,10 @@ class Run::Parts {
   std::optional<RunOutput> output_;
   std::optional<RunRecorder> recorder_;
   std::optional<TraceWriter> trace_;
+  std::optional<StepHistograms> histograms_;
   std::optional<Trainer> trainer_;
+  std::string host_name_;                // of figures of machines: no other host of the job has it
+  std::optional<MachineWatch> machine_;  // after output_, which it writes to
 };
 
 void Run::Parts::start(const std::function<config::RunConfig()>& load_config) {
@@ -143,6 +156,11 @@ void Run::Parts::make_worker() {
         fmt::format("--trace: runs are compared bit by bit, but with layout '{}' results depend on the order "
                     "in which workers arrive",
                     layout::to_string(worker_->compiled().layout())));
+  if (worker_->config().metrics.histogram_every_steps > 0 && worker_->serving() != nullptr)
+    throw ConfigError(fmt::format(
+        "metrics.histogram_every_steps: with layout '{}' there is no step that all workers make at "
+        "once; leave it out, or use sync=all_reduce or mode=sync",
+        layout::to_string(worker_->compiled().layout())));
   const std::string& out = options_.output_directory;
   world_.control().set_crash_directory(out.empty() ? "" : out + "/crash");
   // Containers of one host may have folders of their own.
@@ -164,6 +182,7 @@ Regrouped Run::Parts::regroup(const std::vector<int>& left) {
   world_.startup() = startup;
   recorder_->follow(*worker_);
   output_->follow(*worker_);
+  if (machine_) machine_->follow(machine_identity());
   if (first_)
     log_warning(fmt::format("the run goes on as layout '{}' in {} processes, with new rank numbers",
                             layout::to_string(worker_->compiled().layout()), world_.size()));
@@ -175,9 +194,11 @@ TrainerEvents Run::Parts::events() {
   TrainerEvents events;
   events.on_step = [this](const StepRecord& record) {
     world_.startup().end(observe::StartupPart::first_step);
+    if (machine_) machine_->set_step(record.step);
     recorder_->add(record);
     if (trace_) trace_->add(record, *worker_, world_.communicator());
     if (first_) output_->step(record);
+    if (histograms_) histograms_->collect(Clock::now());
     if (options_.on_step) options_.on_step(record);
   };
   events.on_evaluation = [this](const EvaluationRecord& record) {
@@ -199,6 +220,13 @@ TrainerEvents Run::Parts::events() {
 void Run::Parts::make_trainer() {
   if (failpoints_) failing_files_ = failpoints_->wrap(checkpoint::posix_file_system());
   const bool watched = worker_->config().watchdog.enabled;
+  const int64_t histogram_every_steps = metrics_of(output_options(), worker_->config()).histogram_every_steps;
+  if (histogram_every_steps > 0)
+    histograms_.emplace(*worker_, StepHistogramsOptions{.every_steps = histogram_every_steps,
+                                                        .mailbox = &world_.control().mailbox(),
+                                                        .write = [this](observe::MetricsRecord record) {
+                                                          output_->histograms(std::move(record));
+                                                        }});
   trainer_.emplace(
       *worker_, world_.communicator(), events(),
       TrainerRunOptions{.output_directory = options_.output_directory,
@@ -208,6 +236,7 @@ void Run::Parts::make_trainer() {
                         .mailbox = &world_.mailbox(),
                         .files = failing_files_ ? failing_files_.get() : &checkpoint::posix_file_system(),
                         .regroup = [this](const std::vector<int>& left) { return regroup(left); },
+                        .histograms = histograms_ ? &*histograms_ : nullptr,
                         .drawing_threads = idle_threads(world_.launch())});
 }
 
@@ -227,20 +256,58 @@ void Run::Parts::begin() {
     throw comm::CollectiveError(fmt::format("--stop-after {}: the run has {} steps already",
                                             options_.stop_after, trainer_->next_step()),
                                 ExitCode::usage);
-  on_first_rank(world_, [this] { output_->open(trainer_->next_step(), trainer_->run_id()); });
+  on_first_rank(world_, [this] {
+    const bool several_hosts = !world_.one_host();
+    output_->open(trainer_->next_step(), trainer_->run_id(), several_hosts);
+  });
+  watch_machine();
   if (first_) world_.set_farewell([this] { output_->abandon(kWatchdogPatience); });
   if (!options_.trace_directory.empty()) trace_.emplace(options_.trace_directory, world_.rank());
   if (failpoints_) failpoints_->at_start();
 }
 
+RunOutputOptions Run::Parts::output_options() const {
+  return {.directory = options_.output_directory,
+          .quiet = options_.quiet,
+          .metrics_file_only = options_.metrics_file_only,
+          .version = options_.version};
+}
+
+/// The first rank of each host samples the host.
+observe::MachineIdentity Run::Parts::machine_identity() const {
+  const auto& hosts = world_.hosts();
+  const auto first = std::ranges::find(hosts, nth(hosts, world_.rank()));
+  return {.host = host_name_,
+          .rank = world_.rank(),
+          .samples_host = first - hosts.begin() == static_cast<std::ptrdiff_t>(world_.rank())};
+}
+
+/// COLLECTIVE.
+void Run::Parts::watch_machine() {
+  const MachineWishes wishes = machine_wishes(output_options(), worker_->config());
+  // A run that is complete stays as it is.
+  if (wishes.every_seconds <= 0 || trainer_->next_step() >= worker_->total_steps()) return;
+  // Containers on several hosts may call themselves alike.
+  const auto names = comm::gather_texts(world_.communicator(), world_.host(), comm::kPatience);
+  host_name_ = world_.host();
+  for (size_t rank = 0; rank < names.size(); ++rank)
+    if (names[rank] == host_name_ && world_.hosts()[rank] != nth(world_.hosts(), world_.rank()))
+      host_name_ = fmt::format("{}.{}", world_.host(), nth(world_.hosts(), world_.rank()));
+  machine_.emplace(
+      MachineWatchOptions{
+          .every_seconds = wishes.every_seconds,
+          .gpu_uuid = worker_->gpu_uuid(),
+          .is_told = wishes.has_sinks,
+          .mailbox = &world_.control().mailbox(),
+          .write = [this](observe::MetricsRecord record) { output_->machine(std::move(record)); }},
+      machine_identity());
+  machine_->set_step(trainer_->next_step());
+}
+
 void Run::Parts::prepare() {
   make_worker();
   enter(Phase::prepare);
-  output_.emplace(RunOutputOptions{.directory = options_.output_directory,
-                                   .quiet = options_.quiet,
-                                   .metrics_file_only = options_.metrics_file_only,
-                                   .version = options_.version},
-                  *worker_);
+  output_.emplace(output_options(), *worker_);
   recorder_.emplace(*worker_, world_.startup(), world_.host());
   make_trainer();
   begin();
@@ -250,9 +317,14 @@ void Run::Parts::prepare() {
 RunResult Run::Parts::finish() {
   const TrainingOutcome outcome = trainer_->finish();
   enter(Phase::report);
+  if (machine_) machine_->stop();
+  if (histograms_) histograms_->collect(deadline_in(kLastHistograms));
   if (first_) output_->finish();
   finished_ = true;
-  RunResult result{.report = recorder_->report(world_.communicator(), outcome), .stopped = outcome.stopped};
+  RunResult result{
+      .report = recorder_->report(world_.communicator(), outcome,
+                                  machine_ ? machine_->reports() : std::vector<observe::MachineReport>{}),
+      .stopped = outcome.stopped};
   world_.set_farewell({});
   // A slow tracker is no worker that is stuck.
   enter(Phase::outside);

@@ -299,6 +299,13 @@ std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const r
              : run::make_inline_executor(program, context, options, observer);
 }
 
+std::string Worker::gpu_uuid() const {
+  if (device_->kind() != device::DeviceKind::cuda) return "";
+  for (const auto& gpu : device::probe_gpus().devices)
+    if (gpu.ordinal == options_.gpu_ordinal) return gpu.uuid;
+  return "";
+}
+
 std::vector<comm::AgreementField> Worker::agreement_fields() const {
   std::vector<comm::AgreementField> fields;
   fields.push_back({"lockstep binary", binary_identity(), ExitCode::usage});

@@ -108,6 +108,8 @@ class Worker {
   /// have read. Empty if its program has no digest.
   std::vector<uint64_t> parameter_digests() const;
   int rank() const { return options_.rank; }
+  /// Of the GPU that this rank computes on; empty if it does not.
+  std::string gpu_uuid() const;
   /// The rank's first number, before others were lost; messages of the whole job use it.
   int first_rank() const {
     const auto& members = options_.company.members;

@@ -148,6 +148,50 @@ TEST_F(Tensorboard, GetsScalarsUnderNamesThatGroup) {
   EXPECT_EQ(scalars.size(), 3u) << "texts are no scalars";
 }
 
+TEST_F(Tensorboard, HistogramsAreTensorsWithARowForEachBucket) {
+  TensorboardSink sink(facts());
+  sink.open();
+  MetricsRecord record{.step = 3, .metrics = {}, .unix_seconds = 1000.5};
+  record.histograms = {{"parameters/fc.weight", {{-1, 0.5, 7}, {0.5, 2, 1}}}};
+  sink.write(std::vector<RecordPtr>{std::make_shared<MetricsRecord>(record)});
+  sink.close(RunEnd::finished, "");
+  const auto events = events_of(files().at(0));
+  const auto found = std::ranges::find_if(events, [](const Fields& event) {
+    return one(fields_of(one(fields_of(one(event, 5)), 1)), 1) == "parameters/fc.weight";
+  });
+  ASSERT_NE(found, events.end());
+  EXPECT_EQ(one(*found, 2), "3");
+  const Fields value = fields_of(one(fields_of(one(*found, 5)), 1));
+  EXPECT_EQ(one(fields_of(one(fields_of(one(value, 9)), 1)), 1), "histograms");
+  const Fields tensor = fields_of(one(value, 8));
+  EXPECT_EQ(one(tensor, 1), "2");  // doubles
+  const std::string contents = one(tensor, 4);
+  ASSERT_EQ(contents.size(), 6 * sizeof(double));
+  EXPECT_EQ(number_at<double>(contents, 0), -1);
+  EXPECT_EQ(number_at<double>(contents, 16), 7);
+  EXPECT_EQ(number_at<double>(contents, 32), 2);
+}
+
+TEST_F(Tensorboard, MachinesAreGroupsWithOneNumberForAStep) {
+  RunFacts facts = this->facts();
+  facts.several_hosts = true;
+  TensorboardSink sink(facts);
+  sink.open();
+  const auto machine = [](int64_t step, double watts) {
+    return std::make_shared<MetricsRecord>(MetricsRecord{
+        .step = step,
+        .metrics = {{"power_watts", watts}, {"held_down_by", "sync boost"}},
+        .unix_seconds = 1000.5,
+        .machine = MachineSubject{
+            .kind = MachineSubject::Kind::gpu, .host = "b", .slice = {}, .uuid = "GPU-1", .model = "H100"}});
+  };
+  const std::vector<RecordPtr> records{machine(1, 100), machine(1, 200), record(2, {{"loss", 0.5}}),
+                                       machine(2, 300)};
+  EXPECT_EQ(sink.write(records), 4u);
+  sink.close(RunEnd::finished, "");
+  EXPECT_THAT(scalars_of(files().at(0))["b.gpu0/power_watts"], ElementsAre(Pair("1", 100), Pair("2", 300)));
+}
+
 TEST_F(Tensorboard, BeginsWithVersionSessionConfigAndHyperparameters) {
   TensorboardSink sink(facts());
   sink.open();

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::doctor {
+namespace lockstep::device {
 
 /// One GPU according to the driver's management library; values that it does not state are empty.
 struct GpuState {
@@ -37,4 +37,4 @@ struct NvmlFacts {
 /// Loads libnvidia-ml.so.1 and queries it. Never throws.
 NvmlFacts nvml_facts();
 
-}  // namespace lockstep::doctor
+}  // namespace lockstep::device

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace lockstep::doctor {
+namespace lockstep {
 
 /// Loads a library, if it exists, for the lifetime of this object. Functions are looked up by name, so that
 /// the program needs neither the library nor its headers.
@@ -35,4 +35,4 @@ class SharedLibrary {
   std::string problem_;
 };
 
-}  // namespace lockstep::doctor
+}  // namespace lockstep
