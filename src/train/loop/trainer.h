@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "observe/phase_clock.h"
 #include "observe/spike_detector.h"
 #include "train/checkpoints/run_checkpoints.h"
 #include "train/faults/divergence.h"
@@ -65,6 +66,7 @@ struct TrainerRunOptions {
   std::function<bool()> stop_requested;
   int64_t stop_after = 0;                 ///< steps; 0: none. The same on all ranks
   control::Progress* progress = nullptr;  ///< told of steps and phases; may be null
+  observe::PhaseClock* phases = nullptr;  ///< likewise
   control::Mailbox* mailbox =
       nullptr;  ///< for writing checkpoints in the background; null: in the foreground
   checkpoint::FileSystem* files = &checkpoint::posix_file_system();  ///< where checkpoints are written

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "comm/agreement.h"
 #include "comm/gather_texts.h"
 #include "layout/layout.h"
+#include "observe/phase_clock.h"
 #include "train/faults/failpoints.h"
 #include "train/faults/position.h"
 #include "train/faults/straggler.h"
@@ -62,6 +64,7 @@ class Run::Parts {
   /// What waits for a sink is written, if that takes no longer than a moment.
   void last_words() noexcept {
     world_.set_farewell({});
+    if (timeline_) timeline_->abandon("the run failed");
     if (first_ && output_) output_->close(observe::RunEnd::failed, "", kLastWords);
   }
   void enter(Phase phase) { enter_phase(&world_.control().progress(), phase); }
@@ -72,12 +75,15 @@ class Run::Parts {
   Regrouped regroup(const std::vector<int>& left);
   TrainerEvents events();
   void make_trainer();
+  void make_timeline();
   void check(const Straggler& straggler) const;
   void begin();
 
   World& world_;
   const RunOptions options_;
   bool first_, finished_ = false;
+  observe::PhaseClock phases_{observe::process_start()};
+  run::StampRecorder stamps_;  // outlives the workers that fill it
   std::unique_ptr<DirectoryLock> lock_;
   std::unique_ptr<Failpoints> failpoints_;
   std::unique_ptr<checkpoint::FileSystem> failing_files_;
@@ -87,6 +93,7 @@ class Run::Parts {
   std::optional<RunOutput> output_;
   std::optional<RunRecorder> recorder_;
   std::optional<TraceWriter> trace_;
+  std::optional<StepTimeline> timeline_;
   std::optional<Trainer> trainer_;
 };
 
@@ -103,12 +110,14 @@ void Run::Parts::start(const std::function<config::RunConfig()>& load_config) {
   std::optional<Straggler> straggler;
   if (!options_.straggler.empty()) straggler = parse_straggler(options_.straggler);
   if (straggler && straggler->rank == world_.rank()) worker_options.slowdown = straggler->factor;
+  if (!options_.timeline.empty()) worker_options.recorder = &stamps_;
   DeviceRequest device = options_.device;
   if (!options_.quiet && world_.is_complete()) device.say = log_info;
   worker_ = start_worker(
       world_, load_config, device,
       {{"--out", options_.output_directory.empty() ? "not given" : "given"},
        {"--stop-after", std::to_string(options_.stop_after)},
+       {"--timeline", options_.timeline.empty() ? "not given" : "given"},
        {"--trace", options_.trace_directory.empty() ? "not given" : "given"},
        {"--failpoint", options_.failpoints.empty() ? "not given" : join(options_.failpoints, " ")},
        {"--straggler", options_.straggler.empty() ? "not given" : options_.straggler}},
@@ -143,6 +152,10 @@ void Run::Parts::make_worker() {
         fmt::format("--trace: runs are compared bit by bit, but with layout '{}' results depend on the order "
                     "in which workers arrive",
                     layout::to_string(worker_->compiled().layout())));
+  if (!options_.timeline.empty() && worker_->serving() != nullptr)
+    throw ConfigError(fmt::format(
+        "--timeline: with layout '{}' workers do not step together; record a layout with mode=sync",
+        layout::to_string(worker_->compiled().layout())));
   const std::string& out = options_.output_directory;
   world_.control().set_crash_directory(out.empty() ? "" : out + "/crash");
   // Containers of one host may have folders of their own.
@@ -177,6 +190,7 @@ TrainerEvents Run::Parts::events() {
     world_.startup().end(observe::StartupPart::first_step);
     recorder_->add(record);
     if (trace_) trace_->add(record, *worker_, world_.communicator());
+    if (timeline_) timeline_->after_step(record.step);
     if (first_) output_->step(record);
     if (options_.on_step) options_.on_step(record);
   };
@@ -205,10 +219,27 @@ void Run::Parts::make_trainer() {
                         .stop_requested = options_.stop_requested,
                         .stop_after = options_.stop_after,
                         .progress = watched ? &world_.control().progress() : nullptr,
+                        .phases = &phases_,
                         .mailbox = &world_.mailbox(),
                         .files = failing_files_ ? failing_files_.get() : &checkpoint::posix_file_system(),
                         .regroup = [this](const std::vector<int>& left) { return regroup(left); },
                         .drawing_threads = idle_threads(world_.launch())});
+}
+
+/// Refuses, before anything is trained, what cannot be recorded.
+void Run::Parts::make_timeline() {
+  if (options_.timeline.empty()) return;
+  on_all_ranks(world_, [this] {
+    timeline_.emplace(options_.timeline, world_.host(), *worker_, stamps_, world_.communicator());
+  });
+  const int64_t total = worker_->total_steps();
+  timeline_->begin(steps_to_record(options_.timeline_steps, trainer_->next_step(),
+                                   options_.stop_after > 0 ? std::min(options_.stop_after, total) : total),
+                   trainer_->next_step());
+  phases_.on_end = [this](observe::RunPhase phase, Clock::time_point begin, Clock::time_point end) {
+    if (phase == observe::RunPhase::evaluation || phase == observe::RunPhase::checkpoints)
+      timeline_->phase(observe::name_of(phase), begin, end);
+  };
 }
 
 void Run::Parts::begin() {
@@ -227,8 +258,13 @@ void Run::Parts::begin() {
     throw comm::CollectiveError(fmt::format("--stop-after {}: the run has {} steps already",
                                             options_.stop_after, trainer_->next_step()),
                                 ExitCode::usage);
+  make_timeline();
   on_first_rank(world_, [this] { output_->open(trainer_->next_step(), trainer_->run_id()); });
-  if (first_) world_.set_farewell([this] { output_->abandon(kWatchdogPatience); });
+  if (first_)
+    world_.set_farewell([this] {
+      if (timeline_) timeline_->abandon("the watchdog ended the run");
+      output_->abandon(kWatchdogPatience);
+    });
   if (!options_.trace_directory.empty()) trace_.emplace(options_.trace_directory, world_.rank());
   if (failpoints_) failpoints_->at_start();
 }
@@ -250,6 +286,8 @@ void Run::Parts::prepare() {
 RunResult Run::Parts::finish() {
   const TrainingOutcome outcome = trainer_->finish();
   enter(Phase::report);
+  phases_.enter(observe::RunPhase::end);
+  if (timeline_) timeline_->finish();
   if (first_) output_->finish();
   finished_ = true;
   RunResult result{.report = recorder_->report(world_.communicator(), outcome), .stopped = outcome.stopped};
