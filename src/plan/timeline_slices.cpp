@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "base/hash.h"
@@ -99,8 +100,8 @@ void TimelineSlices::number_messages() {
 std::vector<observe::TimelineRow> TimelineSlices::rows() const {
   std::vector<observe::TimelineRow> rows{{kPhaseRow, "steps"}};
   for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
-    rows.push_back({static_cast<int>(lane) + 1,
-                    fmt::format("{} ({})", program_.lanes[lane].name, program::name_of(program_.lanes[lane].kind))});
+    rows.push_back({static_cast<int>(lane) + 1, fmt::format("{} ({})", program_.lanes[lane].name,
+                                                            program::name_of(program_.lanes[lane].kind))});
   rows.push_back({wait_row(), "waits"});
   return rows;
 }
@@ -113,12 +114,23 @@ std::string TimelineSlices::layers_of(int segment) const {
              : fmt::format("{} to {}", nth(nodes, of.first_node).name, nth(nodes, of.last_node).name);
 }
 
+/// "send to 1, receive from 0": ranks of the job.
+std::string TimelineSlices::name_of_exchange(const Instruction& instruction) const {
+  const program::Members& members = program_.group(instruction.group).members;
+  std::set<std::string> parts;
+  for (const program::Operand& operand : instruction.operands)
+    if (operand.role == Role::send || operand.role == Role::receive)
+      parts.insert(fmt::format("{} {}", operand.role == Role::send ? "send to" : "receive from",
+                               members[static_cast<size_t>(operand.peer)]));
+  return parts.empty() ? "exchange" : fmt::format("{}", fmt::join(parts, ", "));
+}
+
 std::string TimelineSlices::name_of(int index) const {
   const Instruction& instruction = program_.instruction(index);
   std::string name(program::name_of(instruction.kind));
+  if (instruction.kind == InstructionKind::exchange) return name_of_exchange(instruction);
   if (instruction.segment < 0) return name;
-  if (program::communicates(instruction.kind) && instruction.kind != InstructionKind::exchange)
-    return fmt::format("{} bucket {}", name, instruction.segment);
+  if (program::communicates(instruction.kind)) return fmt::format("{} bucket {}", name, instruction.segment);
   return name + " " + layers_of(instruction.segment);
 }
 

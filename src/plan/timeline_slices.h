@@ -44,6 +44,7 @@ class TimelineSlices {
     std::vector<uint64_t> sends, receives;  ///< of iteration 0
   };
   std::string name_of(int instruction) const;
+  std::string name_of_exchange(const program::Instruction& instruction) const;
   std::string layers_of(int segment) const;
   void number_messages();
 

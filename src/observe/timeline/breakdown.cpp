@@ -52,13 +52,13 @@ TemporalBreakdown break_down(const RankTimeline& rank) {
 }
 
 std::string describe(const Timeline& timeline) {
-  std::string text = fmt::format("{} steps {} to {}, layout {}\n\n{:<6}{:>12}{:>11}{:>17}{:>8}\n",
+  std::string text = fmt::format("{} steps {} to {}, layout {}\n\n{:<6}{:>12}{:>11}{:>25}{:>8}\n",
                                  timeline.source, timeline.first_step, timeline.last_step, timeline.layout,
-                                 "rank", "ms", "computes", "communicates", "idle");
+                                 "rank", "ms", "computes", "communicates or copies", "idle");
   double clock_error = 0, device_error = 0;
   for (const RankTimeline& rank : timeline.ranks) {
     const TemporalBreakdown part = break_down(rank);
-    text += fmt::format("{:<6}{:>12.3f}{:>9.1f} %{:>15.1f} %{:>6.1f} %\n", rank.rank, part.total / 1000,
+    text += fmt::format("{:<6}{:>12.3f}{:>9.1f} %{:>23.1f} %{:>6.1f} %\n", rank.rank, part.total / 1000,
                         share(part.compute, part.total), share(part.communication, part.total),
                         share(part.idle, part.total));
     clock_error = std::max(clock_error, rank.clock_error);

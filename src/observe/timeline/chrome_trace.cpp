@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,17 @@ namespace {
 using TraceJson = nlohmann::ordered_json;
 
 constexpr int kFormatVersion = 1;
+
+/// Holistic Trace Analysis stores rows' numbers in the type of the largest correlation.
+constexpr int64_t kFirstCorrelation = 1 << 20;
+
+constexpr double kNanosecond = 1e-3;
+
+/// To nanoseconds.
+double rounded(double microseconds) { return std::round(microseconds * 1e3) / 1e3; }
+
+/// Slices that nest do so when they are rounded, too.
+double duration(const TimelineSlice& slice) { return rounded(rounded(slice.end) - rounded(slice.begin)); }
 
 double first_begin(const Timeline& timeline) {
   double first = std::numeric_limits<double>::infinity();
@@ -67,8 +79,8 @@ void add_rank(Events& events, const RankTimeline& rank) {
                 {"cat", name_of(slice.kind)},
                 {"pid", rank.rank},
                 {"tid", slice.row},
-                {"ts", slice.begin},
-                {"dur", slice.end - slice.begin},
+                {"ts", rounded(slice.begin)},
+                {"dur", duration(slice)},
                 {"args", arguments_of(slice)}});
 }
 
@@ -94,7 +106,7 @@ void add_arrows(Events& events, const Timeline& timeline) {
                     {"id", id},
                     {"pid", from->second.rank},
                     {"tid", from->second.row},
-                    {"ts", from->second.at}});
+                    {"ts", rounded(from->second.at)}});
         events.add({{"ph", "f"},
                     {"bp", "e"},
                     {"name", "message"},
@@ -102,7 +114,7 @@ void add_arrows(Events& events, const Timeline& timeline) {
                     {"id", id},
                     {"pid", rank.rank},
                     {"tid", slice.row},
-                    {"ts", slice.end}});
+                    {"ts", rounded(std::max(slice.begin, slice.end - kNanosecond))}});
       }
 }
 
@@ -229,7 +241,7 @@ std::string to_profiler_trace(const Timeline& timeline, const RankTimeline& rank
       "\"world_size\": {}}},\n",
       rank.rank, timeline.ranks.size());
   Events events;
-  int64_t correlation = 0;
+  int64_t correlation = kFirstCorrelation;
   for (const TimelineSlice& slice : rank.slices) {
     if (slice.kind == SliceKind::kernel || slice.kind == SliceKind::wait || slice.kind == SliceKind::phase)
       continue;
@@ -239,7 +251,7 @@ std::string to_profiler_trace(const Timeline& timeline, const RankTimeline& rank
                 {"name", "cudaLaunchKernel"},
                 {"pid", 1000000},
                 {"tid", slice.row},
-                {"ts", slice.begin},
+                {"ts", rounded(slice.begin)},
                 {"dur", 0},
                 {"args", {{"correlation", correlation}}}});
     TraceJson arguments = arguments_of(slice);
@@ -251,8 +263,8 @@ std::string to_profiler_trace(const Timeline& timeline, const RankTimeline& rank
                 {"name", profiler_name(slice)},
                 {"pid", rank.rank},
                 {"tid", slice.row},
-                {"ts", slice.begin},
-                {"dur", slice.end - slice.begin},
+                {"ts", rounded(slice.begin)},
+                {"dur", duration(slice)},
                 {"args", std::move(arguments)}});
   }
   return head + "\"traceEvents\": [\n" + events.take() + "\n]}\n";
