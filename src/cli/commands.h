@@ -28,6 +28,7 @@ void add_profile_command(CLI::App& program, CommandAction& selected);
 void add_inspect_command(CLI::App& program, CommandAction& selected);
 void add_config_command(CLI::App& program, CommandAction& selected);
 void add_metrics_command(CLI::App& program, CommandAction& selected);
+void add_explain_command(CLI::App& program, CommandAction& selected);
 void add_timeline_command(CLI::App& program, CommandAction& selected);
 void add_data_command(CLI::App& program, CommandAction& selected);
 void add_doctor_command(CLI::App& program, CommandAction& selected);

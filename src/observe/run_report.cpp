@@ -156,6 +156,7 @@ std::string to_json(const RunReport& report) {
   std::vector<std::string> ranks;
   for (const RankReport& rank : report.ranks) ranks.push_back(to_json(rank));
   json.add("ranks", fmt::format("[{}]", join(ranks, ",")));
+  if (report.explanation) json.add("explanation", to_json(*report.explanation));
   return json.text();
 }
 
@@ -184,6 +185,7 @@ std::string describe(const RunReport& report, bool verbose) {
   }
   rows.emplace_back("waits per step", fmt::format("{:.3f} ms for communication, {:.3f} ms for data",
                                                   report.exposed_comm_ms, report.data_wait_ms));
+  if (report.explanation) rows.emplace_back("time", summary(*report.explanation));
   if (report.bubble_fraction_theory)
     rows.emplace_back(
         "bubble",

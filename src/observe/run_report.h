@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "observe/explanation.h"
 #include "observe/network_counters.h"
 #include "observe/startup_times.h"
 #include "observe/step_times.h"
@@ -74,6 +75,7 @@ struct RunReport {
   int world_size = 1;
   std::string layout;  ///< "dp=2,pp=2"
   std::vector<RankReport> ranks;
+  std::optional<Explanation> explanation;  ///< of the time until the report
 };
 
 /// One line without its newline; fields in the order above, hashes as 16 hex digits.

@@ -145,7 +145,9 @@ class InlineExecutor : public Executor {
     const auto& parts = nth(actions_, running_one_.instruction).parts;
     if (running_one_.kernel < parts.size()) {
       const ActionPart& part = parts[running_one_.kernel++];
-      nth(work_.nodes_ms, part.node) += milliseconds_between(running_one_.kernel_begin, end);
+      // What slows it down comes at the end of the instruction.
+      nth(work_.nodes_ms, part.node) +=
+          options_.slowdown * milliseconds_between(running_one_.kernel_begin, end);
       stamp({.kind = StampKind::kernel,
              .phase = part.phase,
              .instruction = running_one_.instruction,

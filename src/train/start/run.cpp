@@ -18,6 +18,7 @@
 #include "train/faults/straggler.h"
 #include "train/loop/run_output.h"
 #include "train/loop/run_recorder.h"
+#include "train/loop/time_account.h"
 #include "train/loop/trace.h"
 #include "train/start/shared_directory.h"
 #include "train/worker/model_state.h"
@@ -30,6 +31,9 @@ constexpr std::chrono::milliseconds kLastWords{2000};
 
 /// Likewise, if the watchdog ends the process: the launcher may not wait for longer.
 constexpr std::chrono::milliseconds kWatchdogPatience{500};
+
+/// How old what `lockstep explain` shows of a run that goes on may be, if steps are short.
+constexpr std::chrono::milliseconds kExplanationInterval{3000};
 
 /// Where `action` throws on any rank, all ranks throw alike.
 void on_all_ranks(World& world, const std::function<void()>& action) {
@@ -92,6 +96,8 @@ class Run::Parts {
   std::optional<WatchedWorker> watched_;
   std::optional<RunOutput> output_;
   std::optional<RunRecorder> recorder_;
+  std::optional<TimeAccount> account_;
+  std::optional<observe::LatestFile> explanation_;  // on rank 0, if the run has a folder
   std::optional<TraceWriter> trace_;
   std::optional<StepTimeline> timeline_;
   std::optional<Trainer> trainer_;
@@ -169,6 +175,7 @@ Regrouped Run::Parts::regroup(const std::vector<int>& left) {
   config.parallel.layout =
       layout::without_workers(worker_->compiled().layout(), world_.size() - static_cast<int>(left.size()));
   recorder_->part();
+  account_->part();
   watched_.reset();
   if (worker_->serving()->has_lost_transfers()) former_.push_back(std::move(worker_));
   worker_.reset();
@@ -176,6 +183,7 @@ Regrouped Run::Parts::regroup(const std::vector<int>& left) {
   start([&] { return config; });
   world_.startup() = startup;
   recorder_->follow(*worker_);
+  account_->follow(*worker_);
   output_->follow(*worker_);
   if (first_)
     log_warning(fmt::format("the run goes on as layout '{}' in {} processes, with new rank numbers",
@@ -189,9 +197,12 @@ TrainerEvents Run::Parts::events() {
   events.on_step = [this](const StepRecord& record) {
     world_.startup().end(observe::StartupPart::first_step);
     recorder_->add(record);
+    account_->add(record);
     if (trace_) trace_->add(record, *worker_, world_.communicator());
     if (timeline_) timeline_->after_step(record.step);
     if (first_) output_->step(record);
+    if (explanation_ && explanation_->due())
+      explanation_->replace(observe::to_json(account_->so_far()) + "\n");
     if (options_.on_step) options_.on_step(record);
   };
   events.on_evaluation = [this](const EvaluationRecord& record) {
@@ -260,6 +271,8 @@ void Run::Parts::begin() {
                                 ExitCode::usage);
   make_timeline();
   on_first_rank(world_, [this] { output_->open(trainer_->next_step(), trainer_->run_id()); });
+  if (first_ && !options_.output_directory.empty())
+    explanation_.emplace(options_.output_directory + "/explain.json", kExplanationInterval);
   if (first_)
     world_.set_farewell([this] {
       if (timeline_) timeline_->abandon("the watchdog ended the run");
@@ -278,6 +291,7 @@ void Run::Parts::prepare() {
                                    .version = options_.version},
                   *worker_);
   recorder_.emplace(*worker_, world_.startup(), world_.host());
+  account_.emplace(*worker_, phases_);
   make_trainer();
   begin();
   world_.startup().end(observe::StartupPart::other);
@@ -291,6 +305,8 @@ RunResult Run::Parts::finish() {
   if (first_) output_->finish();
   finished_ = true;
   RunResult result{.report = recorder_->report(world_.communicator(), outcome), .stopped = outcome.stopped};
+  result.report.explanation = account_->explain(world_.communicator());
+  if (explanation_) explanation_->replace(observe::to_json(*result.report.explanation) + "\n");
   world_.set_farewell({});
   // A slow tracker is no worker that is stuck.
   enter(Phase::outside);

@@ -1,0 +1,96 @@
+#include "train/loop/time_account.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "base/index.h"
+#include "comm/gather_texts.h"
+#include "lockstep/ops.h"
+
+namespace lockstep::train {
+
+void TimeAccount::part() { former_ = totals(); }
+
+void TimeAccount::add(const StepRecord& record) {
+  step_ = record.step;
+  data_wait_ms_ += record.data_wait_ms;
+  exposed_ms_ += record.exposed_communication_ms;
+}
+
+/// Whether it carries activations or gradients from one stage of a pipeline to another.
+bool TimeAccount::is_between_stages(const program::Instruction& instruction) const {
+  const layout::Ownership& ownership = worker_->compiled().ownership();
+  if (instruction.kind != program::InstructionKind::exchange || ownership.stages() < 2) return false;
+  const program::Program& program = worker_->programs().step;
+  const program::Members& members = program.group(instruction.group).members;
+  return std::any_of(instruction.operands.begin(), instruction.operands.end(), [&](const auto& operand) {
+    if (operand.role != program::Role::send && operand.role != program::Role::receive) return false;
+    const int peer = members[static_cast<size_t>(operand.peer)];
+    return ownership.is_worker(peer) && ownership.is_worker(program.rank) &&
+           ownership.stage_of(peer) != ownership.stage_of(program.rank);
+  });
+}
+
+TimeAccount::Former TimeAccount::totals() const {
+  Former totals = former_;
+  const run::WorkTimes* work = worker_->work_times();
+  if (work == nullptr) return totals;
+  const auto& nodes = worker_->compiled().graph().nodes;
+  for (size_t node = 0; node < nodes.size(); ++node)
+    totals.computing_ms[std::string(lockstep::name_of(nodes[node].op))] += work->nodes_ms[node];
+  for (int kind = 0; kind < program::kInstructionKindCount; ++kind) {
+    const auto of = static_cast<program::InstructionKind>(kind);
+    if (of == program::InstructionKind::load)
+      totals.load_ms += work->kind_ms(of);
+    else
+      totals.computing_ms[std::string(program::name_of(of))] += work->kind_ms(of);
+  }
+  totals.handling_ms += work->handling_ms;
+  const program::Program& program = worker_->programs().step;
+  for (size_t i = 0; i < work->waited_ms.size(); ++i)
+    (is_between_stages(program.instructions[i]) ? totals.stage_wait_ms : totals.waited_ms) +=
+        work->waited_ms[i];
+  return totals;
+}
+
+observe::RankTime TimeAccount::own() const {
+  const Former totals = this->totals();
+  const layout::Ownership& ownership = worker_->compiled().ownership();
+  observe::RankTime time{.rank = worker_->rank(),
+                         .stage = worker_->is_worker() ? ownership.stage_of(worker_->rank()) : -1,
+                         .tells_computing = worker_->work_times() != nullptr,
+                         .computing_ms = {}};
+  const auto now = Clock::now();
+  for (int phase = 0; phase < observe::kRunPhases; ++phase)
+    nth(time.phases_ms, phase) = phases_.milliseconds(static_cast<observe::RunPhase>(phase), now);
+  if (!time.tells_computing) {
+    time.data_wait_ms = data_wait_ms_;
+    (ownership.stages() > 1 ? time.stage_wait_ms : time.waited_ms) = exposed_ms_;
+    return time;
+  }
+  for (const auto& [name, ms] : totals.computing_ms)
+    if (ms > 0) time.computing_ms.emplace_back(name, ms);
+  // The rest of loading moves samples into place.
+  time.data_wait_ms = std::min(data_wait_ms_, totals.load_ms);
+  if (totals.load_ms > time.data_wait_ms)
+    time.computing_ms.emplace_back("load", totals.load_ms - time.data_wait_ms);
+  time.waited_ms = totals.waited_ms;
+  time.stage_wait_ms = totals.stage_wait_ms;
+  time.handling_ms = totals.handling_ms;
+  return time;
+}
+
+observe::Explanation TimeAccount::so_far() const {
+  const observe::RankTime time = own();
+  return observe::explain({&time, 1}, step_, true);
+}
+
+observe::Explanation TimeAccount::explain(comm::Communicator& world) const {
+  std::vector<observe::RankTime> ranks;
+  for (const std::string& text : comm::gather_texts(world, observe::to_text(own()), comm::kPatience))
+    ranks.push_back(observe::rank_time_from_text(text));
+  return observe::explain(ranks, step_, false);
+}
+
+}  // namespace lockstep::train
