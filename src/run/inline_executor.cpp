@@ -105,7 +105,7 @@ class InlineExecutor : public Executor {
     const std::function<void()> between = [this] { between_kernels(); };
     try {
       while (!enough()) {
-        handle_communication();
+        handle_communication(next_local() == nullptr ? waited_for() : nullptr);
         if (enough()) return;
         if (LaneState* lane = next_local()) {
           const int next = lane->current();
@@ -156,14 +156,24 @@ class InlineExecutor : public Executor {
              .begin = running_one_.kernel_begin,
              .end = end});
     }
-    running_one_.kernel_begin = handle_communication(end);
+    running_one_.kernel_begin = handle_communication(nullptr, end);
   }
 
-  /// Beside instructions that can run.
-  Clock::time_point handle_communication(Clock::time_point begin = Clock::now()) {
+  /// Beside instructions that can run, if nothing is awaited. Otherwise its time is a wait, too: a poll may
+  /// take long, because libraries yield the core in it.
+  Clock::time_point handle_communication(const LaneState* awaited, Clock::time_point begin = Clock::now()) {
+    const int index = awaited == nullptr ? 0 : awaited->current();
+    const uint64_t iteration = awaited == nullptr ? 0 : inputs_of(awaited->iteration()).iteration;
     advance_communication();
     const auto end = Clock::now();
-    work_.handling_ms += milliseconds_between(begin, end);
+    (awaited == nullptr ? work_.handling_ms : nth(work_.waited_ms, index)) +=
+        milliseconds_between(begin, end);
+    if (awaited != nullptr)
+      stamp({.kind = StampKind::wait,
+             .instruction = index,
+             .iteration = iteration,
+             .begin = begin,
+             .end = end});
     return end;
   }
 

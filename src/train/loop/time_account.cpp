@@ -18,18 +18,16 @@ void TimeAccount::add(const StepRecord& record) {
   exposed_ms_ += record.exposed_communication_ms;
 }
 
-/// Whether it carries activations or gradients from one stage of a pipeline to another.
+/// Whether it communicates with another stage of a pipeline.
 bool TimeAccount::is_between_stages(const program::Instruction& instruction) const {
   const layout::Ownership& ownership = worker_->compiled().ownership();
-  if (instruction.kind != program::InstructionKind::exchange || ownership.stages() < 2) return false;
-  const program::Program& program = worker_->programs().step;
-  const program::Members& members = program.group(instruction.group).members;
-  return std::any_of(instruction.operands.begin(), instruction.operands.end(), [&](const auto& operand) {
-    if (operand.role != program::Role::send && operand.role != program::Role::receive) return false;
-    const int peer = members[static_cast<size_t>(operand.peer)];
-    return ownership.is_worker(peer) && ownership.is_worker(program.rank) &&
-           ownership.stage_of(peer) != ownership.stage_of(program.rank);
-  });
+  const int own = worker_->rank();
+  if (instruction.group < 0 || ownership.stages() < 2 || !ownership.is_worker(own)) return false;
+  const program::Members& members = worker_->programs().step.group(instruction.group).members;
+  for (size_t i = 0; i < members.size(); ++i)
+    if (ownership.is_worker(members[i]) && ownership.stage_of(members[i]) != ownership.stage_of(own))
+      return true;
+  return false;
 }
 
 TimeAccount::Former TimeAccount::totals() const {
