@@ -42,9 +42,16 @@ NamedTimes times_of(const OrderedJson& json) {
   return times;
 }
 
+std::optional<double> number_of(const OrderedJson& json, const char* name) {
+  return json.contains(name) ? std::optional(json.at(name).get<double>()) : std::nullopt;
+}
+
 RankExplanation explain_rank(const RankTime& time, double slowest_ms) {
   const auto phase = [&](RunPhase of) { return nth(time.phases_ms, static_cast<int>(of)); };
-  RankExplanation rank{.rank = time.rank, .computing_ms = time.computing_ms};
+  RankExplanation rank{.rank = time.rank,
+                       .computing_ms = time.computing_ms,
+                       .speed_of_light = time.speed_of_light,
+                       .flops_utilization = time.flops_utilization};
   rank.wall_ms = std::accumulate(time.phases_ms.begin(), time.phases_ms.end(), 0.0);
   const auto part = [&](TimePart of) -> double& { return nth(rank.parts_ms, static_cast<int>(of)); };
   part(TimePart::start) = phase(RunPhase::start);
@@ -76,6 +83,8 @@ OrderedJson json_of(const RankExplanation& rank) {
         rank.share(static_cast<TimePart>(part));
   json["explained"] = rank.explained();
   json["computing_ms"] = json_of(rank.computing_ms);
+  if (rank.speed_of_light) json["speed_of_light"] = *rank.speed_of_light;
+  if (rank.flops_utilization) json["mfu"] = *rank.flops_utilization;
   return json;
 }
 
@@ -85,7 +94,20 @@ RankExplanation rank_of(const OrderedJson& json) {
     nth(rank.parts_ms, part) =
         json.at("parts_ms").at(std::string(name_of(static_cast<TimePart>(part)))).get<double>();
   rank.computing_ms = times_of(json.at("computing_ms"));
+  rank.speed_of_light = number_of(json, "speed_of_light");
+  rank.flops_utilization = number_of(json, "mfu");
   return rank;
+}
+
+/// Of a mean: only if all ranks know it.
+std::optional<double> mean_of(const std::vector<RankExplanation>& ranks,
+                              std::optional<double> RankExplanation::*value) {
+  double sum = 0;
+  for (const RankExplanation& rank : ranks) {
+    if (!(rank.*value)) return {};
+    sum += *(rank.*value);
+  }
+  return sum / static_cast<double>(ranks.size());
 }
 
 std::string computing_rows(const RankExplanation& rank) {
@@ -110,16 +132,18 @@ std::string_view name_of(TimePart part) {
 }
 
 std::string to_text(const RankTime& time) {
-  return OrderedJson{{"rank", time.rank},
-                     {"stage", time.stage},
-                     {"phases", time.phases_ms},
-                     {"tells", time.tells_computing},
-                     {"computing", json_of(time.computing_ms)},
-                     {"waited", time.waited_ms},
-                     {"stage_wait", time.stage_wait_ms},
-                     {"handling", time.handling_ms},
-                     {"data", time.data_wait_ms}}
-      .dump();
+  OrderedJson json{{"rank", time.rank},
+                   {"stage", time.stage},
+                   {"phases", time.phases_ms},
+                   {"tells", time.tells_computing},
+                   {"computing", json_of(time.computing_ms)},
+                   {"waited", time.waited_ms},
+                   {"stage_wait", time.stage_wait_ms},
+                   {"handling", time.handling_ms},
+                   {"data", time.data_wait_ms}};
+  if (time.speed_of_light) json["speed_of_light"] = *time.speed_of_light;
+  if (time.flops_utilization) json["mfu"] = *time.flops_utilization;
+  return json.dump();
 }
 
 RankTime rank_time_from_text(std::string_view text) try {
@@ -132,7 +156,9 @@ RankTime rank_time_from_text(std::string_view text) try {
           .waited_ms = json.at("waited").get<double>(),
           .stage_wait_ms = json.at("stage_wait").get<double>(),
           .handling_ms = json.at("handling").get<double>(),
-          .data_wait_ms = json.at("data").get<double>()};
+          .data_wait_ms = json.at("data").get<double>(),
+          .speed_of_light = number_of(json, "speed_of_light"),
+          .flops_utilization = number_of(json, "mfu")};
 } catch (const OrderedJson::exception& error) {
   throw DataError(fmt::format("a rank's times cannot be read: {}", error.what()));
 }
@@ -153,6 +179,8 @@ RankExplanation Explanation::mean() const {
   }
   mean.computing_ms.assign(computing.begin(), computing.end());
   sort_by_time(mean.computing_ms);
+  mean.speed_of_light = mean_of(ranks, &RankExplanation::speed_of_light);
+  mean.flops_utilization = mean_of(ranks, &RankExplanation::flops_utilization);
   return mean;
 }
 
@@ -215,6 +243,13 @@ Explanation explanation_from_json(std::string_view text) try {
   throw DataError(fmt::format("the explanation cannot be read: {}", error.what()));
 }
 
+std::string light_text(const RankExplanation& rank) {
+  if (!rank.speed_of_light) return "";
+  return fmt::format(
+      "{:.0f} % of the speed of light{}", 100 * *rank.speed_of_light,
+      rank.flops_utilization ? fmt::format(", MFU {:.0f} %", 100 * *rank.flops_utilization) : "");
+}
+
 std::string describe(const Explanation& explanation) {
   const RankExplanation mean = explanation.mean();
   const RankExplanation& slowest = explanation.slowest();
@@ -230,6 +265,7 @@ std::string describe(const Explanation& explanation) {
     if (of == TimePart::compute) text += computing_rows(mean);
   }
   text += fmt::format("{:<28}{:>7.1f} %\n", "sum", 100 * mean.explained());
+  if (const std::string light = light_text(mean); !light.empty()) text += "\n" + light + "\n";
   for (const std::string& note : explanation.notes) text += "note: " + note + "\n";
   return text;
 }

@@ -28,6 +28,9 @@ struct RankTime {
   double stage_wait_ms = 0;  ///< likewise, between stages of a pipeline
   double handling_ms = 0;    ///< the computing thread passed messages on, and summed what they brought
   double data_wait_ms = 0;   ///< waiting for data, and moving them into place
+  /// The time that the machine's speed would allow for the same operations, as a share of what a step took;
+  /// and the share of the device's 16-bit products that layers use (MFU). Absent: not known.
+  std::optional<double> speed_of_light, flops_utilization;
 };
 std::string to_text(const RankTime& time);
 /// Throws DataError.
@@ -53,7 +56,8 @@ struct RankExplanation {
   int rank = 0;
   double wall_ms = 0;  ///< from the start of the process
   std::array<double, kTimeParts> parts_ms{};
-  NamedTimes computing_ms;  ///< what `compute` consists of
+  NamedTimes computing_ms;                                  ///< what `compute` consists of
+  std::optional<double> speed_of_light, flops_utilization;  ///< as in RankTime
 
   double part_ms(TimePart part) const { return nth(parts_ms, static_cast<int>(part)); }
   double share(TimePart part) const { return wall_ms > 0 ? part_ms(part) / wall_ms : 0; }
@@ -83,6 +87,8 @@ Explanation explain(std::span<const RankTime> ranks, int64_t step, bool goes_on)
 std::string to_json(const Explanation& explanation);
 Explanation explanation_from_json(std::string_view text);
 
+/// "61 % of the speed of light, MFU 43 %", as far as it is known; "" otherwise.
+std::string light_text(const RankExplanation& rank);
 /// A table for people; every line ends with a newline.
 std::string describe(const Explanation& explanation);
 /// "compute 61 %, data 20 %, start 12 %": of the mean rank, what is at least 1 %.

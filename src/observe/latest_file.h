@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -18,7 +19,7 @@ class LatestFile {
  public:
   /// `interval`: between two writes that due() asks for.
   LatestFile(std::string path, std::chrono::milliseconds interval);
-  /// Waits for the last text to be written.
+  /// Waits for the last text to be written, but no longer than kPatience: a disk that hangs ends no run.
   ~LatestFile();
   LatestFile(const LatestFile&) = delete;
   LatestFile& operator=(const LatestFile&) = delete;
@@ -29,17 +30,22 @@ class LatestFile {
   void replace(std::string text);
 
  private:
-  void run();
-  void write(const std::string& text);
+  static constexpr std::chrono::seconds kPatience{2};
 
-  const std::string path_;
+  /// Outlives this object if its thread hangs in a write.
+  struct Shared {
+    std::string path;
+    std::mutex mutex;  // guards the rest
+    std::condition_variable changed;
+    std::optional<std::string> text;
+    bool ends = false, is_over = false;
+  };
+  static void run(const std::shared_ptr<Shared>& shared);
+
   const std::chrono::milliseconds interval_;
   Clock::time_point next_;
-  std::mutex mutex_;  // guards text_ and ends_
-  std::condition_variable changed_;
-  std::optional<std::string> text_;
-  bool ends_ = false, warned_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::shared_ptr<Shared> shared_;
+  std::thread thread_;
 };
 
 }  // namespace lockstep::observe

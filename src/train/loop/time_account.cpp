@@ -9,6 +9,37 @@
 #include "lockstep/ops.h"
 
 namespace lockstep::train {
+namespace {
+
+/// Of everything that a rank computes on. GPUs' figures are of 16-bit products.
+std::optional<plan::MachineSpeed> speed_of(const Worker& worker) {
+  const DType compute = worker.compiled().graph().compute;
+  if (worker.device().kind() == device::DeviceKind::cuda)
+    return compute == DType::float32 ? std::nullopt : plan::speed_of_gpu(worker.device().description());
+  // A core's arithmetic was measured in float32.
+  auto speed = plan::kept_speed(plan::kept_speed_path());
+  if (!speed || compute != DType::float32) return {};
+  const auto cores = static_cast<double>(std::max(worker.config().parallel.intra_op_threads, 1));
+  return plan::MachineSpeed{cores * speed->flops_per_second, cores * speed->bytes_per_second};
+}
+
+}  // namespace
+
+TimeAccount::TimeAccount(Worker& worker, const observe::PhaseClock& phases)
+    : worker_(&worker), phases_(phases) {
+  follow(worker);
+}
+
+void TimeAccount::follow(Worker& worker) {
+  worker_ = &worker;
+  speed_ = worker.is_worker() && worker.serving() == nullptr ? speed_of(worker) : std::nullopt;
+  if (speed_) work_ = plan::work_of_step(worker.compiled(), worker.programs().step, *speed_);
+}
+
+std::optional<double> TimeAccount::speed_of_light(const StepRecord& record) const {
+  if (!speed_ || record.step_ms <= 0) return {};
+  return 1e3 * work_.least_seconds / record.step_ms;
+}
 
 void TimeAccount::part() { former_ = totals(); }
 
@@ -16,6 +47,7 @@ void TimeAccount::add(const StepRecord& record) {
   step_ = record.step;
   data_wait_ms_ += record.data_wait_ms;
   exposed_ms_ += record.exposed_communication_ms;
+  times_.add(record.step_ms);
 }
 
 /// Whether it communicates with another stage of a pipeline.
@@ -59,6 +91,11 @@ observe::RankTime TimeAccount::own() const {
                          .stage = worker_->is_worker() ? ownership.stage_of(worker_->rank()) : -1,
                          .tells_computing = worker_->work_times() != nullptr,
                          .computing_ms = {}};
+  if (const auto steps = times_.summary(); steps && speed_ && steps->mean > 0) {
+    time.speed_of_light = 1e3 * work_.least_seconds / steps->mean;
+    if (worker_->device().kind() == device::DeviceKind::cuda)
+      time.flops_utilization = 1e3 * work_.flops / speed_->flops_per_second / steps->mean;
+  }
   const auto now = Clock::now();
   for (int phase = 0; phase < observe::kRunPhases; ++phase)
     nth(time.phases_ms, phase) = phases_.milliseconds(static_cast<observe::RunPhase>(phase), now);

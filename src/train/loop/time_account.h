@@ -1,13 +1,15 @@
 #pragma once
 
 #include <map>
-#include <memory>
+#include <optional>
 #include <string>
 
 #include "comm/communicator.h"
 #include "observe/explanation.h"
 #include "observe/latest_file.h"
 #include "observe/phase_clock.h"
+#include "observe/step_times.h"
+#include "plan/speed_of_light.h"
 #include "train/loop/trainer.h"
 #include "train/worker/worker.h"
 
@@ -17,14 +19,16 @@ namespace lockstep::train {
 class TimeAccount {
  public:
   /// Both must outlive it.
-  TimeAccount(Worker& worker, const observe::PhaseClock& phases) : worker_(&worker), phases_(phases) {}
+  TimeAccount(Worker& worker, const observe::PhaseClock& phases);
 
   /// Call it before the worker is destroyed and this rank continues with another worker (follow).
   void part();
-  void follow(Worker& worker) { worker_ = &worker; }
+  void follow(Worker& worker);
   /// Call it after each step.
   void add(const StepRecord& record);
 
+  /// The share of the speed of light that this rank's last step reached, if its machine's speed is known.
+  std::optional<double> speed_of_light(const StepRecord& record) const;
   /// This rank alone, up to now.
   observe::Explanation so_far() const;
   /// COLLECTIVE: of all ranks.
@@ -45,6 +49,9 @@ class TimeAccount {
   Former former_;
   double data_wait_ms_ = 0, exposed_ms_ = 0;  // of all steps
   int64_t step_ = 0;
+  observe::StepTimes times_;
+  std::optional<plan::MachineSpeed> speed_;  // of what this rank computes on
+  plan::StepWork work_;                      // if that is known
 };
 
 }  // namespace lockstep::train

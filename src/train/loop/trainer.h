@@ -25,11 +25,12 @@ struct StepRecord {
   double correct = 0, count = 0;  ///< right answers and counted labels of the global batch
   double step_ms = 0;             ///< since the step before, with reports, without evaluation and checkpoints
   double exposed_communication_ms = 0;
-  double data_wait_ms = 0;              ///< of this step, on this rank
-  std::optional<double> busy_ms;        ///< likewise, time of computation; only if one thread does everything
-  bool skipped = false;                 ///< not finite, and so not applied
-  std::optional<double> loss_scale;     ///< of this step, if losses are scaled
-  std::optional<observe::Spike> spike;  ///< if loss or norm stand out
+  double data_wait_ms = 0;           ///< of this step, on this rank
+  std::optional<double> busy_ms;     ///< likewise, time of computation; only if one thread does everything
+  bool skipped = false;              ///< not finite, and so not applied
+  std::optional<double> loss_scale;  ///< of this step, if losses are scaled
+  std::optional<double> speed_of_light;        ///< share of it that this rank reached, if known (TimeAccount)
+  std::optional<observe::Spike> spike;         ///< if loss or norm stand out
   bool has_loss() const { return count > 0; }  ///< some label counts
 };
 

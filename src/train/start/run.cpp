@@ -200,7 +200,11 @@ TrainerEvents Run::Parts::events() {
     account_->add(record);
     if (trace_) trace_->add(record, *worker_, world_.communicator());
     if (timeline_) timeline_->after_step(record.step);
-    if (first_) output_->step(record);
+    if (first_) {
+      StepRecord shown = record;
+      shown.speed_of_light = account_->speed_of_light(record);
+      output_->step(shown);
+    }
     if (explanation_ && explanation_->due())
       explanation_->replace(observe::to_json(account_->so_far()) + "\n");
     if (options_.on_step) options_.on_step(record);
