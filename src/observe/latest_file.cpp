@@ -36,9 +36,12 @@ LatestFile::~LatestFile() {
   shared_->changed.notify_all();
   const bool is_over = shared_->changed.wait_for(lock, kPatience, [this] { return shared_->is_over; });
   lock.unlock();
-  if (is_over) return thread_.join();
-  log_warning(fmt::format("{}: is not written, because the disk does not answer", shared_->path));
-  thread_.detach();
+  if (is_over) {
+    thread_.join();
+  } else {
+    log_warning(fmt::format("{}: is not written, because the disk does not answer", shared_->path));
+    thread_.detach();
+  }
 }
 
 void LatestFile::replace(std::string text) {
