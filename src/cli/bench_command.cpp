@@ -5,10 +5,12 @@
 #include <memory>
 
 #include "base/index.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "comm/measure.h"
 #include "compare/bench_report.h"
 #include "lockstep/error.h"
+#include "plan/speed_of_light.h"
 #include "train/start/world.h"
 
 namespace lockstep::cli {
@@ -62,10 +64,23 @@ compare::BenchReport measure(train::World& world, const BenchArguments& argument
   return report;
 }
 
+/// For the share of the speed of light that later runs on this host report.
+void keep(const compare::BenchReport& report) {
+  const std::string path = plan::kept_speed_path();
+  if (path.empty() || report.addition_per_byte <= 0) return;
+  try {
+    // An addition reads two numbers and writes one.
+    plan::keep_speed(path, {report.arithmetic->products, 3 / report.addition_per_byte});
+  } catch (const IoError& error) {
+    log_warning(error.what());
+  }
+}
+
 int bench(const BenchArguments& arguments) {
   return train::run_in_world([&](train::World& world) {
     compare::BenchReport report = measure(world, arguments);
     if (world.rank() == 0 && !arguments.brief) report.arithmetic = ops::measure_arithmetic(arguments.seconds);
+    if (world.rank() == 0 && report.arithmetic) keep(report);
     if (world.rank() == 0)
       write_result(arguments.output.json ? to_json(report).dump() + "\n" : report.table());
     return static_cast<int>(ExitCode::done);

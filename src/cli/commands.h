@@ -29,6 +29,8 @@ void add_inspect_command(CLI::App& program, CommandAction& selected);
 void add_config_command(CLI::App& program, CommandAction& selected);
 void add_metrics_command(CLI::App& program, CommandAction& selected);
 void add_report_command(CLI::App& program, CommandAction& selected);
+void add_explain_command(CLI::App& program, CommandAction& selected);
+void add_timeline_command(CLI::App& program, CommandAction& selected);
 void add_data_command(CLI::App& program, CommandAction& selected);
 void add_doctor_command(CLI::App& program, CommandAction& selected);
 void add_completion_command(CLI::App& program, CommandAction& selected);

@@ -19,10 +19,12 @@
 #include "layout/pipeline_drawing.h"
 #include "layout/pipeline_timeline.h"
 #include "lockstep/error.h"
+#include "observe/timeline/chrome_trace.h"
 #include "plan/memory_limit.h"
 #include "plan/stage_table.h"
 #include "plan/step_estimate.h"
 #include "plan/step_sketch.h"
+#include "plan/timeline_slices.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/worker_memory.h"
 
@@ -37,8 +39,9 @@ struct InspectArguments {
   std::optional<int> world_size;
   bool several_hosts = false;
   int rank = 0;
-  std::string program;  ///< "": no program is printed
-  std::string picture;  ///< file of a drawing; "": none
+  std::string program;   ///< "": no program is printed
+  std::string picture;   ///< file of a drawing; "": none
+  std::string timeline;  ///< file of a predicted timeline; "": none
   bool graph = false, memory = false, schedule = false;
   std::string device = "cpu";
 };
@@ -260,17 +263,36 @@ int inspect_schedule(const InspectArguments& arguments, const config::RunConfig&
   return static_cast<int>(ExitCode::done);
 }
 
+void check_steps_together(const char* option, const compile::CompiledRun& run) {
+  if (run.layout().has_sessions())
+    throw ConfigError(
+        fmt::format("{}: with layout '{}' workers do not step together; use a layout with mode=sync", option,
+                    layout::to_string(run.layout())));
+}
+
+std::vector<program::Program> step_programs(const compile::CompiledRun& run) {
+  std::vector<program::Program> programs;
+  for (int rank = 0; rank < run.layout().world_size(); ++rank) programs.push_back(run.compile(rank).step);
+  return programs;
+}
+
+/// A predicted step of all ranks, in the form of train --timeline.
+void write_timeline(const std::string& path, const config::RunConfig& config, const compile::CompiledRun& run,
+                    const std::vector<int>& hosts) {
+  check_steps_together("--timeline", run);
+  NewFile file("--timeline", path);
+  observe::Timeline timeline = plan::predict_timeline(run, step_programs(run), hosts);
+  timeline.config_hash = to_hex(config.config_hash);
+  file.write(observe::to_chrome_trace(std::move(timeline)));
+}
+
 /// A step of all ranks, as a file.
 void write_picture(const std::string& path, const compile::CompiledRun& run, const std::vector<int>& hosts,
                    const std::string& config) {
-  if (run.layout().has_sessions())
-    throw ConfigError(
-        fmt::format("--picture: with layout '{}' workers do not step together; draw a layout with mode=sync",
-                    layout::to_string(run.layout())));
+  check_steps_together("--picture", run);
   NewFile file("--picture", path);
   check_can_be_drawn(run.layout().world_size());
-  std::vector<program::Program> programs;
-  for (int rank = 0; rank < run.layout().world_size(); ++rank) programs.push_back(run.compile(rank).step);
+  const std::vector<program::Program> programs = step_programs(run);
   const std::string title =
       fmt::format("a step of {}, layout {}, {}", std::filesystem::path(config).stem().string(),
                   layout::to_string(run.layout()), run.profile() ? "by a profile" : "estimated");
@@ -300,6 +322,8 @@ int inspect(const InspectArguments& arguments) {
   run.check();
   if (!arguments.picture.empty())
     write_picture(arguments.picture, run, hosts_of(arguments, processes), arguments.config.path);
+  if (!arguments.timeline.empty())
+    write_timeline(arguments.timeline, config, run, hosts_of(arguments, processes));
   const auto programs = run.compile(arguments.rank);
   const std::string excess =
       plan::excess(run, train::compile_options(config), facts, config.device.memory_limit);
@@ -318,8 +342,8 @@ void add_schedule_option(CLI::App& command, InspectArguments& arguments) {
   CLI::Option* schedule =
       command.add_flag("--schedule", arguments.schedule,
                        "Draw only the order in which the stages of a pipeline run forwards and backwards");
-  for (const char* other :
-       {"--several-hosts", "--device", "--rank", "--program", "--graph", "--memory", "--picture"})
+  for (const char* other : {"--several-hosts", "--device", "--rank", "--program", "--graph", "--memory",
+                            "--picture", "--timeline"})
     schedule->excludes(other);
 }
 
@@ -361,6 +385,10 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
           "Draw a step of all ranks, lane by lane, to a new file; times come from parallel.profile, or "
           "are estimated")
       ->type_name("FILE.svg");
+  command
+      .add_option("--timeline", arguments->timeline,
+                  "Write the same step to a new file, in the form of train --timeline")
+      ->type_name("FILE.json");
   add_schedule_option(command, *arguments);
   add_json(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return inspect(*arguments); }; });

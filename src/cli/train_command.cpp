@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 
 #include "base/log.h"
 #include "cli/commands.h"
@@ -20,7 +21,7 @@ struct TrainArguments {
   jobs::ConfigArguments config;
   jobs::OutputArguments output;
   jobs::DeviceArguments device;
-  std::string output_directory, resume, trace_directory, straggler;
+  std::string output_directory, resume, trace_directory, straggler, timeline, timeline_steps;
   std::vector<std::string> failpoints;
   bool allow_config_change = false, metrics_file_only = false;
   int64_t stop_after = 0;
@@ -57,10 +58,14 @@ std::string not_empty(const std::string& value) {
 }
 
 int train(const TrainArguments& arguments) {
+  std::optional<train::StepRange> steps;
+  if (!arguments.timeline_steps.empty()) steps = train::parse_step_range(arguments.timeline_steps);
   return train::run_in_world([&](train::World& world) {
     const auto result = train::train_run(world, {.load_config = [&] { return load(arguments); },
                                                  .output_directory = arguments.output_directory,
                                                  .trace_directory = arguments.trace_directory,
+                                                 .timeline = arguments.timeline,
+                                                 .timeline_steps = steps,
                                                  .quiet = arguments.output.quiet,
                                                  .metrics_file_only = arguments.metrics_file_only,
                                                  .version = commit_text(),
@@ -131,6 +136,17 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
       .add_flag("--metrics-file-only", arguments->metrics_file_only,
                 "Keep metrics out of everything but metrics.jsonl: a trial by another command")
       ->group("");
+  CLI::Option* timeline =
+      command
+          .add_option("--timeline", arguments->timeline,
+                      "Record what each rank does in some steps, to a new file that Perfetto opens")
+          ->type_name("FILE.json")
+          ->check(not_empty);
+  command
+      .add_option("--timeline-steps", arguments->timeline_steps,
+                  "Steps to record, counted from 1, both ends included; default: five after the warm-up")
+      ->type_name("FIRST:LAST")
+      ->needs(timeline);
   add_output(command, arguments->output);
   add_verbose(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return train(*arguments); }; });

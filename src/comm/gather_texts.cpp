@@ -26,4 +26,30 @@ std::vector<std::string> gather_texts(Communicator& world, const std::string& ow
   return texts;
 }
 
+std::vector<std::string> collect_texts(Communicator& world, const std::string& own,
+                                       std::chrono::milliseconds timeout) {
+  const auto device = device::make_cpu_device();
+  const auto stream = device->create_stream("texts");
+  std::vector<int64_t> sizes(static_cast<size_t>(world.size()));
+  sizes[static_cast<size_t>(world.rank())] = static_cast<int64_t>(own.size());
+  world.all_gather(sizes.data(), sizeof(int64_t), *stream);
+  world.synchronize(*stream, deadline_in(timeout));
+  const auto pass = [&](Transfer::Direction direction, int peer, std::string& text) {
+    const Transfer transfer{direction, peer, text.data(), static_cast<int64_t>(text.size())};
+    world.exchange({&transfer, 1}, *stream);
+    world.synchronize(*stream, deadline_in(timeout));
+  };
+  if (world.rank() != 0) {
+    std::string text = own;
+    pass(Transfer::Direction::send, 0, text);
+    return {};
+  }
+  std::vector<std::string> texts{own};
+  for (int rank = 1; rank < world.size(); ++rank) {
+    texts.emplace_back(static_cast<size_t>(sizes[static_cast<size_t>(rank)]), '\0');
+    pass(Transfer::Direction::receive, rank, texts.back());
+  }
+  return texts;
+}
+
 }  // namespace lockstep::comm

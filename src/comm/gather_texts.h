@@ -16,4 +16,8 @@ inline constexpr std::chrono::minutes kPatience{5};
 std::vector<std::string> gather_texts(Communicator& world, const std::string& own,
                                       std::chrono::milliseconds timeout);
 
+/// COLLECTIVE: the same on rank 0 alone; other ranks, which need memory for their own text only, get nothing.
+std::vector<std::string> collect_texts(Communicator& world, const std::string& own,
+                                       std::chrono::milliseconds timeout);
+
 }  // namespace lockstep::comm

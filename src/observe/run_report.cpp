@@ -157,6 +157,7 @@ std::string to_json(const RunReport& report) {
   for (const RankReport& rank : report.ranks) ranks.push_back(to_json(rank));
   json.add("ranks", fmt::format("[{}]", join(ranks, ",")));
   if (!report.machines.empty()) json.add("machine", to_json(report.machines));
+  if (report.explanation) json.add("explanation", to_json(*report.explanation));
   return json.text();
 }
 
@@ -185,6 +186,10 @@ std::string describe(const RunReport& report, bool verbose) {
   }
   rows.emplace_back("waits per step", fmt::format("{:.3f} ms for communication, {:.3f} ms for data",
                                                   report.exposed_comm_ms, report.data_wait_ms));
+  if (report.explanation) rows.emplace_back("time", summary(*report.explanation));
+  if (report.explanation && !report.explanation->ranks.empty())
+    if (const std::string light = light_text(report.explanation->mean()); !light.empty())
+      rows.emplace_back("speed", light);
   if (report.bubble_fraction_theory)
     rows.emplace_back(
         "bubble",

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "observe/explanation.h"
 #include "observe/machine/report.h"
 #include "observe/network_counters.h"
 #include "observe/startup_times.h"
@@ -76,6 +77,7 @@ struct RunReport {
   std::string layout;  ///< "dp=2,pp=2"
   std::vector<RankReport> ranks;
   std::vector<MachineReport> machines;  ///< hosts, then processes, then GPUs
+  std::optional<Explanation> explanation;  ///< of the time until the report
 };
 
 /// One line without its newline; fields in the order above, hashes as 16 hex digits.

@@ -64,12 +64,20 @@ struct ExecutionContext {
   WorkerSession* session = nullptr;                ///< of pushes and pulls
 };
 
+/// A kernel call of an instruction that runs a segment.
+struct ActionPart {
+  int node;
+  ops::KernelPhase phase;
+};
+
 /// An instruction that is ready to run. Running it, also several times, allocates nothing. On devices whose
 /// memory the host does not share, start, communicate and finish only enqueue on the stream. `finish` also
 /// runs if the instruction has neither of the others.
 struct Action {
   /// Without communication: computes. `between` is called between kernels of a long instruction.
   std::function<void(device::Stream&, const StepInputs&, const std::function<void()>& between)> start;
+  /// What `start` runs, if it is kernels of a segment: it calls `between` after each of them.
+  std::vector<ActionPart> parts;
   /// With communication: starts it on `communicator`. The ticket tells when it is complete.
   std::function<comm::Ticket(device::Stream&, const StepInputs&)> communicate;
   /// With communication in several rounds: called when a round is complete (on devices whose memory the host

@@ -11,6 +11,8 @@
 #include "device/device.h"
 #include "program/program.h"
 #include "run/actions.h"
+#include "run/stamp_recorder.h"
+#include "run/work_times.h"
 
 namespace lockstep::run {
 
@@ -37,6 +39,8 @@ struct ExecutorOptions {
   double slowdown = 1;
   /// Called on the executor's thread before each instruction, with its StepInputs::iteration; may be empty.
   std::function<void(uint64_t iteration, int instruction)> before;
+  /// Gets the times of the iterations that it wants; null: nobody wants any.
+  StampRecorder* recorder = nullptr;
   /// If lanes are streams: called once with an iteration's error, before communicators are aborted, because a
   /// library may never return from that; may be empty.
   std::function<void(const std::exception_ptr& error)> failed;
@@ -75,6 +79,8 @@ class Executor {
   virtual void finish() = 0;
   /// Times of the last iteration for which they are known; after finish(), of the last one.
   virtual IterationTimes last_times() const = 0;
+  /// Of all iterations so far; null if lanes do not share one thread.
+  virtual const WorkTimes* work_times() const { return nullptr; }
 };
 
 /// Runs everything on the calling thread. Instructions of compute and copy lanes run in program order as they

@@ -31,6 +31,8 @@ class InlineExecutor : public Executor {
         reports_(program.instructions.size()),
         independent_(program::independent_predecessors(program)),
         patience_(options_.longest_nap) {
+    work_.nodes_ms.resize(context.graph.nodes.size());
+    work_.waited_ms.resize(program.instructions.size());
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const auto& instruction = program.instructions[i];
       nth(lanes_, instruction.lane).instructions.push_back(static_cast<int>(i));
@@ -68,6 +70,7 @@ class InlineExecutor : public Executor {
   }
 
   IterationTimes last_times() const override { return times_; }
+  const WorkTimes* work_times() const override { return &work_; }
 
  private:
   struct LaneState {
@@ -75,9 +78,14 @@ class InlineExecutor : public Executor {
     int64_t position = 0;           // instructions complete, over all iterations
     bool in_flight = false;
     bool is_comm = false;
-    comm::Ticket ticket;             // of what is in flight
-    Clock::time_point started;       // that, or the run() or finish() in which it is waited for
-    std::deque<comm::Ticket> ahead;  // of the next instructions that have started, too
+    comm::Ticket ticket;        // of what is in flight
+    Clock::time_point started;  // that, or the run() or finish() in which it is waited for
+    Clock::time_point posted;   // when what is in flight started, with all of its rounds
+    struct Ahead {
+      comm::Ticket ticket;
+      Clock::time_point posted;
+    };
+    std::deque<Ahead> ahead;  // the next instructions that have started, too
     int at(int64_t place) const { return instructions[static_cast<size_t>(place) % instructions.size()]; }
     int current() const { return at(position); }
     int64_t iteration_at(int64_t place) const { return place / static_cast<int64_t>(instructions.size()); }
@@ -94,21 +102,17 @@ class InlineExecutor : public Executor {
 
   /// Runs what can be run until `enough` says so.
   void drive(const std::function<bool()>& enough) {
-    const std::function<void()> between = [this] { advance_communication(); };
+    const std::function<void()> between = [this] { between_kernels(); };
     try {
       while (!enough()) {
-        advance_communication();
+        handle_communication(next_local() == nullptr ? waited_for() : nullptr);
         if (enough()) return;
         if (LaneState* lane = next_local()) {
           const int next = lane->current();
           report(activity_of(program_.instruction(next).deadline), next);
           guarded(*lane, [&] {
             if (options_.before) options_.before(inputs_of(lane->iteration()).iteration, next);
-            const auto begin = Clock::now();
-            nth(actions_, next).start(*stream_, inputs_of(lane->iteration()), between);
-            if (options_.slowdown > 1)
-              std::this_thread::sleep_for((Clock::now() - begin) * (options_.slowdown - 1));
-            *times_.busy_ms += milliseconds_between(begin, Clock::now());
+            compute(next, inputs_of(lane->iteration()), between);
           });
           complete(*lane);
         } else {
@@ -119,6 +123,63 @@ class InlineExecutor : public Executor {
       forget();
       throw;
     }
+  }
+
+  /// Runs an instruction of a compute or copy lane, and accounts for its time.
+  void compute(int index, const StepInputs& inputs, const std::function<void()>& between) {
+    const Action& action = nth(actions_, index);
+    running_one_ = {.instruction = index, .iteration = inputs.iteration};
+    const auto begin = running_one_.kernel_begin = Clock::now();
+    action.start(*stream_, inputs, between);
+    if (options_.slowdown > 1) std::this_thread::sleep_for((Clock::now() - begin) * (options_.slowdown - 1));
+    const auto end = Clock::now();
+    const double busy = milliseconds_between(begin, end);
+    *times_.busy_ms += busy;
+    if (action.parts.empty()) nth(work_.kinds_ms, static_cast<int>(program_.instruction(index).kind)) += busy;
+    stamp({.instruction = index, .iteration = inputs.iteration, .begin = begin, .end = end});
+  }
+
+  /// One of a segment's kernels has ended.
+  void between_kernels() {
+    const auto end = Clock::now();
+    const auto& parts = nth(actions_, running_one_.instruction).parts;
+    if (running_one_.kernel < parts.size()) {
+      const ActionPart& part = parts[running_one_.kernel++];
+      // What slows it down comes at the end of the instruction.
+      nth(work_.nodes_ms, part.node) +=
+          options_.slowdown * milliseconds_between(running_one_.kernel_begin, end);
+      stamp({.kind = StampKind::kernel,
+             .phase = part.phase,
+             .instruction = running_one_.instruction,
+             .node = part.node,
+             .iteration = running_one_.iteration,
+             .begin = running_one_.kernel_begin,
+             .end = end});
+    }
+    running_one_.kernel_begin = handle_communication(nullptr, end);
+  }
+
+  /// Beside instructions that can run, if nothing is awaited. Otherwise its time is a wait, too: a poll may
+  /// take long, because libraries yield the core in it.
+  Clock::time_point handle_communication(const LaneState* awaited, Clock::time_point begin = Clock::now()) {
+    const int index = awaited == nullptr ? 0 : awaited->current();
+    const uint64_t iteration = awaited == nullptr ? 0 : inputs_of(awaited->iteration()).iteration;
+    advance_communication();
+    const auto end = Clock::now();
+    (awaited == nullptr ? work_.handling_ms : nth(work_.waited_ms, index)) +=
+        milliseconds_between(begin, end);
+    if (awaited != nullptr)
+      stamp({.kind = StampKind::wait,
+             .instruction = index,
+             .iteration = iteration,
+             .begin = begin,
+             .end = end});
+    return end;
+  }
+
+  void stamp(const Stamp& stamp) const {
+    if (options_.recorder != nullptr && options_.recorder->wants(stamp.iteration))
+      options_.recorder->add(stamp);
   }
 
   /// After an error nothing is left to do.
@@ -156,7 +217,8 @@ class InlineExecutor : public Executor {
     ++lane.position;
     lane.in_flight = !lane.ahead.empty();
     if (lane.in_flight) {
-      lane.ticket = std::move(lane.ahead.front());
+      lane.ticket = lane.ahead.front().ticket;
+      lane.posted = lane.ahead.front().posted;
       lane.ahead.pop_front();
       lane.started = Clock::now();
     }
@@ -205,7 +267,7 @@ class InlineExecutor : public Executor {
           action.start(*stream_, inputs, [] {});
       });
       lane.in_flight = true;
-      lane.started = Clock::now();
+      lane.started = lane.posted = Clock::now();
     }
     bool complete_now = true;
     if (action.communicator != nullptr)
@@ -224,6 +286,11 @@ class InlineExecutor : public Executor {
       }
     }
     if (action.finish) action.finish(*stream_);
+    if (options_.recorder != nullptr)
+      stamp({.instruction = index,
+             .iteration = inputs_of(lane.iteration()).iteration,
+             .begin = lane.posted,
+             .end = Clock::now()});
     complete(lane);
     return true;
   }
@@ -241,7 +308,8 @@ class InlineExecutor : public Executor {
     const StepInputs& inputs = inputs_of(lane.iteration_at(next));
     guarded(lane, next, [&] {
       if (options_.before) options_.before(inputs.iteration, index);
-      lane.ahead.push_back(nth(actions_, index).communicate(*stream_, inputs));
+      const comm::Ticket ticket = nth(actions_, index).communicate(*stream_, inputs);
+      lane.ahead.push_back({ticket, options_.recorder == nullptr ? Clock::time_point{} : Clock::now()});
     });
     return true;
   }
@@ -250,14 +318,22 @@ class InlineExecutor : public Executor {
     const auto begin = Clock::now();
     const int64_t before = moves_;
     patience_.begin();
-    report(control::Activity::waiting, waited_for());
+    const LaneState* lane = waited_for();
+    const int index = lane == nullptr ? 0 : lane->current();
+    const uint64_t iteration = lane == nullptr ? 0 : inputs_of(lane->iteration()).iteration;
+    report(control::Activity::waiting, index);
     while (moves_ == before && next_local() == nullptr) {
       const bool more = advance_communication();
       if (moves_ != before) break;
       ensure_in_time();
       if (!more) patience_.rest();
     }
-    *times_.exposed_communication_ms += milliseconds_between(begin, Clock::now());
+    const auto end = Clock::now();
+    const double waited = milliseconds_between(begin, end);
+    *times_.exposed_communication_ms += waited;
+    nth(work_.waited_ms, index) += waited;
+    stamp(
+        {.kind = StampKind::wait, .instruction = index, .iteration = iteration, .begin = begin, .end = end});
   }
 
   void report(control::Activity activity, int instruction) const {
@@ -266,7 +342,7 @@ class InlineExecutor : public Executor {
   }
 
   /// The first of the communications under way, in program order; without any, what comes next in some lane.
-  int waited_for() const {
+  const LaneState* waited_for() const {
     const LaneState* first = nullptr;
     for (const auto& lane : lanes_) {
       if (finished(lane)) continue;
@@ -274,7 +350,7 @@ class InlineExecutor : public Executor {
           (lane.in_flight == first->in_flight && precedes(lane, *first)))
         first = &lane;
     }
-    return first == nullptr ? 0 : first->current();
+    return first;
   }
 
   /// For errors: an instruction, and whether it is of the iteration that run() began last.
@@ -334,6 +410,14 @@ class InlineExecutor : public Executor {
   std::array<int64_t, 2> left_{};     // instructions not complete, by the iteration's parity
   std::array<StepInputs, 2> inputs_;  // likewise
   bool running_ = false, advancing_ = false;
+  struct RunningOne {
+    int instruction = 0;
+    uint64_t iteration = 0;
+    size_t kernel = 0;  // of its parts
+    Clock::time_point kernel_begin;
+  };
+  RunningOne running_one_;  // the instruction of a compute or copy lane that runs
+  WorkTimes work_;
   IterationTimes times_{.exposed_communication_ms = 0, .busy_ms = 0};
 };
 

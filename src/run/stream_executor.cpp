@@ -12,6 +12,7 @@
 #include "base/index.h"
 #include "lockstep/error.h"
 #include "run/deliveries.h"
+#include "run/device_stamps.h"
 #include "run/executor.h"
 #include "run/lane_positions.h"
 #include "run/run_ahead.h"
@@ -72,6 +73,8 @@ class StreamExecutor : public Executor {
           last_of_lanes_.push_back(static_cast<int>(i));
           break;
         }
+    if (options.recorder != nullptr)
+      stamps_ = std::make_unique<DeviceStamps>(device, *options.recorder, program.instructions.size());
     if (!enqueues_) return;
     for (const auto& stream : streams_) ahead_.emplace_back(device, *stream, options.most_ahead);
     if (options.progress != nullptr && !options.device_tells)
@@ -125,13 +128,17 @@ class StreamExecutor : public Executor {
   }
 
   void finish() override {
-    if (!left_[0] && !left_[1]) return;
+    if (!left_[0] && !left_[1]) {
+      if (stamps_) stamps_->settle();
+      return;
+    }
     control::Progress* const progress = options_.progress;
     const control::Progress::Entry before =
         progress == nullptr ? control::Progress::Entry{} : progress->at(control::Progress::kMainSlot);
     report_main(control::Activity::idle);
     attempt([&] {
       for (const int place : {1 - parity_, parity_}) complete(place);
+      if (stamps_) stamps_->settle();
     });
     if (positions_) positions_->hush();
     if (progress != nullptr)
@@ -203,6 +210,7 @@ class StreamExecutor : public Executor {
     look_after_the_host();
     ensure(!deliveries_.any(place), "what the device is done with is delivered");
     stands_.synchronize(place);  // next to nothing comes after the last instruction
+    if (stamps_) stamps_->collect(place);
     nth(left_, place) = false;
     times_.exposed_communication_ms =
         times_.exposed_communication_ms.value_or(0) + stands_.exposed_communication_ms(place);
@@ -231,6 +239,7 @@ class StreamExecutor : public Executor {
     const auto& events = events_[parity_];
     const auto& events_before = events_[1 - parity_];
     stands_.begin(parity_);
+    if (stamps_) stamps_->begin_iteration(parity_, inputs.iteration);
     for (size_t i = 0; i < program_.instructions.size(); ++i) {
       const auto& instruction = program_.instructions[i];
       auto& stream = *nth(streams_, instruction.lane);
@@ -242,11 +251,13 @@ class StreamExecutor : public Executor {
             stream.wait(*nth((dependency.distance == 0 ? events : events_before), dependency.instruction));
         stands_.after_waits(stream);
       }
+      if (stamps_) stamps_->before(parity_, static_cast<int>(i), stream);
       if (enqueues_) {
         enqueue(static_cast<int>(i), stream, inputs);
       } else {
         stream.launch([this, i, iteration, &inputs] { execute(static_cast<int>(i), iteration, inputs); });
       }
+      if (stamps_) stamps_->after(parity_, static_cast<int>(i), stream);
       stream.record(*events[i]);
       ++issued_;
       if (!enqueues_) continue;
@@ -517,7 +528,8 @@ class StreamExecutor : public Executor {
   std::array<bool, 2> left_{};                // by parity: something may be left of it
   std::vector<int> reports_;                  // instructions
   TimedStands stands_;
-  std::vector<int> last_of_lanes_;  // of each lane that has any, its last instruction
+  std::unique_ptr<DeviceStamps> stamps_;  // null if nobody wants any
+  std::vector<int> last_of_lanes_;        // of each lane that has any, its last instruction
   static constexpr int64_t kNone = -1;
   std::atomic<int64_t> running_{kNone};  // the iteration that run() is in
   int64_t begun_ = 0;                    // iterations

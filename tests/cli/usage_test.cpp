@@ -60,7 +60,7 @@ TEST(Data, GetsPublicSetsFromAFolderAndKnowsWhatTheyAre) {
 TEST(Usage, MistakesAreRefusedWithWhatWasProbablyMeant) {
   expect_refusal({},
                  "lockstep needs a command: train, eval, verify, compare, chaos, profile, bench, inspect, "
-                 "config, metrics, "
+                 "config, metrics, timeline, explain, "
                  "data, doctor, completion");
   expect_refusal({"trian"}, "no command 'trian' (did you mean 'train'?)");
   expect_refusal({"trian", "c.textproto", "--data-dir", "x"}, "no command 'trian' (did you mean 'train'?)");

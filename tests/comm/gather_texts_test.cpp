@@ -26,6 +26,22 @@ TEST(GatherTexts, BringsEverybodysTextWhateverItsLength) {
   for (auto& thread : threads) thread.join();
 }
 
+TEST(CollectTexts, BringsAllTextsToTheFirstRankAlone) {
+  auto worlds = make_local_communicators(3);
+  std::vector<std::thread> threads;
+  for (auto& world : worlds)
+    threads.emplace_back([&] {
+      const int rank = world->rank();
+      const std::string own(static_cast<size_t>(2 - rank) * 1000, static_cast<char>('a' + rank));
+      const auto texts = collect_texts(*world, own, std::chrono::seconds(30));
+      if (rank == 0)
+        EXPECT_THAT(texts, ElementsAre(std::string(2000, 'a'), std::string(1000, 'b'), ""));
+      else
+        EXPECT_THAT(texts, ElementsAre());
+    });
+  for (auto& thread : threads) thread.join();
+}
+
 TEST(GatherTexts, OfOneRankAloneIsItsOwn) {
   EXPECT_THAT(gather_texts(*make_solo_communicator(), "own", std::chrono::seconds(1)), ElementsAre("own"));
 }

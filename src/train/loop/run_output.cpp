@@ -327,8 +327,10 @@ void RunOutput::step(const StepRecord& record) {
     metrics.emplace_back("layout", layout_);
     sinks_->write({.step = record.step, .metrics = std::move(metrics)});
   }
-  progress_->update(record.step, record.has_loss() ? fmt::format("loss {:.4f}", record.loss)
-                                                   : "no loss: all labels are ignored");
+  std::string suffix =
+      record.has_loss() ? fmt::format("loss {:.4f}", record.loss) : "no loss: all labels are ignored";
+  if (record.speed_of_light) suffix += fmt::format(", {:.0f} % of light", 100 * *record.speed_of_light);
+  progress_->update(record.step, suffix);
 }
 
 void RunOutput::evaluation(const EvaluationRecord& record) {

@@ -114,6 +114,7 @@ bool Trainer::advance() {
   const int64_t total = worker_->total_steps();
   if (!std::exchange(began_, true)) {
     step_began_ = Clock::now();
+    if (options_.phases != nullptr) options_.phases->enter(observe::RunPhase::steps);
     // Of the step at which the run was stopped.
     if (pending_evaluation_ && step_ < total) evaluate_as_planned();
     if (best_is_new_) save_checkpoint();
@@ -359,6 +360,7 @@ void Trainer::skip_step(const program::Verdict& verdict) {
 }
 
 bool Trainer::evaluate() {
+  const observe::PhaseStay stay(options_.phases, observe::RunPhase::evaluation);
   const auto begin = Clock::now();
   // Whoever asked to stop waits for the checkpoint, not for the evaluation: that is made up for when the run
   // goes on.
@@ -410,6 +412,7 @@ bool Trainer::ends_early() const {
 
 void Trainer::save_checkpoint() {
   if (options_.output_directory.empty() || saved_step_ == step_) return;
+  const observe::PhaseStay stay(options_.phases, observe::RunPhase::checkpoints);
   require_equal_replicas();
   // Of a save of this same step, too: what becomes of that says nothing about this one.
   checkpoints_.settle();
@@ -450,6 +453,7 @@ void Trainer::agree_on_saved_step() {
 }
 
 void Trainer::settle_checkpoints() {
+  const observe::PhaseStay stay(options_.phases, observe::RunPhase::checkpoints);
   checkpoints_.settle();
   hear_of_checkpoints(config_.checkpoint.on_failure);
   // The best one may have been begun and not written. How that went is asked below, on all ranks alike.

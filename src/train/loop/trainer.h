@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "observe/phase_clock.h"
 #include "observe/spike_detector.h"
 #include "train/checkpoints/run_checkpoints.h"
 #include "train/faults/divergence.h"
@@ -25,11 +26,12 @@ struct StepRecord {
   double correct = 0, count = 0;  ///< right answers and counted labels of the global batch
   double step_ms = 0;             ///< since the step before, with reports, without evaluation and checkpoints
   double exposed_communication_ms = 0;
-  double data_wait_ms = 0;              ///< of this step, on this rank
-  std::optional<double> busy_ms;        ///< likewise, time of computation; only if one thread does everything
-  bool skipped = false;                 ///< not finite, and so not applied
-  std::optional<double> loss_scale;     ///< of this step, if losses are scaled
-  std::optional<observe::Spike> spike;  ///< if loss or norm stand out
+  double data_wait_ms = 0;           ///< of this step, on this rank
+  std::optional<double> busy_ms;     ///< likewise, time of computation; only if one thread does everything
+  bool skipped = false;              ///< not finite, and so not applied
+  std::optional<double> loss_scale;  ///< of this step, if losses are scaled
+  std::optional<double> speed_of_light;        ///< share of it that this rank reached, if known (TimeAccount)
+  std::optional<observe::Spike> spike;         ///< if loss or norm stand out
   bool has_loss() const { return count > 0; }  ///< some label counts
 };
 
@@ -66,6 +68,7 @@ struct TrainerRunOptions {
   std::function<bool()> stop_requested;
   int64_t stop_after = 0;                 ///< steps; 0: none. The same on all ranks
   control::Progress* progress = nullptr;  ///< told of steps and phases; may be null
+  observe::PhaseClock* phases = nullptr;  ///< likewise
   control::Mailbox* mailbox =
       nullptr;  ///< for writing checkpoints in the background; null: in the foreground
   checkpoint::FileSystem* files = &checkpoint::posix_file_system();  ///< where checkpoints are written

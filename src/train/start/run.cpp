@@ -13,12 +13,14 @@
 #include "comm/agreement.h"
 #include "comm/gather_texts.h"
 #include "layout/layout.h"
+#include "observe/phase_clock.h"
 #include "train/faults/failpoints.h"
 #include "train/faults/position.h"
 #include "train/faults/straggler.h"
 #include "train/loop/machine_watch.h"
 #include "train/loop/run_output.h"
 #include "train/loop/run_recorder.h"
+#include "train/loop/time_account.h"
 #include "train/loop/trace.h"
 #include "train/start/shared_directory.h"
 #include "train/worker/model_state.h"
@@ -34,6 +36,9 @@ constexpr std::chrono::seconds kLastHistograms{10};
 
 /// Likewise, if the watchdog ends the process: the launcher may not wait for longer.
 constexpr std::chrono::milliseconds kWatchdogPatience{500};
+
+/// How old what `lockstep explain` shows of a run that goes on may be, if steps are short.
+constexpr std::chrono::milliseconds kExplanationInterval{3000};
 
 /// Where `action` throws on any rank, all ranks throw alike.
 void on_all_ranks(World& world, const std::function<void()>& action) {
@@ -69,6 +74,7 @@ class Run::Parts {
   void last_words() noexcept {
     world_.set_farewell({});
     if (machine_) machine_->abandon();
+    if (timeline_) timeline_->abandon("the run failed");
     if (first_ && output_) output_->close(observe::RunEnd::failed, "", kLastWords);
   }
   void enter(Phase phase) { enter_phase(&world_.control().progress(), phase); }
@@ -79,6 +85,7 @@ class Run::Parts {
   Regrouped regroup(const std::vector<int>& left);
   TrainerEvents events();
   void make_trainer();
+  void make_timeline();
   void check(const Straggler& straggler) const;
   void begin();
   RunOutputOptions output_options() const;
@@ -88,6 +95,8 @@ class Run::Parts {
   World& world_;
   const RunOptions options_;
   bool first_, finished_ = false;
+  observe::PhaseClock phases_{observe::process_start()};
+  run::StampRecorder stamps_;  // outlives the workers that fill it
   std::unique_ptr<DirectoryLock> lock_;
   std::unique_ptr<Failpoints> failpoints_;
   std::unique_ptr<checkpoint::FileSystem> failing_files_;
@@ -96,8 +105,11 @@ class Run::Parts {
   std::optional<WatchedWorker> watched_;
   std::optional<RunOutput> output_;
   std::optional<RunRecorder> recorder_;
+  std::optional<TimeAccount> account_;
+  std::optional<observe::LatestFile> explanation_;  // on rank 0, if the run has a folder
   std::optional<TraceWriter> trace_;
   std::optional<StepHistograms> histograms_;
+  std::optional<StepTimeline> timeline_;
   std::optional<Trainer> trainer_;
   std::string host_name_;                // of figures of machines: no other host of the job has it
   std::optional<MachineWatch> machine_;  // after output_, which it writes to
@@ -116,12 +128,14 @@ void Run::Parts::start(const std::function<config::RunConfig()>& load_config) {
   std::optional<Straggler> straggler;
   if (!options_.straggler.empty()) straggler = parse_straggler(options_.straggler);
   if (straggler && straggler->rank == world_.rank()) worker_options.slowdown = straggler->factor;
+  if (!options_.timeline.empty()) worker_options.recorder = &stamps_;
   DeviceRequest device = options_.device;
   if (!options_.quiet && world_.is_complete()) device.say = log_info;
   worker_ = start_worker(
       world_, load_config, device,
       {{"--out", options_.output_directory.empty() ? "not given" : "given"},
        {"--stop-after", std::to_string(options_.stop_after)},
+       {"--timeline", options_.timeline.empty() ? "not given" : "given"},
        {"--trace", options_.trace_directory.empty() ? "not given" : "given"},
        {"--failpoint", options_.failpoints.empty() ? "not given" : join(options_.failpoints, " ")},
        {"--straggler", options_.straggler.empty() ? "not given" : options_.straggler}},
@@ -161,6 +175,10 @@ void Run::Parts::make_worker() {
         "metrics.histogram_every_steps: with layout '{}' there is no step that all workers make at "
         "once; leave it out, or use sync=all_reduce or mode=sync",
         layout::to_string(worker_->compiled().layout())));
+  if (!options_.timeline.empty() && worker_->serving() != nullptr)
+    throw ConfigError(fmt::format(
+        "--timeline: with layout '{}' workers do not step together; record a layout with mode=sync",
+        layout::to_string(worker_->compiled().layout())));
   const std::string& out = options_.output_directory;
   world_.control().set_crash_directory(out.empty() ? "" : out + "/crash");
   // Containers of one host may have folders of their own.
@@ -174,6 +192,7 @@ Regrouped Run::Parts::regroup(const std::vector<int>& left) {
   config.parallel.layout =
       layout::without_workers(worker_->compiled().layout(), world_.size() - static_cast<int>(left.size()));
   recorder_->part();
+  account_->part();
   watched_.reset();
   if (worker_->serving()->has_lost_transfers()) former_.push_back(std::move(worker_));
   worker_.reset();
@@ -181,6 +200,7 @@ Regrouped Run::Parts::regroup(const std::vector<int>& left) {
   start([&] { return config; });
   world_.startup() = startup;
   recorder_->follow(*worker_);
+  account_->follow(*worker_);
   output_->follow(*worker_);
   if (machine_) machine_->follow(machine_identity());
   if (first_)
@@ -196,9 +216,17 @@ TrainerEvents Run::Parts::events() {
     world_.startup().end(observe::StartupPart::first_step);
     if (machine_) machine_->set_step(record.step);
     recorder_->add(record);
+    account_->add(record);
     if (trace_) trace_->add(record, *worker_, world_.communicator());
-    if (first_) output_->step(record);
+    if (timeline_) timeline_->after_step(record.step);
+    if (first_) {
+      StepRecord shown = record;
+      shown.speed_of_light = account_->speed_of_light(record);
+      output_->step(shown);
+    }
     if (histograms_) histograms_->collect(Clock::now());
+    if (explanation_ && explanation_->due())
+      explanation_->replace(observe::to_json(account_->so_far()) + "\n");
     if (options_.on_step) options_.on_step(record);
   };
   events.on_evaluation = [this](const EvaluationRecord& record) {
@@ -233,11 +261,28 @@ void Run::Parts::make_trainer() {
                         .stop_requested = options_.stop_requested,
                         .stop_after = options_.stop_after,
                         .progress = watched ? &world_.control().progress() : nullptr,
+                        .phases = &phases_,
                         .mailbox = &world_.mailbox(),
                         .files = failing_files_ ? failing_files_.get() : &checkpoint::posix_file_system(),
                         .regroup = [this](const std::vector<int>& left) { return regroup(left); },
                         .histograms = histograms_ ? &*histograms_ : nullptr,
                         .drawing_threads = idle_threads(world_.launch())});
+}
+
+/// Refuses, before anything is trained, what cannot be recorded.
+void Run::Parts::make_timeline() {
+  if (options_.timeline.empty()) return;
+  on_all_ranks(world_, [this] {
+    timeline_.emplace(options_.timeline, world_.host(), *worker_, stamps_, world_.communicator());
+  });
+  const int64_t total = worker_->total_steps();
+  timeline_->begin(steps_to_record(options_.timeline_steps, trainer_->next_step(),
+                                   options_.stop_after > 0 ? std::min(options_.stop_after, total) : total),
+                   trainer_->next_step());
+  phases_.on_end = [this](observe::RunPhase phase, Clock::time_point begin, Clock::time_point end) {
+    if (phase == observe::RunPhase::evaluation || phase == observe::RunPhase::checkpoints)
+      timeline_->phase(observe::name_of(phase), begin, end);
+  };
 }
 
 void Run::Parts::begin() {
@@ -256,12 +301,19 @@ void Run::Parts::begin() {
     throw comm::CollectiveError(fmt::format("--stop-after {}: the run has {} steps already",
                                             options_.stop_after, trainer_->next_step()),
                                 ExitCode::usage);
+  make_timeline();
   on_first_rank(world_, [this] {
     const bool several_hosts = !world_.one_host();
     output_->open(trainer_->next_step(), trainer_->run_id(), several_hosts);
   });
   watch_machine();
-  if (first_) world_.set_farewell([this] { output_->abandon(kWatchdogPatience); });
+  if (first_ && !options_.output_directory.empty())
+    explanation_.emplace(options_.output_directory + "/explain.json", kExplanationInterval);
+  if (first_)
+    world_.set_farewell([this] {
+      if (timeline_) timeline_->abandon("the watchdog ended the run");
+      output_->abandon(kWatchdogPatience);
+    });
   if (!options_.trace_directory.empty()) trace_.emplace(options_.trace_directory, world_.rank());
   if (failpoints_) failpoints_->at_start();
 }
@@ -309,6 +361,7 @@ void Run::Parts::prepare() {
   enter(Phase::prepare);
   output_.emplace(output_options(), *worker_);
   recorder_.emplace(*worker_, world_.startup(), world_.host());
+  account_.emplace(*worker_, phases_);
   make_trainer();
   begin();
   world_.startup().end(observe::StartupPart::other);
@@ -317,7 +370,9 @@ void Run::Parts::prepare() {
 RunResult Run::Parts::finish() {
   const TrainingOutcome outcome = trainer_->finish();
   enter(Phase::report);
+  phases_.enter(observe::RunPhase::end);
   if (machine_) machine_->stop();
+  if (timeline_) timeline_->finish();
   if (histograms_) histograms_->collect(deadline_in(kLastHistograms));
   if (first_) output_->finish();
   finished_ = true;
@@ -325,6 +380,8 @@ RunResult Run::Parts::finish() {
       .report = recorder_->report(world_.communicator(), outcome,
                                   machine_ ? machine_->reports() : std::vector<observe::MachineReport>{}),
       .stopped = outcome.stopped};
+  result.report.explanation = account_->explain(world_.communicator());
+  if (explanation_) explanation_->replace(observe::to_json(*result.report.explanation) + "\n");
   world_.set_farewell({});
   // A slow tracker is no worker that is stuck.
   enter(Phase::outside);

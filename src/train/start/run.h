@@ -12,6 +12,7 @@
 #include "config/run_config.h"
 #include "observe/run_report.h"
 #include "train/faults/position.h"
+#include "train/loop/step_timeline.h"
 #include "train/loop/trainer.h"
 #include "train/start/world.h"
 
@@ -19,8 +20,10 @@ namespace lockstep::train {
 
 struct RunOptions {
   std::function<config::RunConfig()> load_config;
-  std::string output_directory;  ///< empty: nothing is written
-  std::string trace_directory;   ///< empty: no trace; see train/trace.h
+  std::string output_directory;             ///< empty: nothing is written
+  std::string trace_directory;              ///< empty: no trace; see train/trace.h
+  std::string timeline;                     ///< file for some steps of all ranks; empty: none
+  std::optional<StepRange> timeline_steps;  ///< see steps_to_record
   bool quiet = false;
   bool metrics_file_only = false;                  ///< none of the other sinks that the config asks for
   std::string version;                             ///< of the program, for trackers

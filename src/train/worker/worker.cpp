@@ -286,6 +286,7 @@ std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const r
                                .slowdown = options_.slowdown,
                                .failed = options_.failed};
   if (options_.progress != nullptr) options.communication_timeout.reset();
+  if (program_number == kStepProgram) options.recorder = options_.recorder;
   // A server waits for most of a step, and may share its cores with workers.
   if (!is_worker()) options.longest_nap = run::kLongestNap;
   if (options_.before_instruction)

@@ -50,7 +50,8 @@ struct WorkerOptions {
       nullptr;  ///< the watchdog reads it; null: there is no watchdog, and waiting has its own limit
   /// See ExecutorOptions::failed; may be empty.
   std::function<void(const std::exception_ptr& error)> failed;
-  double slowdown = 1;  ///< of what a worker on a CPU computes; see ExecutorOptions
+  run::StampRecorder* recorder = nullptr;  ///< of steps; see ExecutorOptions
+  double slowdown = 1;                     ///< of what a worker on a CPU computes; see ExecutorOptions
   /// Rank 0 proves all ranks' programs, which may take minutes; called again and again meanwhile. May be
   /// empty.
   std::function<void()> proof_gets_on;
@@ -82,6 +83,8 @@ class Worker {
   /// Whether the rest of a step advances only while this rank waits for it, or makes the next step.
   bool needs_attention() const;
   run::IterationTimes step_times() const { return step_executor_->last_times(); }
+  /// Of all steps so far, apart from observed ones; null if lanes do not share one thread.
+  const run::WorkTimes* work_times() const { return step_executor_->work_times(); }
   /// For layouts with sessions: between begin and end, workers make granted steps, and servers serve. Null
   /// for other layouts.
   Serving* serving() { return serving_.get(); }

@@ -337,6 +337,35 @@ TEST(GpuTrainingOnce, TensorsMayHaveAsManyElementsAs32BitsCount) {
   EXPECT_THROW(compile(42, device::DeviceKind::cpu), ConfigError);
 }
 
+TEST(GpuTrainingOnce, StampsOfItsClockLieBetweenTheHostsAroundThem) {
+  NEEDS_GPUS(1);
+  const config::RunConfig config = config_of(kModels[0]);
+  run_ranks(1, [&](int, comm::Communicator& world) {
+    run::StampRecorder recorder;
+    recorder.open(1, 2, 100000);
+    Worker worker(config,
+                  {.rank = 0, .world_size = 1, .device = device::DeviceKind::cuda, .recorder = &recorder});
+    worker.connect(world);
+    worker.start_reading(0);
+    worker.run_step({.iteration = 0});
+    worker.finish_step();
+    const auto before = Clock::now();
+    worker.run_step({.iteration = 1});
+    worker.run_step({.iteration = 2});
+    worker.finish_step();
+    const auto after = Clock::now();
+    const auto stamps = recorder.stamps();
+    EXPECT_EQ(stamps.size(), 2 * worker.programs().step.instructions.size());
+    const auto error = std::chrono::duration<double, std::milli>(recorder.device_error_ms());
+    EXPECT_GT(error.count(), 0);
+    for (const run::Stamp& stamp : stamps) {
+      EXPECT_GE(stamp.begin + error, before);
+      EXPECT_LE(stamp.begin, stamp.end + error);
+      EXPECT_LE(stamp.end - error, after);
+    }
+  });
+}
+
 /// Its second batch cannot be read.
 class BrokenBatches : public run::BatchSource {
  public:

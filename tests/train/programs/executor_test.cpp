@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "base/index.h"
 #include "comm/forwarding_communicator.h"
 #include "lockstep/error.h"
 #include "program/memory/memory_plan.h"
@@ -127,6 +128,92 @@ void run_by_hand(
     executor->run({});
     executor->finish();
     read(rank, buffers);
+  });
+}
+
+struct Stamped {
+  std::vector<run::Stamp> stamps;
+  std::chrono::duration<double, std::milli> error;
+};
+/// What a recorder has of the second of three steps of two ranks, by rank.
+std::vector<Stamped> stamps_of_second_step(bool streams, program::Program& program) {
+  std::vector<Stamped> stamped(2);
+  run_ranks(2, [&](int rank, comm::Communicator& world) {
+    EmptyBatches batches;
+    ProgramRank self(config(), rank, batches, world);
+    run::StampRecorder recorder;
+    recorder.open(1, 1, 10000);
+    const auto lanes = device::make_async_cpu_device({});
+    const run::ExecutorOptions options{.recorder = &recorder};
+    const auto executor = streams
+                              ? run::make_stream_executor(self.programs.step, self.context, options, *lanes)
+                              : run::make_inline_executor(self.programs.step, self.context, options);
+    for (const uint64_t iteration : {0, 1, 2}) executor->run({.iteration = iteration});
+    executor->finish();
+    EXPECT_EQ(recorder.dropped(), 0U);
+    EXPECT_EQ(recorder.device_error_ms() > 0, streams);
+    stamped[static_cast<size_t>(rank)] = {
+        recorder.stamps(), std::chrono::duration<double, std::milli>(recorder.device_error_ms())};
+    if (rank == 0) program = self.programs.step;
+  });
+  return stamped;
+}
+
+TEST(Executors, StampEachInstructionOfAStepOnceAndInItsOrder) {
+  for (const bool streams : {false, true}) {
+    program::Program program;
+    const Stamped first = stamps_of_second_step(streams, program)[0];
+    std::vector<const run::Stamp*> instructions(program.instructions.size());
+    for (const run::Stamp& stamp : first.stamps) {
+      EXPECT_EQ(stamp.iteration, 1U);
+      EXPECT_LE(stamp.begin, stamp.end);
+      if (stamp.kind != run::StampKind::instruction) continue;
+      EXPECT_EQ(nth(instructions, stamp.instruction), nullptr) << "once";
+      nth(instructions, stamp.instruction) = &stamp;
+    }
+    for (size_t i = 0; i < instructions.size(); ++i) {
+      ASSERT_NE(instructions[i], nullptr) << program::describe(program, static_cast<int>(i));
+      for (const auto& dependency : program.instructions[i].after)
+        if (dependency.distance == 0)
+          EXPECT_GE(instructions[i]->begin + 2 * first.error, nth(instructions, dependency.instruction)->end);
+    }
+  }
+}
+
+TEST(InlineExecutor, StampsKernelsWithinTheirInstruction) {
+  program::Program program;
+  const std::vector<run::Stamp> stamps = stamps_of_second_step(false, program)[1].stamps;
+  int kernels = 0;
+  for (const run::Stamp& kernel : stamps) {
+    if (kernel.kind != run::StampKind::kernel) continue;
+    ++kernels;
+    EXPECT_GE(kernel.node, 0);
+    for (const run::Stamp& stamp : stamps) {
+      if (stamp.kind != run::StampKind::instruction || stamp.instruction != kernel.instruction) continue;
+      EXPECT_GE(kernel.begin, stamp.begin);
+      EXPECT_LE(kernel.end, stamp.end);
+    }
+  }
+  EXPECT_GT(kernels, 0);
+}
+
+TEST(InlineExecutor, AccountsForItsTimeWithoutOverlap) {
+  run_ranks(1, [&](int rank, comm::Communicator& world) {
+    EmptyBatches batches;
+    ProgramRank self(config(), rank, batches, world);
+    const auto executor = run::make_inline_executor(self.programs.step, self.context, {});
+    const auto begin = Clock::now();
+    for (const uint64_t iteration : {0, 1, 2}) executor->run({.iteration = iteration});
+    executor->finish();
+    const double wall_ms = milliseconds_between(begin, Clock::now());
+    const run::WorkTimes& work = *executor->work_times();
+    double sum = work.handling_ms;
+    for (const auto* parts : {&work.nodes_ms, &work.waited_ms})
+      for (const double part : *parts) sum += part;
+    for (const double part : work.kinds_ms) sum += part;
+    EXPECT_GT(work.kind_ms(program::InstructionKind::update), 0);
+    EXPECT_GT(work.nodes_ms.back(), 0) << "the loss";
+    EXPECT_LE(sum, wall_ms);
   });
 }
 

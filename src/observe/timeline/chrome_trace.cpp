@@ -1,0 +1,273 @@
+#include "observe/timeline/chrome_trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "lockstep/error.h"
+
+namespace lockstep::observe {
+namespace {
+
+// Keeps the order in which keys are added: people look into these files.
+using TraceJson = nlohmann::ordered_json;
+
+constexpr int kFormatVersion = 1;
+
+/// Holistic Trace Analysis stores rows' numbers in the type of the largest correlation.
+constexpr int64_t kFirstCorrelation = 1 << 20;
+
+constexpr double kNanosecond = 1e-3;
+
+/// To nanoseconds.
+double rounded(double microseconds) { return std::round(microseconds * 1e3) / 1e3; }
+
+/// Slices that nest do so when they are rounded, too.
+double duration(const TimelineSlice& slice) { return rounded(rounded(slice.end) - rounded(slice.begin)); }
+
+double first_begin(const Timeline& timeline) {
+  double first = std::numeric_limits<double>::infinity();
+  for (const RankTimeline& rank : timeline.ranks)
+    for (const TimelineSlice& slice : rank.slices) first = std::min(first, slice.begin);
+  return first == std::numeric_limits<double>::infinity() ? 0 : first;
+}
+
+TraceJson arguments_of(const TimelineSlice& slice) {
+  TraceJson arguments = TraceJson::object();
+  for (const auto& [name, value] : slice.arguments)
+    std::visit([&, &name = name](const auto& v) { arguments[name] = v; }, value);
+  return arguments;
+}
+
+TraceJson metadata(const char* what, int pid, std::optional<int> tid, const char* key,
+                   const TraceJson& value) {
+  TraceJson event{{"ph", "M"}, {"name", what}, {"pid", pid}};
+  if (tid) event["tid"] = *tid;
+  event["args"] = {{key, value}};
+  return event;
+}
+
+/// One event a line, so that files can be searched by line.
+class Events {
+ public:
+  void add(const TraceJson& event) {
+    text_ += text_.empty() ? "" : ",\n";
+    text_ += event.dump();
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+void add_rank(Events& events, const RankTimeline& rank) {
+  events.add(metadata("process_name", rank.rank, {}, "name",
+                      fmt::format("rank {}{}", rank.rank, rank.host.empty() ? "" : " on " + rank.host)));
+  events.add(metadata("process_sort_index", rank.rank, {}, "sort_index", rank.rank));
+  for (const TimelineRow& row : rank.rows) {
+    events.add(metadata("thread_name", rank.rank, row.id, "name", row.name));
+    events.add(metadata("thread_sort_index", rank.rank, row.id, "sort_index", row.id));
+  }
+  for (const TimelineSlice& slice : rank.slices)
+    events.add({{"ph", "X"},
+                {"name", slice.name},
+                {"cat", name_of(slice.kind)},
+                {"pid", rank.rank},
+                {"tid", slice.row},
+                {"ts", rounded(slice.begin)},
+                {"dur", duration(slice)},
+                {"args", arguments_of(slice)}});
+}
+
+/// Of messages both ends of which are in the file. The number of a message repeats in no other.
+void add_arrows(Events& events, const Timeline& timeline) {
+  struct End {
+    int rank, row;
+    double at;
+  };
+  std::map<uint64_t, End> sent;
+  for (const RankTimeline& rank : timeline.ranks)
+    for (const TimelineSlice& slice : rank.slices)
+      for (const uint64_t message : slice.sends) sent[message] = {rank.rank, slice.row, slice.begin};
+  for (const RankTimeline& rank : timeline.ranks)
+    for (const TimelineSlice& slice : rank.slices)
+      for (const uint64_t message : slice.receives) {
+        const auto from = sent.find(message);
+        if (from == sent.end()) continue;
+        const std::string id = fmt::format("{:x}", message);
+        events.add({{"ph", "s"},
+                    {"name", "message"},
+                    {"cat", "message"},
+                    {"id", id},
+                    {"pid", from->second.rank},
+                    {"tid", from->second.row},
+                    {"ts", rounded(from->second.at)}});
+        events.add({{"ph", "f"},
+                    {"bp", "e"},
+                    {"name", "message"},
+                    {"cat", "message"},
+                    {"id", id},
+                    {"pid", rank.rank},
+                    {"tid", slice.row},
+                    {"ts", rounded(std::max(slice.begin, slice.end - kNanosecond))}});
+      }
+}
+
+TraceJson other_data(const Timeline& timeline) {
+  TraceJson data{{"format", "lockstep timeline"},       {"version", kFormatVersion},
+                 {"source", timeline.source},           {"layout", timeline.layout},
+                 {"config_hash", timeline.config_hash}, {"first_step", timeline.first_step},
+                 {"last_step", timeline.last_step},     {"notes", timeline.notes},
+                 {"ranks", TraceJson::array()}};
+  for (const RankTimeline& rank : timeline.ranks)
+    data["ranks"].push_back({{"rank", rank.rank},
+                             {"host", rank.host},
+                             {"clock_offset_us", rank.clock_offset},
+                             {"clock_error_us", rank.clock_error},
+                             {"device_clock_error_us", rank.device_error},
+                             {"dropped_slices", rank.dropped_slices}});
+  return data;
+}
+
+SliceKind kind_named(const std::string& name) {
+  for (int kind = 0; kind < kSliceKinds; ++kind)
+    if (name_of(static_cast<SliceKind>(kind)) == name) return static_cast<SliceKind>(kind);
+  throw DataError(
+      fmt::format("the timeline has a slice of category '{}', which lockstep does not write", name));
+}
+
+void read_facts(const TraceJson& data, Timeline& timeline) {
+  timeline.source = data.at("source").get<std::string>();
+  timeline.layout = data.at("layout").get<std::string>();
+  timeline.config_hash = data.at("config_hash").get<std::string>();
+  timeline.first_step = data.at("first_step").get<int64_t>();
+  timeline.last_step = data.at("last_step").get<int64_t>();
+  timeline.notes = data.at("notes").get<std::vector<std::string>>();
+  for (const TraceJson& rank : data.at("ranks")) {
+    timeline.ranks.push_back(
+        {.rank = rank.at("rank").get<int>(), .host = rank.at("host").get<std::string>()});
+    timeline.ranks.back().clock_offset = rank.at("clock_offset_us").get<double>();
+    timeline.ranks.back().clock_error = rank.at("clock_error_us").get<double>();
+    timeline.ranks.back().device_error = rank.at("device_clock_error_us").get<double>();
+    timeline.ranks.back().dropped_slices = rank.at("dropped_slices").get<int64_t>();
+  }
+}
+
+void read_event(const TraceJson& event, std::map<int, RankTimeline*>& ranks) {
+  const auto phase = event.at("ph").get<std::string>();
+  const bool names_row = phase == "M" && event.at("name") == "thread_name";
+  if (phase != "X" && !names_row) return;
+  const auto found = ranks.find(event.at("pid").get<int>());
+  if (found == ranks.end()) throw DataError("the timeline has events of a rank that otherData does not list");
+  RankTimeline& rank = *found->second;
+  if (names_row) {
+    rank.rows.push_back({event.at("tid").get<int>(), event.at("args").at("name").get<std::string>()});
+    return;
+  }
+  TimelineSlice slice{.row = event.at("tid").get<int>(),
+                      .kind = kind_named(event.at("cat").get<std::string>()),
+                      .name = event.at("name").get<std::string>(),
+                      .begin = event.at("ts").get<double>()};
+  slice.end = slice.begin + event.at("dur").get<double>();
+  for (const auto& [name, value] : event.at("args").items()) {
+    if (value.is_string())
+      slice.arguments.emplace_back(name, value.get<std::string>());
+    else if (value.is_number_integer())
+      slice.arguments.emplace_back(name, value.get<int64_t>());
+    else
+      slice.arguments.emplace_back(name, value.get<double>());
+  }
+  rank.slices.push_back(std::move(slice));
+}
+
+/// How Holistic Trace Analysis tells kinds of kernels apart.
+std::string profiler_name(const TimelineSlice& slice) {
+  switch (slice.kind) {
+    case SliceKind::communication:
+      return "ncclKernel " + slice.name;
+    case SliceKind::copy:
+      return "Memcpy " + slice.name;
+    default:
+      return slice.name;
+  }
+}
+
+}  // namespace
+
+std::string to_chrome_trace(Timeline timeline) {
+  const double first = first_begin(timeline);
+  Events events;
+  for (RankTimeline& rank : timeline.ranks) {
+    for (TimelineSlice& slice : rank.slices) {
+      slice.begin -= first;
+      slice.end -= first;
+    }
+    nest(rank);
+    add_rank(events, rank);
+  }
+  add_arrows(events, timeline);
+  return fmt::format("{{\"displayTimeUnit\": \"ms\",\n\"otherData\": {},\n\"traceEvents\": [\n{}\n]}}\n",
+                     other_data(timeline).dump(1), events.take());
+}
+
+Timeline timeline_from_chrome_trace(std::string_view text) try {
+  const TraceJson json = TraceJson::parse(text);
+  if (!json.is_object() || !json.contains("otherData") || !json["otherData"].contains("format") ||
+      json["otherData"]["format"] != "lockstep timeline")
+    throw DataError("this is no timeline of lockstep; name a file that train --timeline has written");
+  const TraceJson& data = json["otherData"];
+  if (data.at("version") != kFormatVersion)
+    throw DataError(fmt::format("the timeline has version {}; this lockstep reads version {}",
+                                data.at("version").dump(), kFormatVersion));
+  Timeline timeline;
+  read_facts(data, timeline);
+  std::map<int, RankTimeline*> ranks;
+  for (RankTimeline& rank : timeline.ranks) ranks[rank.rank] = &rank;
+  for (const TraceJson& event : json.at("traceEvents")) read_event(event, ranks);
+  return timeline;
+} catch (const TraceJson::exception& error) {
+  throw DataError(fmt::format("the timeline cannot be read: {}", error.what()));
+}
+
+std::string to_profiler_trace(const Timeline& timeline, const RankTimeline& rank) {
+  // It looks for `"rank": ` with a blank, and takes all files for rank 0's without it.
+  const std::string head = fmt::format(
+      "{{\"schemaVersion\": 1,\n\"distributedInfo\": {{\"backend\": \"nccl\", \"rank\": {}, "
+      "\"world_size\": {}}},\n",
+      rank.rank, timeline.ranks.size());
+  Events events;
+  int64_t correlation = kFirstCorrelation;
+  for (const TimelineSlice& slice : rank.slices) {
+    if (slice.kind == SliceKind::kernel || slice.kind == SliceKind::wait || slice.kind == SliceKind::phase)
+      continue;
+    ++correlation;
+    events.add({{"ph", "X"},
+                {"cat", "cuda_runtime"},
+                {"name", "cudaLaunchKernel"},
+                {"pid", 1000000},
+                {"tid", slice.row},
+                {"ts", rounded(slice.begin)},
+                {"dur", 0},
+                {"args", {{"correlation", correlation}}}});
+    TraceJson arguments = arguments_of(slice);
+    arguments["stream"] = slice.row;
+    arguments["correlation"] = correlation;
+    arguments["device"] = rank.rank;
+    events.add({{"ph", "X"},
+                {"cat", "kernel"},
+                {"name", profiler_name(slice)},
+                {"pid", rank.rank},
+                {"tid", slice.row},
+                {"ts", rounded(slice.begin)},
+                {"dur", duration(slice)},
+                {"args", std::move(arguments)}});
+  }
+  return head + "\"traceEvents\": [\n" + events.take() + "\n]}\n";
+}
+
+}  // namespace lockstep::observe

@@ -1,0 +1,111 @@
+#include "observe/timeline/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "base/index.h"
+#include "lockstep/error.h"
+
+namespace lockstep::observe {
+namespace {
+
+constexpr std::array<std::string_view, kSliceKinds> kKindNames = {"compute",       "kernel", "copy",
+                                                                  "communication", "wait",   "phase"};
+
+nlohmann::json to_json(const TimelineSlice& slice) {
+  nlohmann::json arguments = nlohmann::json::array();
+  for (const auto& [name, value] : slice.arguments)
+    std::visit([&, &name = name](const auto& v) { arguments.push_back({name, v}); }, value);
+  return nlohmann::json::array({slice.row, static_cast<int>(slice.kind), slice.name, slice.begin, slice.end,
+                                arguments, slice.sends, slice.receives});
+}
+
+TimelineSlice slice_from(const nlohmann::json& document) {
+  TimelineSlice slice{
+      .row = document.at(0).get<int>(),
+      .kind = static_cast<SliceKind>(std::clamp(document.at(1).get<int>(), 0, kSliceKinds - 1)),
+      .name = document.at(2).get<std::string>(),
+      .begin = document.at(3).get<double>(),
+      .end = document.at(4).get<double>()};
+  for (const nlohmann::json& argument : document.at(5)) {
+    const nlohmann::json& value = argument.at(1);
+    const auto name = argument.at(0).get<std::string>();
+    if (value.is_string())
+      slice.arguments.emplace_back(name, value.get<std::string>());
+    else if (value.is_number_integer())
+      slice.arguments.emplace_back(name, value.get<int64_t>());
+    else
+      slice.arguments.emplace_back(name, value.get<double>());
+  }
+  slice.sends = document.at(6).get<std::vector<uint64_t>>();
+  slice.receives = document.at(7).get<std::vector<uint64_t>>();
+  return slice;
+}
+
+}  // namespace
+
+std::string_view name_of(SliceKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
+
+std::string to_text(const RankTimeline& rank) {
+  nlohmann::json document{{"rank", rank.rank},
+                          {"host", rank.host},
+                          {"offset", rank.clock_offset},
+                          {"error", rank.clock_error},
+                          {"device_error", rank.device_error},
+                          {"dropped", rank.dropped_slices}};
+  document["rows"] = nlohmann::json::array();
+  for (const TimelineRow& row : rank.rows) document["rows"].push_back({row.id, row.name});
+  document["slices"] = nlohmann::json::array();
+  for (const TimelineSlice& slice : rank.slices) document["slices"].push_back(to_json(slice));
+  return document.dump();
+}
+
+RankTimeline rank_timeline_from_text(std::string_view text) try {
+  const nlohmann::json document = nlohmann::json::parse(text);
+  RankTimeline rank{.rank = document.at("rank").get<int>(), .host = document.at("host").get<std::string>()};
+  rank.clock_offset = document.at("offset").get<double>();
+  rank.clock_error = document.at("error").get<double>();
+  rank.device_error = document.at("device_error").get<double>();
+  rank.dropped_slices = document.at("dropped").get<int64_t>();
+  for (const nlohmann::json& row : document.at("rows"))
+    rank.rows.push_back({row.at(0).get<int>(), row.at(1).get<std::string>()});
+  for (const nlohmann::json& slice : document.at("slices")) rank.slices.push_back(slice_from(slice));
+  return rank;
+} catch (const nlohmann::json::exception& error) {
+  throw DataError(fmt::format("a rank's part of a timeline cannot be read: {}", error.what()));
+}
+
+void shift(RankTimeline& rank, double offset, double error) {
+  rank.clock_offset = offset;
+  rank.clock_error = error;
+  for (TimelineSlice& slice : rank.slices) {
+    slice.begin += offset;
+    slice.end += offset;
+  }
+}
+
+void nest(RankTimeline& rank) {
+  // Of slices that begin together, the longest encloses the others.
+  std::stable_sort(rank.slices.begin(), rank.slices.end(), [](const auto& one, const auto& other) {
+    return std::tuple(one.row, one.begin, -one.end) < std::tuple(other.row, other.begin, -other.end);
+  });
+  std::vector<double> ends;  // of the slices that enclose the current one
+  int row = 0;
+  for (TimelineSlice& slice : rank.slices) {
+    if (slice.row != row) ends.clear();
+    row = slice.row;
+    const double began = slice.begin;
+    while (!ends.empty() && ends.back() < slice.end) {
+      slice.begin = std::max(slice.begin, ends.back());
+      ends.pop_back();
+    }
+    if (slice.begin > began) slice.arguments.emplace_back("started_us", began);
+    ends.push_back(slice.end);
+  }
+}
+
+}  // namespace lockstep::observe

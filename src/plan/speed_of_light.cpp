@@ -1,0 +1,153 @@
+#include "plan/speed_of_light.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "base/host_name.h"
+#include "base/index.h"
+#include "base/text.h"
+#include "lockstep/error.h"
+#include "ops/op.h"
+
+namespace lockstep::plan {
+namespace {
+
+using program::Instruction;
+using program::InstructionKind;
+
+/// Passes of a layer that an instruction runs.
+struct Passes {
+  bool forward = false, backward_input = false, backward_weight = false;
+};
+
+std::optional<Passes> passes_of(InstructionKind kind) {
+  switch (kind) {
+    case InstructionKind::forward:
+    case InstructionKind::recompute:
+      return Passes{.forward = true};
+    case InstructionKind::backward:
+      return Passes{.backward_input = true, .backward_weight = true};
+    case InstructionKind::backward_input:
+      return Passes{.backward_input = true};
+    case InstructionKind::backward_weight:
+      return Passes{.backward_weight = true};
+    default:
+      return {};
+  }
+}
+
+void add_pass(StepWork& work, double flops, double bytes, const MachineSpeed& speed) {
+  work.flops += flops;
+  work.least_seconds += std::max(flops / speed.flops_per_second, bytes / speed.bytes_per_second);
+}
+
+std::vector<ops::OpCost> costs_of(const compile::CompiledRun& run) {
+  std::vector<ops::OpCost> costs;
+  for (const auto& node : run.graph().nodes) {
+    std::vector<TensorSpec> inputs;
+    for (const int input : node.inputs) inputs.push_back(run.graph().logical_spec(input));
+    costs.push_back(ops::cost(node.op, inputs, run.division().micro_batch));
+    // Nobody asks for the gradient of data.
+    if (std::ranges::none_of(node.inputs, [&](int input) { return run.graph().value(input).needs_gradient; }))
+      costs.back().backward_input_flops = costs.back().backward_input_bytes = 0;
+  }
+  return costs;
+}
+
+double operand_bytes(const Instruction& instruction) {
+  double bytes = 0;
+  for (const program::Operand& operand : instruction.operands)
+    if (operand.role != program::Role::temporary)
+      bytes += static_cast<double>(operand.range.size_bytes) *
+               (operand.access == program::Access::read_write ? 2 : 1);
+  return bytes;
+}
+
+}  // namespace
+
+StepWork work_of_step(const compile::CompiledRun& run, const program::Program& step,
+                      const MachineSpeed& speed) {
+  const std::vector<ops::OpCost> costs = costs_of(run);
+  StepWork work;
+  for (const Instruction& instruction : step.instructions) {
+    if (program::communicates(instruction.kind) || instruction.kind == InstructionKind::load) continue;
+    const auto passes = passes_of(instruction.kind);
+    if (!passes) {
+      add_pass(work, 0, operand_bytes(instruction), speed);
+      continue;
+    }
+    const model::Segment& segment = run.partition().segment(instruction.segment);
+    for (int node = segment.first_node; node <= segment.last_node; ++node) {
+      const ops::OpCost& cost = nth(costs, node);
+      if (passes->forward) add_pass(work, cost.forward_flops, cost.forward_bytes, speed);
+      if (passes->backward_input) add_pass(work, cost.backward_input_flops, cost.backward_input_bytes, speed);
+      if (passes->backward_weight)
+        add_pass(work, cost.backward_weight_flops, cost.backward_weight_bytes, speed);
+    }
+  }
+  return work;
+}
+
+std::optional<MachineSpeed> speed_of_gpu(std::string_view name) {
+  constexpr double kTera = 1e12;
+  // The first whose words are all in the name.
+  static const std::vector<std::pair<std::vector<std::string_view>, MachineSpeed>> kGpus = {
+      {{"B200"}, {2250 * kTera, 8.0 * kTera}},         {{"H200"}, {989 * kTera, 4.8 * kTera}},
+      {{"H100", "HBM3"}, {989 * kTera, 3.35 * kTera}}, {{"A100", "80GB"}, {312 * kTera, 2.0 * kTera}},
+      {{"A100"}, {312 * kTera, 1.56 * kTera}},         {{"A40"}, {150 * kTera, 0.70 * kTera}},
+      {{"V100"}, {125 * kTera, 0.90 * kTera}},         {{"P100"}, {21 * kTera, 0.73 * kTera}},
+      {{"K80"}, {8.7 * kTera, 0.48 * kTera}},          {{"RTX 4090"}, {165 * kTera, 1.01 * kTera}},
+      {{"RTX 3090"}, {71 * kTera, 0.94 * kTera}},
+  };
+  for (const auto& [words, speed] : kGpus)
+    if (std::ranges::all_of(words, [&](std::string_view word) { return name.find(word) != name.npos; }))
+      return speed;
+  return {};
+}
+
+std::string kept_speed_path() {
+  const auto variable = [](const char* variable_name) {
+    const char* value = std::getenv(variable_name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  std::string cache = variable("XDG_CACHE_HOME");
+  if (const std::string home = variable("HOME"); cache.empty() && !home.empty()) cache = home + "/.cache";
+  return cache.empty() ? "" : fmt::format("{}/lockstep/speed-{}.json", cache, host_name());
+}
+
+void keep_speed(const std::string& path, const MachineSpeed& speed) {
+  const std::filesystem::path file(path);
+  std::error_code error;
+  std::filesystem::create_directories(file.parent_path(), error);
+  // Processes of several jobs may write it.
+  const std::string next = fmt::format("{}.next", path);
+  std::ofstream stream(next, std::ios::trunc);
+  stream << nlohmann::ordered_json{{"flops_per_second", speed.flops_per_second},
+                                   {"bytes_per_second", speed.bytes_per_second}}
+                .dump()
+         << "\n";
+  stream.close();
+  if (stream) std::filesystem::rename(next, file, error);
+  if (!stream || error)
+    throw IoError(fmt::format("cannot write {}; set XDG_CACHE_HOME to a folder that can be written", path));
+}
+
+std::optional<MachineSpeed> kept_speed(const std::string& path) {
+  std::ifstream stream(path);
+  const auto json = nlohmann::json::parse(stream, nullptr, false);
+  if (!json.is_object()) return {};
+  const MachineSpeed speed{.flops_per_second = json.value("flops_per_second", 0.0),
+                           .bytes_per_second = json.value("bytes_per_second", 0.0)};
+  if (!(speed.flops_per_second > 0 && speed.bytes_per_second > 0)) return {};
+  return speed;
+}
+
+}  // namespace lockstep::plan

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "program/program.h"
+
+namespace lockstep::run {
+
+/// Where the time of an executor's thread went, over all iterations so far, in ms. No two parts overlap.
+struct WorkTimes {
+  /// By node of the graph: its kernels, forward and backward.
+  std::vector<double> nodes_ms;
+  /// By kind: instructions of compute and copy lanes that run no segment.
+  std::array<double, program::kInstructionKindCount> kinds_ms{};
+  /// Work on communication while instructions could run: passing messages on, sums between its rounds.
+  double handling_ms = 0;
+  /// By instruction: time in which nothing could run, and it was what the rank waited for.
+  std::vector<double> waited_ms;
+
+  double kind_ms(program::InstructionKind kind) const { return kinds_ms[static_cast<size_t>(kind)]; }
+};
+
+}  // namespace lockstep::run

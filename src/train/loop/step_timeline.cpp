@@ -1,0 +1,230 @@
+#include "train/loop/step_timeline.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/index.h"
+#include "base/log.h"
+#include "checkpoint/file_system.h"
+#include "comm/agreement.h"
+#include "comm/gather_texts.h"
+#include "layout/layout.h"
+#include "lockstep/error.h"
+#include "observe/step_times.h"
+#include "observe/timeline/chrome_trace.h"
+
+namespace lockstep::train {
+namespace {
+
+/// Without --timeline-steps.
+constexpr int64_t kDefaultSteps = 5;
+
+/// Stamps of an iteration, per instruction and kernel: itself, and a wait for it that is interrupted.
+constexpr size_t kStampsEach = 6;
+
+std::optional<int64_t> step_number(std::string_view text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size() || number < 1) return {};
+  return number;
+}
+
+/// In microseconds.
+double on_own_clock(Clock::time_point time) {
+  return std::chrono::duration<double, std::micro>(time.time_since_epoch()).count();
+}
+
+std::string unfinished(const std::string& path) { return path + ".unfinished"; }
+
+}  // namespace
+
+StepRange parse_step_range(std::string_view text) {
+  const size_t colon = text.find(':');
+  if (colon != std::string_view::npos) {
+    const auto first = step_number(text.substr(0, colon)), last = step_number(text.substr(colon + 1));
+    if (first && last && *first <= *last) return {*first, *last};
+  }
+  throw ConfigError(
+      fmt::format("--timeline-steps {}: is no range of steps; write FIRST:LAST, counted from 1 and both "
+                  "included, such as "
+                  "100:105",
+                  text));
+}
+
+StepRange steps_to_record(std::optional<StepRange> asked, int64_t done, int64_t total) {
+  if (done >= total)
+    throw comm::CollectiveError(
+        fmt::format("--timeline: there is no step to record; the run has made all of its {}", total),
+        ExitCode::usage);
+  if (!asked) {
+    const int64_t last = std::min(done + observe::StepTimes::kWarmUpSteps + kDefaultSteps, total);
+    return {std::max(last - kDefaultSteps + 1, done + 1), last};
+  }
+  if (asked->first <= done || asked->last > total)
+    throw comm::CollectiveError(
+        fmt::format("--timeline-steps {}:{}: this run makes the steps {} to {}; name some of these",
+                    asked->first, asked->last, done + 1, total),
+        ExitCode::usage);
+  return *asked;
+}
+
+StepTimeline::StepTimeline(std::string path, const std::string& host, Worker& worker,
+                           run::StampRecorder& recorder, comm::Communicator& world)
+    : path_(std::move(path)),
+      host_(host),
+      worker_(worker),
+      recorder_(recorder),
+      world_(world),
+      slices_(worker.compiled(), worker.programs().step) {
+  if (world_.rank() != 0) return;
+  if (checkpoint::path_exists(path_))
+    throw ConfigError(fmt::format("--timeline {}: is there already; remove it, or name another file", path_));
+  checkpoint::posix_file_system().create(unfinished(path_))->close();
+}
+
+StepTimeline::~StepTimeline() {
+  if (world_.rank() == 0) ::unlink(unfinished(path_).c_str());
+}
+
+void StepTimeline::begin(StepRange steps, int64_t done) {
+  steps_ = steps;
+  last_made_ = done;
+  size_t parts = worker_.programs().step.instructions.size();
+  const auto& nodes = worker_.compiled().graph().nodes;
+  parts += 4 * nodes.size() * static_cast<size_t>(worker_.compiled().division().micro_batches_of(0));
+  recorder_.open(static_cast<uint64_t>(steps.first - 1), static_cast<uint64_t>(steps.count()),
+                 kStampsEach * parts * static_cast<size_t>(steps.count()));
+  phases_.reserve(4 * static_cast<size_t>(steps.count()) + 16);
+  after_step(done);
+}
+
+void StepTimeline::after_step(int64_t step) {
+  if (step > steps_.last || (step + 1 < steps_.first)) return;
+  if (recording_) {
+    phase(fmt::format("step {}", step), step_began_, Clock::now());
+    last_made_ = step;
+  }
+  if (step + 1 == steps_.first) {
+    clock_ = comm::measure_clock_offset(world_, comm::clock_identity(), comm::kPatience);
+    recording_ = true;
+  }
+  if (step == steps_.last) collect({});
+  step_began_ = Clock::now();
+}
+
+void StepTimeline::phase(std::string_view name, Clock::time_point begin, Clock::time_point end) {
+  std::lock_guard lock(mutex_);
+  if (recording_ && !written_) phases_.push_back({std::string(name), begin, end});
+}
+
+observe::RankTimeline StepTimeline::own_part() const {
+  observe::RankTimeline part{.rank = worker_.rank(), .host = host_, .rows = slices_.rows(), .slices = {}};
+  part.device_error = 1e3 * recorder_.device_error_ms();
+  part.dropped_slices = static_cast<int64_t>(recorder_.dropped());
+  bool has_waits = false;
+  std::map<uint64_t, std::vector<plan::TimelineSlices::Times>> iterations;
+  const size_t instructions = worker_.programs().step.instructions.size();
+  for (const run::Stamp& stamp : recorder_.stamps()) {
+    const double begin = on_own_clock(stamp.begin), end = on_own_clock(stamp.end);
+    switch (stamp.kind) {
+      case run::StampKind::instruction: {
+        auto& times = iterations.try_emplace(stamp.iteration, instructions).first->second;
+        nth(times, stamp.instruction) = {begin, end};
+        part.slices.push_back(slices_.of_instruction(stamp.instruction, stamp.iteration, begin, end));
+        break;
+      }
+      case run::StampKind::kernel:
+        part.slices.push_back(slices_.of_kernel(stamp.instruction, stamp.node, stamp.phase, begin, end));
+        break;
+      case run::StampKind::wait:
+        has_waits = true;
+        part.slices.push_back(slices_.of_wait(stamp.instruction, begin, end));
+        break;
+    }
+  }
+  // One thread tells what it waits for; streams do not.
+  if (!has_waits && worker_.work_times() == nullptr)
+    for (const auto& [iteration, times] : iterations)
+      for (auto& wait : slices_.waits_between(times)) part.slices.push_back(std::move(wait));
+  std::lock_guard lock(mutex_);
+  for (const Phase& phase : phases_)
+    part.slices.push_back(
+        plan::TimelineSlices::of_phase(phase.name, on_own_clock(phase.begin), on_own_clock(phase.end)));
+  return part;
+}
+
+void StepTimeline::collect(std::vector<std::string> notes) {
+  worker_.finish_step();
+  const comm::ClockOffset then = clock_;
+  const comm::ClockOffset now = comm::measure_clock_offset(world_, comm::clock_identity(), comm::kPatience);
+  observe::RankTimeline own = own_part();
+  // Clocks drift meanwhile.
+  observe::shift(own, (then.offset_us + now.offset_us) / 2,
+                 std::max(then.error_us, now.error_us) + std::abs(then.offset_us - now.offset_us) / 2);
+  std::vector<observe::RankTimeline> ranks;
+  for (const std::string& text : comm::collect_texts(world_, observe::to_text(own), comm::kPatience))
+    ranks.push_back(observe::rank_timeline_from_text(text));
+  write(std::move(ranks), std::move(notes));
+}
+
+void StepTimeline::write(std::vector<observe::RankTimeline> ranks, std::vector<std::string> notes) {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(written_, true) || world_.rank() != 0) return;
+  }
+  for (const observe::RankTimeline& rank : ranks)
+    if (rank.dropped_slices > 0)
+      notes.push_back(fmt::format("rank {} had no room for {} of its times", rank.rank, rank.dropped_slices));
+  const std::string text = observe::to_chrome_trace({.source = "measured",
+                                                     .layout = layout::to_string(worker_.compiled().layout()),
+                                                     .config_hash = to_hex(worker_.config().config_hash),
+                                                     .first_step = steps_.first,
+                                                     .last_step = last_made_,
+                                                     .notes = std::move(notes),
+                                                     .ranks = std::move(ranks)});
+  try {
+    checkpoint::FileSystem& files = checkpoint::posix_file_system();
+    const auto file = files.create(unfinished(path_));
+    file->write(text.data(), text.size());
+    file->sync();
+    file->close();
+    files.rename(unfinished(path_), path_);
+  } catch (const IoError& error) {
+    // A picture of the training is no reason to end it.
+    log_warning(fmt::format("--timeline {}: is not written: {}", path_, error.what()));
+  }
+}
+
+void StepTimeline::finish() {
+  {
+    std::lock_guard lock(mutex_);
+    if (written_) return;
+  }
+  if (recording_)
+    collect({fmt::format("the run ended after step {}, before the last step to record, {}", last_made_,
+                         steps_.last)});
+  else if (world_.rank() == 0)
+    log_warning(fmt::format("--timeline {}: nothing is written, because the run ended before step {}", path_,
+                            steps_.first));
+}
+
+void StepTimeline::abandon(std::string_view why) noexcept try {
+  {
+    std::lock_guard lock(mutex_);
+    if (written_ || !recording_ || world_.rank() != 0) return;
+  }
+  std::vector<observe::RankTimeline> ranks;
+  ranks.push_back(own_part());
+  write(std::move(ranks), {fmt::format("only rank 0: {}", why)});
+} catch (const std::exception& error) {
+  log_warning(fmt::format("--timeline {}: is not written: {}", path_, error.what()));
+}
+
+}  // namespace lockstep::train

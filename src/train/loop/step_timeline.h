@@ -1,0 +1,85 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "comm/clock_offset.h"
+#include "comm/communicator.h"
+#include "observe/timeline/timeline.h"
+#include "plan/timeline_slices.h"
+#include "run/stamp_recorder.h"
+#include "train/worker/worker.h"
+
+namespace lockstep::train {
+
+/// Steps counted from 1, as metrics and reports count them; both ends are included.
+struct StepRange {
+  int64_t first = 1, last = 1;
+  int64_t count() const { return last - first + 1; }
+  bool operator==(const StepRange&) const = default;
+};
+
+/// "100:105": six steps. Throws ConfigError.
+StepRange parse_step_range(std::string_view text);
+
+/// The steps to record of a run that makes the steps after `done` up to `total`. As `asked`; without it, five
+/// steps after those that warm up, or the last ones of a shorter run. Throws CollectiveError if the run does
+/// not make all of the steps that are asked for, or none at all.
+StepRange steps_to_record(std::optional<StepRange> asked, int64_t done, int64_t total);
+
+/// Records some steps of all ranks and writes them to one file (observe::to_chrome_trace). Before the first
+/// and after the last of them ranks compare their clocks. Rank 0 collects what each has recorded after the
+/// last step, or when the run ends before it. If the run fails, rank 0 writes its own part with a note.
+class StepTimeline {
+ public:
+  /// `path`: of the file, which only rank 0 writes; it must not exist. All must outlive this. Throws
+  /// ConfigError if there is such a file, IoError if its folder cannot be written.
+  StepTimeline(std::string path, const std::string& host, Worker& worker, run::StampRecorder& recorder,
+               comm::Communicator& world);
+  ~StepTimeline();
+  StepTimeline(const StepTimeline&) = delete;
+  StepTimeline& operator=(const StepTimeline&) = delete;
+
+  /// COLLECTIVE: before the first step of the run, of which `done` were made before.
+  void begin(StepRange steps, int64_t done);
+  /// COLLECTIVE: after each step.
+  void after_step(int64_t step);
+  /// A phase of the loop other than steps has ended.
+  void phase(std::string_view name, Clock::time_point begin, Clock::time_point end);
+  /// COLLECTIVE: the run ends; writes what was recorded, unless that was done.
+  void finish();
+  /// The run has failed: rank 0 writes what it has, unless that was done. Any thread may call it.
+  void abandon(std::string_view why) noexcept;
+
+ private:
+  observe::RankTimeline own_part() const;
+  void write(std::vector<observe::RankTimeline> ranks, std::vector<std::string> notes);
+  void collect(std::vector<std::string> notes);
+
+  const std::string path_, host_;
+  Worker& worker_;
+  run::StampRecorder& recorder_;
+  comm::Communicator& world_;
+  plan::TimelineSlices slices_;
+  StepRange steps_;
+  bool recording_ = false;
+  Clock::time_point step_began_;
+  comm::ClockOffset clock_;  // when recording began
+  struct Phase {
+    std::string name;
+    Clock::time_point begin, end;
+  };
+  std::vector<Phase> phases_;
+  int64_t last_made_ = 0;
+  mutable std::mutex mutex_;  // guards written_ and phases_: a watchdog may abandon
+  bool written_ = false;
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,71 @@
+#include "program.h"
+
+namespace lockstep::test {
+namespace {
+
+void expect_explained(const Json& explanation, size_t ranks) {
+  ASSERT_EQ(explanation["ranks"].size(), ranks);
+  for (const Json& rank : explanation["ranks"]) {
+    double sum = 0;
+    for (const auto& [name, share] : rank["shares"].items()) {
+      EXPECT_GE(share.get<double>(), 0) << name;
+      sum += share.get<double>();
+    }
+    EXPECT_NEAR(sum, 1, 0.01);
+    EXPECT_NEAR(sum, rank["explained"].get<double>(), 1e-9);
+  }
+}
+
+TEST(Explain, IsInTheReportOfEveryRunAndAddsUp) {
+  const SmallConfig config;
+  for (const auto& layout : {"dp=2", "pp=2"}) {
+    const Json report = only_json(mpirun(
+        2, {"train", config.path(), "--json", "--layout", layout, "--set", "parallel.reduction=FAST"}));
+    expect_explained(report["explanation"], 2);
+    const Json& mean = report["explanation"]["mean"];
+    EXPECT_GT(mean["parts_ms"]["compute"], 0);
+    EXPECT_GT(mean["parts_ms"]["evaluation"], 0);
+    EXPECT_GT(mean["computing_ms"]["linear"], 0);
+    EXPECT_GT(mean["computing_ms"]["update"], 0);
+    EXPECT_EQ(mean["parts_ms"]["bubble"] > 0, layout == std::string("pp=2"));
+  }
+}
+
+TEST(Explain, ShowsARunByItsFolder) {
+  const SmallConfig config;
+  ASSERT_EQ(lockstep({"train", config.path(), "--quiet", "--out", config / "run"}).code, 0);
+  const Json explanation = only_json(lockstep({"explain", config / "run", "--json"}));
+  EXPECT_EQ(explanation["goes_on"], false);
+  EXPECT_EQ(explanation["step"], 12);
+  expect_explained(explanation, 1);
+  EXPECT_EQ(lockstep({"explain", config / "run"}).code, 0);
+}
+
+TEST(Explain, ShowsARunThatWasLost) {
+  const SmallConfig config;
+  EXPECT_NE(
+      lockstep({"train", config.path(), "--quiet", "--out", config / "run", "--failpoint", "error@0,6"}).code,
+      0);
+  const Json explanation = only_json(lockstep({"explain", config / "run", "--json"}));
+  EXPECT_EQ(explanation["goes_on"], true);
+  expect_explained(explanation, 1);
+}
+
+TEST(Explain, RefusesWhatIsNoRun) {
+  const SmallConfig config;
+  EXPECT_EQ(lockstep({"explain", config / "none"}).code, 2);
+  write_file(config / "other.json", "{}");
+  EXPECT_EQ(lockstep({"explain", config / "other.json"}).code, 65);
+}
+
+// A worker that takes twenty times as long makes the other one wait.
+TEST(Explain, NamesTheSlowestRank) {
+  const SmallConfig config;
+  const Json report = only_json(mpirun(2, {"train", config.path(), "--json", "--straggler", "1:20"}));
+  EXPECT_EQ(report["explanation"]["slowest_rank"], 1);
+  EXPECT_GT(report["explanation"]["ranks"][0]["parts_ms"]["slower_ranks"],
+            report["explanation"]["ranks"][1]["parts_ms"]["slower_ranks"]);
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,166 @@
+#include <map>
+#include <set>
+
+#include "mentions.h"
+#include "program.h"
+
+namespace lockstep::test {
+namespace {
+
+using testing::ElementsAre;
+
+Json read_json(const std::string& path) { return Json::parse(read_text_file(path)); }
+
+/// Names of slices of a kind and rank.
+std::multiset<std::string> slices(const Json& trace, const std::string& kind, int rank) {
+  std::multiset<std::string> names;
+  for (const Json& event : trace["traceEvents"])
+    if (event["ph"] == "X" && event["cat"] == kind && event["pid"] == rank)
+      names.insert(event["name"].get<std::string>());
+  return names;
+}
+
+size_t arrows(const Json& trace, const char* end) {
+  size_t count = 0;
+  for (const Json& event : trace["traceEvents"]) count += event["ph"] == end;
+  return count;
+}
+
+TEST(Timeline, HasTheStepsOfAllRanksThatWereAskedFor) {
+  const SmallConfig config;
+  const std::string file = config / "steps.json";
+  const Ran ran =
+      mpirun(2, {"train", config.path(), "--quiet", "--timeline", file, "--timeline-steps", "4:6"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const Json trace = read_json(file);
+  EXPECT_EQ(trace["otherData"]["first_step"], 4);
+  EXPECT_EQ(trace["otherData"]["last_step"], 6);
+  EXPECT_TRUE(trace["otherData"]["notes"].empty());
+  ASSERT_EQ(trace["otherData"]["ranks"].size(), 2U);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(trace["otherData"]["ranks"][static_cast<size_t>(rank)]["dropped_slices"], 0);
+    // An evaluation follows the fifth step.
+    EXPECT_THAT(slices(trace, "phase", rank), ElementsAre("evaluation", "step 4", "step 5", "step 6"));
+    EXPECT_EQ(slices(trace, "copy", rank).size() % 3, 0U);
+    EXPECT_GE(slices(trace, "kernel", rank).count("loss"), 6U) << "forward and backward of three steps";
+    EXPECT_FALSE(slices(trace, "communication", rank).empty());
+  }
+}
+
+TEST(Timeline, OfAPipelineHasAnArrowForEachMessage) {
+  const SmallConfig config;
+  const std::string file = config / "steps.json";
+  const Ran ran = mpirun(2, {"train", config.path(), "--quiet", "--layout", "pp=2", "--set",
+                             "parallel.reduction=FAST", "--timeline", file, "--timeline-steps", "4:6"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const Json trace = read_json(file);
+  EXPECT_GE(arrows(trace, "s"), 6U) << "an activation and its gradient in each step";
+  EXPECT_EQ(arrows(trace, "s"), arrows(trace, "f"));
+}
+
+TEST(Timeline, ChangesNoBits) {
+  const SmallConfig config;
+  const Json plain = only_json(lockstep({"train", config.path(), "--json"}));
+  const Json recorded =
+      only_json(lockstep({"train", config.path(), "--json", "--timeline", config / "steps.json"}));
+  EXPECT_EQ(plain["params_hash"], recorded["params_hash"]);
+  // Without --timeline-steps, five steps after the warm-up.
+  EXPECT_EQ(read_json(config / "steps.json")["otherData"]["first_step"], 6);
+  EXPECT_EQ(read_json(config / "steps.json")["otherData"]["last_step"], 10);
+}
+
+TEST(Timeline, OfAShortRunIsItsLastSteps) {
+  const SmallConfig config;
+  ASSERT_EQ(
+      lockstep({"train", config.path(), "--quiet", "--stop-after", "3", "--timeline", config / "a.json"})
+          .code,
+      0);
+  EXPECT_EQ(read_json(config / "a.json")["otherData"]["first_step"], 1);
+  EXPECT_EQ(read_json(config / "a.json")["otherData"]["last_step"], 3);
+}
+
+TEST(Timeline, OfAResumedRunCountsStepsFromTheBeginning) {
+  const SmallConfig config;
+  const std::vector<std::string> train{"train", config.path(), "--quiet", "--out", config / "run"};
+  ASSERT_EQ(lockstep(train + std::vector<std::string>{"--stop-after", "5"}).code, 0);
+  const auto resume = train + std::vector<std::string>{"--resume", "auto", "--timeline", config / "a.json"};
+  const Ran before = lockstep(resume + std::vector<std::string>{"--timeline-steps", "4:7"});
+  EXPECT_EQ(before.code, 2) << before.err;
+  EXPECT_THAT(before.err, Mentions("--timeline-steps 4:7 ... 6 to 12"));
+  ASSERT_EQ(lockstep(resume + std::vector<std::string>{"--timeline-steps", "7:8"}).code, 0);
+  EXPECT_EQ(read_json(config / "a.json")["otherData"]["first_step"], 7);
+}
+
+TEST(Timeline, OfALostRankHasWhatTheFirstRankRecorded) {
+  const SmallConfig config;
+  const Ran ran = mpirun(2, {"train", config.path(), "--quiet", "--timeline", config / "a.json",
+                             "--timeline-steps", "3:10", "--failpoint", "kill@1,6"});
+  EXPECT_NE(ran.code, 0);
+  const Json trace = read_json(config / "a.json");
+  ASSERT_EQ(trace["otherData"]["ranks"].size(), 1U);
+  EXPECT_EQ(trace["otherData"]["notes"].size(), 1U);
+  EXPECT_EQ(trace["otherData"]["last_step"], 5);
+  EXPECT_GE(slices(trace, "kernel", 0).count("loss"), 6U);
+}
+
+TEST(Timeline, RefusesWhatItCannotRecord) {
+  const SmallConfig config;
+  const std::string file = config / "a.json";
+  const auto train = [&](const std::vector<std::string>& more) {
+    return lockstep(std::vector<std::string>{"train", config.path(), "--quiet", "--timeline", file} + more);
+  };
+  for (const char* range : {"5", "5:", ":5", "0:3", "7:5", "a:b", "1:2:3", "1: 2"}) {
+    const Ran ran = train({"--timeline-steps", range});
+    EXPECT_EQ(ran.code, 2) << range;
+    EXPECT_THAT(ran.err, Mentions("--timeline-steps")) << range;
+  }
+  const Ran outside = train({"--timeline-steps", "10:13"});
+  EXPECT_EQ(outside.code, 2);
+  EXPECT_THAT(outside.err, Mentions("10:13 ... 1 to 12"));
+  EXPECT_EQ(train({"--timeline-steps", "5:7", "--stop-after", "6"}).code, 2);
+  write_file(file, "mine");
+  const Ran there = train({});
+  EXPECT_EQ(there.code, 2);
+  EXPECT_THAT(there.err, Mentions("--timeline ... " + file));
+  EXPECT_EQ(read_text_file(file), "mine");
+  EXPECT_EQ(lockstep({"train", config.path(), "--timeline-steps", "1:2"}).code, 2) << "without --timeline";
+  const Ran sessions =
+      mpirun(2, {"train", config.path(), "--quiet", "--timeline", config / "b.json", "--layout",
+                 "dp=1,sync=ps,servers=1,mode=async", "--set", "parallel.reduction=FAST"});
+  EXPECT_EQ(sessions.code, 2) << sessions.err;
+  EXPECT_THAT(sessions.err, Mentions("--timeline"));
+}
+
+TEST(Timeline, OfInspectHasTheFormOfAMeasuredOne) {
+  const SmallConfig config;
+  const std::string file = config / "predicted.json";
+  ASSERT_EQ(lockstep({"inspect", config.path(), "--layout", "dp=2", "--timeline", file}).code, 0);
+  const Json trace = read_json(file);
+  EXPECT_EQ(trace["otherData"]["source"], "estimated");
+  EXPECT_EQ(trace["otherData"]["ranks"].size(), 2U);
+  const Json shown = only_json(lockstep({"timeline", file, "--json"}));
+  ASSERT_EQ(shown["ranks"].size(), 2U);
+  for (const Json& rank : shown["ranks"])
+    EXPECT_NEAR(rank["compute_us"].get<double>() + rank["communication_us"].get<double>() +
+                    rank["idle_us"].get<double>(),
+                rank["total_us"].get<double>(), 1e-3);
+}
+
+TEST(TimelineCommand, WritesAFileForEachRankAndReplacesNone) {
+  const SmallConfig config;
+  const std::string file = config / "predicted.json", folder = config / "ranks";
+  ASSERT_EQ(lockstep({"inspect", config.path(), "--layout", "dp=2", "--timeline", file}).code, 0);
+  ASSERT_EQ(lockstep({"timeline", file, "--per-rank", folder}).code, 0);
+  EXPECT_EQ(read_json(folder + "/rank-1.json")["distributedInfo"]["rank"], 1);
+  EXPECT_EQ(lockstep({"timeline", file, "--per-rank", folder}).code, 2);
+}
+
+TEST(TimelineCommand, RefusesOtherFiles) {
+  const SmallConfig config;
+  write_file(config / "other.json", "{}");
+  EXPECT_EQ(lockstep({"timeline", config / "other.json"}).code, 65);
+  EXPECT_EQ(lockstep({"timeline", config / "none.json"}).code, 74);
+}
+
+}  // namespace
+}  // namespace lockstep::test
