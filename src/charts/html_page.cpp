@@ -17,6 +17,7 @@ h1 { font-size: 1.3rem; line-height: 1.35; overflow-wrap: anywhere; } h2 { font-
 h3 { font-size: 0.95rem; } .answer { font-weight: 600; overflow-wrap: anywhere; }
 h1, h2, p, ul { max-width: 60rem; } li { overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(34rem, 100%), 1fr)); gap: 1rem; }
 table { border-collapse: collapse; font-size: 0.86rem; margin: 0.8rem 0; }
 th, td { padding: 0.25rem 0.7rem 0.25rem 0; text-align: right; white-space: nowrap; vertical-align: top; }
 th:first-child, td:first-child, .words { text-align: left; }

@@ -76,7 +76,7 @@ struct RunReport {
   int world_size = 1;
   std::string layout;  ///< "dp=2,pp=2"
   std::vector<RankReport> ranks;
-  std::vector<MachineReport> machines;  ///< hosts, then processes, then GPUs
+  std::vector<MachineReport> machines;     ///< hosts, then processes, then GPUs
   std::optional<Explanation> explanation;  ///< of the time until the report
 };
 

@@ -20,14 +20,14 @@ constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kConfig = "config.effective.textproto";
 constexpr const char* kExplanation = "explain.json";
 
-bool exists(const fs::path& path) {
+bool is_there(const fs::path& path) {
   std::error_code unknown;
   return fs::exists(path, unknown);
 }
 
 /// Null if there is no such file.
 Json read_json(const fs::path& path) {
-  if (!exists(path)) return {};
+  if (!is_there(path)) return {};
   try {
     return Json::parse(read_text_file(path.string()));
   } catch (const Json::exception& error) {
@@ -38,7 +38,7 @@ Json read_json(const fs::path& path) {
 /// A config of another version may hold fields that this one does not know: the run is shown all the same.
 void read_config(RunFolder& run) {
   const std::string path = (fs::path(run.path) / kConfig).string();
-  if (!exists(path)) return;
+  if (!is_there(path)) return;
   run.config = read_text_file(path);
   try {
     run.fields = config::parse_run_config(run.config, path, {}, {}).fields;
@@ -61,12 +61,12 @@ RunFolder read_run(const std::string& path) {
   const fs::path folder(path);
   if (!fs::is_directory(folder, unknown))
     throw ConfigError(fmt::format("there is no folder {}; name the folder of a run, its --out", path));
-  if (!exists(folder / kMetrics) && !exists(folder / kReportFile))
+  if (!is_there(folder / kMetrics) && !is_there(folder / kReportFile))
     throw ConfigError(
         fmt::format("{} is not the folder of a run: it has no {}; name a run's --out", path, kMetrics));
   RunFolder run{.path = path, .name = fs::absolute(folder).lexically_normal().filename().string()};
   if (run.name.empty()) run.name = fs::absolute(folder).lexically_normal().parent_path().filename().string();
-  if (exists(folder / kMetrics))
+  if (is_there(folder / kMetrics))
     for (auto& row : observe::read_metrics((folder / kMetrics).string(), observe::MetricsLines::all))
       (row.has("kind") ? run.machines : run.rows).push_back(std::move(row));
   run.report = read_json(folder / kReportFile);
