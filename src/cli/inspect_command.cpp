@@ -219,16 +219,16 @@ std::vector<int> hosts_of(const InspectArguments& arguments, int processes) {
   return hosts;
 }
 
+device::DeviceKind device_of(const InspectArguments& arguments) {
+  return arguments.device == "cuda" ? device::DeviceKind::cuda : device::DeviceKind::cpu;
+}
+
 /// The pipeline of the replica that has the most micro-batches.
-layout::PipelineShape pipeline_of(const config::RunConfig& config, const layout::Layout& layout) {
-  layout::BatchDivision division = layout::divide_batch(
-      config.trainer.global_batch, config.trainer.micro_batch,
-      config::resolved_virtual_replicas(config.trainer), config.parallel.reduction, layout.dp, layout.pushes);
-  // As a run on CPUs does whose values are small.
-  const int64_t stated = config.trainer.micro_batch;
-  if (config.parallel.reduction == layout::Reduction::reproducible)
-    division = layout::join_leaves(division, stated > 0 ? stated : config.trainer.global_batch,
-                                   stated > 0 ? 1 : layout::least_leaves(layout.pp));
+layout::PipelineShape pipeline_of(const config::RunConfig& config, const layout::Layout& layout,
+                                  device::DeviceKind device) {
+  const model::Graph graph = model::make_graph(config.model, config.precision.storage());
+  const layout::BatchDivision division =
+      compile::divide_batch(train::compile_options(config), layout, graph, device);
   return layout::pipeline_shape(layout, division.micro_batches_of(0));
 }
 
@@ -257,7 +257,7 @@ Json schedule_json(const layout::Layout& layout, const layout::PipelineShape& sh
 /// Needs no programs, so that schedules can be looked at which nothing can be compiled for.
 int inspect_schedule(const InspectArguments& arguments, const config::RunConfig& config,
                      const layout::Layout& layout) {
-  const layout::PipelineShape shape = pipeline_of(config, layout);
+  const layout::PipelineShape shape = pipeline_of(config, layout, device_of(arguments));
   write_result(arguments.output.json ? schedule_json(layout, shape).dump() + "\n"
                                      : schedule_text(layout, shape));
   return static_cast<int>(ExitCode::done);
@@ -313,11 +313,10 @@ int inspect(const InspectArguments& arguments) {
         "--several-hosts: hosts share no memory, but parallel.algorithm is SHARED_MEMORY; remove one of the "
         "two");
   // Kernels of GPUs are made without one: what they need is planned anywhere.
-  const compile::CompileFacts facts{
-      .world_size = processes,
-      .shared_memory = processes > 1 && !arguments.several_hosts,
-      .hosts = hosts_of(arguments, processes),
-      .device = arguments.device == "cuda" ? device::DeviceKind::cuda : device::DeviceKind::cpu};
+  const compile::CompileFacts facts{.world_size = processes,
+                                    .shared_memory = processes > 1 && !arguments.several_hosts,
+                                    .hosts = hosts_of(arguments, processes),
+                                    .device = device_of(arguments)};
   const compile::CompiledRun run = train::compile_run(config, facts);
   run.check();
   if (!arguments.picture.empty())

@@ -42,28 +42,6 @@ int64_t most_elements(device::DeviceKind device) {
   return (int64_t{1} << (device == device::DeviceKind::cuda ? 32 : 31)) - 1;
 }
 
-/// Kernels compute several virtual replicas at once: as many as fit the stated micro-batch or, if none is
-/// stated, on CPUs as leave the largest value in a core's second cache. (A small convolutional network of 64
-/// images was a fifth faster so.) In pipelines micro-batches are what keeps stages busy: there enough of them
-/// are left for stages that wait for a tenth of a step, unless the micro-batch is stated. What is fast on
-/// GPUs has not been measured, so there only a stated one joins them.
-layout::BatchDivision divide(const CompileOptions& options, const parallel::ParallelOptions& parallel,
-                             const model::Graph& graph, device::DeviceKind device) {
-  const layout::BatchDivision division =
-      layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
-                           parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
-  const bool states = options.micro_batch > 0, on_gpu = device == device::DeviceKind::cuda;
-  if (parallel.reduction != layout::Reduction::reproducible ||
-      (on_gpu && (!states || division.leaf_samples % ops::kReplicaSamplesOnGpu != 0)))
-    return division;
-  constexpr int64_t kCachedElements = (int64_t{1} << 20) / sizeof(float);
-  int64_t most = states ? options.micro_batch : options.global_batch;
-  for (const auto& value : graph.values)
-    most = std::min(most, (states ? most_elements(device) : kCachedElements) /
-                              std::max<int64_t>(1, value.spec.shape.count()));
-  return layout::join_leaves(division, most, states ? 1 : layout::least_leaves(parallel.layout.pp));
-}
-
 /// Dependencies, then places; plan_memory adds the dependencies that sharing of places makes necessary.
 program::MemoryPlan finish_program(program::Program& program) {
   program::derive_dependencies(program);
@@ -293,13 +271,32 @@ void ensure_calls(const program::Program& program, const program::ModelCode& cod
 
 }  // namespace
 
+layout::BatchDivision divide_batch(const CompileOptions& options, const layout::Layout& layout,
+                                   const model::Graph& graph, device::DeviceKind device) {
+  const parallel::ParallelOptions& parallel = options.parallel;
+  const layout::BatchDivision division =
+      layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
+                           parallel.reduction, layout.dp, layout.pushes);
+  const bool states = options.micro_batch > 0, on_gpu = device == device::DeviceKind::cuda;
+  if (parallel.reduction != layout::Reduction::reproducible ||
+      (on_gpu && (!states || division.leaf_samples % ops::kReplicaSamplesOnGpu != 0)))
+    return division;
+  constexpr int64_t kCachedElements = (int64_t{1} << 20) / sizeof(float);
+  int64_t most = states ? options.micro_batch : options.global_batch;
+  if (on_gpu) most = std::min(most, ops::kMostReplicasOnGpu * division.leaf_samples);
+  for (const auto& value : graph.values)
+    most = std::min(most, (states ? most_elements(device) : kCachedElements) /
+                              std::max<int64_t>(1, value.spec.shape.count()));
+  return layout::join_leaves(division, most, layout.pp);
+}
+
 CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& facts)
     : graph_(model::make_graph(options.model, options.storage)) {
   parallel::ParallelOptions parallel = options.parallel;
   parallel.layout = layout::resolve(parallel.layout, facts.world_size);
   layout::require_available(parallel.layout);
   require_gpus_for_servers(parallel, facts.device);
-  const layout::BatchDivision division = divide(options, parallel, graph_, facts.device);
+  const layout::BatchDivision division = divide_batch(options, parallel.layout, graph_, facts.device);
   require_own_profile(graph_, parallel, facts.device, division.micro_batch);
   layout::OwnershipOptions owning = ownership_options(parallel, options.state_slots);
   partition_ =

@@ -45,6 +45,13 @@ struct CompileFacts {
   device::DeviceKind device = device::DeviceKind::cpu;  ///< cpu or cuda
 };
 
+/// How a run divides its batch. Kernels compute several virtual replicas at once: as many as fit the stated
+/// micro-batch or, if none is stated, on CPUs as leave the largest value in a core's second cache. (A small
+/// convolutional network of 64 images was a fifth faster so.) What is fast on GPUs has not been measured, so
+/// there only a stated micro-batch joins them. REQUIRES: `layout` is resolved.
+layout::BatchDivision divide_batch(const CompileOptions& options, const layout::Layout& layout,
+                                   const model::Graph& graph, device::DeviceKind device);
+
 /// The programs of a run and what they are compiled from. They are pure functions of options and facts,
 /// without data, devices, communication or a trainer. `lockstep inspect` shows them. Each rank compiles and
 /// executes its own programs; one rank proves the programs of all.

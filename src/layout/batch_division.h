@@ -39,14 +39,11 @@ BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int 
                            Reduction reduction, int workers, int pushes = 0);
 
 /// The same division, with as many virtual replicas in a leaf as a worker can compute at once: those of one
-/// node of the canonical tree, in one micro-batch of at most `micro_batch_limit` samples, as long as each
-/// worker keeps `least_leaves`. Every sum has the bits that it has without. REQUIRES: `division` is one of
-/// REPRODUCIBLE.
-BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_limit, int least_leaves = 1);
-
-/// The leaves that each replica of a pipeline keeps if nobody states its micro-batch: so many that its stages
-/// wait for about a tenth of a step.
-inline int least_leaves(int stages) { return stages > 1 ? 8 * stages : 1; }
+/// node of the canonical tree, in one micro-batch of at most `micro_batch_limit` samples. In a pipeline of
+/// several stages each replica keeps at least 8 leaves for each stage, so that these wait for about a tenth
+/// of a step, and a multiple of the number of stages. Every sum has the bits that it has without. REQUIRES:
+/// `division` is one of REPRODUCIBLE.
+BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_limit, int stages = 1);
 
 /// "global batch 128 = 2 workers x 2 leaves x 2 micro-batches x 16 samples", printed at start. `worker`: the
 /// word for what has leaves.

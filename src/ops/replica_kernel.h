@@ -10,8 +10,10 @@
 namespace lockstep::ops {
 
 /// Kernels of GPUs move 16 bytes at once: each virtual replica has a multiple of so many samples, if there
-/// are several, so that its part of every tensor begins where such a pack may.
+/// are several, so that its part of every tensor of samples begins where such a pack may.
 inline constexpr int64_t kReplicaSamplesOnGpu = 8;
+/// The most virtual replicas that they compute at once.
+inline constexpr int kMostReplicasOnGpu = 1024;
 
 /// Launches to[i] += from[i] on the stream; the two do not overlap.
 using Addition = std::function<void(float* to, const float* from, int64_t count, device::Stream& stream)>;

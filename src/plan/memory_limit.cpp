@@ -103,11 +103,14 @@ class Search {
     add_if_fits(layout);
   }
 
-  /// Smaller ones that divide a leaf as well, descending.
+  /// Smaller ones that hold virtual replicas, or divide one, descending.
   std::vector<int64_t> smaller_micro_batches() const {
+    const layout::BatchDivision& division = run_.division();
+    const int64_t replica = division.leaf_samples / division.replicas_per_leaf;
     std::vector<int64_t> sizes;
     for (int64_t size = own_micro_batch() - 1; size >= 1; --size)
-      if (run_.division().leaf_samples % size == 0) sizes.push_back(size);
+      if (division.leaf_samples % size == 0 && (size % replica == 0 || replica % size == 0))
+        sizes.push_back(size);
     return sizes;
   }
 
@@ -127,7 +130,7 @@ class Search {
   int64_t micro_batch_for(int stages) const {
     const auto& division = run_.division();
     const int leaves = division.leaves_of(0).size();
-    // In a pipeline each virtual replica has micro-batches of its own.
+    // A pipeline joins no virtual replicas that it needs apart (layout::join_leaves).
     const int64_t replica_samples = division.leaf_samples / division.replicas_per_leaf;
     const auto count = [&](int64_t size) {
       return leaves * division.replicas_per_leaf * (replica_samples / std::min(size, replica_samples));

@@ -31,7 +31,8 @@ TEST(FoldedProduct, HasTheBitsOfEachReplicaAddedAlongTheTree) {
   struct Shape {
     int64_t units, inputs, rows;
   };
-  for (const auto& [units, inputs, rows] : {Shape{8, 4, 8}, {12, 20, 16}, {5, 7, 8}})
+  for (const auto& [units, inputs, rows] :
+       {Shape{8, 4, 8}, {12, 20, 16}, {16, 16, 8}, {16, 32, 8}, {5, 7, 8}})
     for (const DType dtype : {DType::float32, DType::bfloat16})
       for (const int replicas : {1, 2, 3, 6, 8}) {
         const ops::ProductSpec spec = gradient_of(units, inputs, rows, dtype);
@@ -52,9 +53,10 @@ TEST(FoldedProduct, HasTheBitsOfEachReplicaAddedAlongTheTree) {
 }
 
 TEST(FoldedProduct, ComputesAsManyAtOnceAsWorkspaceAllows) {
-  const int64_t bytes = 4096 * 1024 * 4;  // of a gradient: four make 64 MiB
+  const int64_t bytes = ops::Product::fold_bytes() / 4;  // of a gradient
+  const int64_t inputs = bytes / (16 * static_cast<int64_t>(sizeof(float)));
   const auto of = [&](int replicas) {
-    return ops::FoldedProduct(gradient_of(4096, 1024, 8, DType::bfloat16), replicas).workspace_bytes() -
+    return ops::FoldedProduct(gradient_of(16, inputs, 8, DType::bfloat16), replicas).workspace_bytes() -
            (ops::Product::workspace_bytes() + 63) / 64 * 64;
   };
   EXPECT_EQ(of(1), 0);

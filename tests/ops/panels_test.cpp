@@ -65,6 +65,55 @@ TEST(Panels, ProductsAreChainsThatGoOn) {
         }
 }
 
+TEST(Panels, WindowsAreChainsOrSumsOfThem) {
+  constexpr int64_t kImage = 900, kWindowRows = 3, kRowLength = 12, kRowStep = 50, kChain = 4;
+  for (const ops::Loops* loops : ops::all_loops())
+    for (const int64_t rows : {1, 2, 3, 5, 6, 7, 11, 12, 13, 25})
+      for (const int64_t columns : {1, 3, 7, 8, 15, 16, 17, 31, 32})
+        for (const int64_t chain_length : {int64_t{0}, kChain}) {
+          const Values image = random_floats(kImage, 1),
+                       panel = random_floats(kWindowRows * kRowLength * kPanelColumns, 2),
+                       bias = random_floats(kPanelColumns, 3), before = random_floats(rows * 40, 4);
+          std::vector<int64_t> from, to;
+          for (int64_t row = 0; row < rows; ++row) {
+            from.push_back(row * 7 % 300 + row);
+            to.push_back((rows - 1 - row) * 40);
+          }
+          Values result = before;
+          loops->window_product({.rows = rows,
+                                 .columns = columns,
+                                 .image = image.data(),
+                                 .from = from.data(),
+                                 .window_rows = kWindowRows,
+                                 .row_length = kRowLength,
+                                 .row_step = kRowStep,
+                                 .chain = chain_length,
+                                 .panel = panel.data(),
+                                 .result = result.data(),
+                                 .to = to.data(),
+                                 .bias = chain_length == 0 ? bias.data() : nullptr});
+          const auto sum_of = [&](int64_t row, int64_t column) {
+            const auto term = [&](int64_t k) {
+              return std::pair(
+                  at(image, from[static_cast<size_t>(row)] + k / kRowLength * kRowStep + k % kRowLength),
+                  at(panel, k * kPanelColumns + column));
+            };
+            constexpr int64_t kAll = kWindowRows * kRowLength;
+            if (chain_length == 0) return chain(0, kAll, term) + at(bias, column);
+            float sum = 0;
+            for (int64_t k = 0; k < kAll; k += kChain) sum += chain(k, k + kChain, term);
+            return sum;
+          };
+          for (int64_t row = 0; row < rows; ++row)
+            for (int64_t column = 0; column < 40; ++column) {
+              const int64_t place = to[static_cast<size_t>(row)] + column;
+              ASSERT_EQ(at(result, place), column < columns ? sum_of(row, column) : at(before, place))
+                  << loops->instruction_set << " " << rows << " x " << columns << " at " << row << ", "
+                  << column;
+            }
+        }
+}
+
 TEST(Panels, FoldsAddReplicasAlongTheTree) {
   for (const ops::Loops* loops : ops::all_loops())
     for (int replicas = 1; replicas <= 17; ++replicas)

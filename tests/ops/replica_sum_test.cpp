@@ -28,7 +28,7 @@ TEST(ReplicaSum, FollowsTheTree) {
     }
 }
 
-TEST(ReplicaSum, AddsInPlace) {
+TEST(AddFloats, AddsInPlace) {
   const TestedGpu gpu;
   const device::Buffer to = gpu.upload({1, 2, 3, 4, 5}), from = gpu.upload({10, 20, 30, 40, 50});
   ops::add_floats(floats_of(to), floats_of(from), 5, *gpu.stream);

@@ -112,25 +112,44 @@ void copy_windows(const ConvolutionSizes& sizes, const float* padded, int64_t fi
   }
 }
 
-/// Some pixels, row after row, and where their windows and results are.
+/// Some pixels, image after image and row after row, and where their windows and results are.
 struct WindowRun {
   static constexpr int64_t kMost = 48;
   int64_t count = 0;
-  int64_t y[kMost], x[kMost], from[kMost], to[kMost];
+  int64_t image[kMost], y[kMost], x[kMost], from[kMost], to[kMost];
 };
 
-/// work(run) for all pixels of `height` rows of `width` pixels.
+/// work(run) for all pixels of `images` images of `height` rows of `width` pixels.
 template <class Work>
-void for_each_run(int64_t height, int64_t width, const Work& work) {
+void for_each_run(int64_t images, int64_t height, int64_t width, const Work& work) {
   WindowRun run;
-  for (int64_t y = 0; y < height; ++y)
-    for (int64_t x = 0; x < width; ++x) {
-      run.y[run.count] = y;
-      run.x[run.count++] = x;
-      if (run.count < WindowRun::kMost && (y + 1 < height || x + 1 < width)) continue;
-      work(run);
-      run.count = 0;
-    }
+  int64_t left = images * height * width;
+  for (int64_t image = 0; image < images; ++image)
+    for (int64_t y = 0; y < height; ++y)
+      for (int64_t x = 0; x < width; ++x) {
+        run.image[run.count] = image;
+        run.y[run.count] = y;
+        run.x[run.count++] = x;
+        --left;
+        if (run.count < WindowRun::kMost && left > 0) continue;
+        work(run);
+        run.count = 0;
+      }
+}
+
+/// Images of so few pixels that several make up a run.
+int64_t images_of_run(int64_t pixels, int64_t batch) {
+  return std::clamp<int64_t>(WindowRun::kMost / pixels, 1, batch);
+}
+
+/// work(first image, how many, thread) for `at_once` images at a time, which threads share.
+template <class Work>
+void for_images(int threads, int64_t batch, int64_t at_once, const Work& work) {
+  parallel_for(threads, threads, [&](int64_t thread) {
+    const int64_t end = batch * (thread + 1) / threads;
+    for (int64_t first = batch * thread / threads; first < end; first += at_once)
+      work(first, std::min(at_once, end - first), thread);
+  });
 }
 
 }  // namespace
@@ -172,8 +191,12 @@ int64_t Convolution::packed_weight_floats() const {
   return divided_up(sizes_.window(), kBlockInner) * sizes_.units * kLeftStride;
 }
 
+int64_t Convolution::forward_images() const {
+  return reads_planes() ? 1 : images_of_run(sizes_.pixels(), sizes_.batch);
+}
+
 int64_t Convolution::forward_thread_floats() const {
-  if (!reads_planes()) return padded_image_floats(sizes_);
+  if (!reads_planes()) return sizes_.padding > 0 ? forward_images() * padded_image_floats(sizes_) : 0;
   return Planes(sizes_).floats(sizes_) + sizes_.units * kPanelColumns;
 }
 
@@ -187,14 +210,12 @@ void Convolution::forward(const float* x, const float* weight, const float* bias
   if (plain_) return plain_->forward(x, weight, bias, y, workspace);
   const bool in_planes = reads_planes();
   in_planes ? pack_weight(weight, workspace) : pack_units(weight, bias, workspace);
-  parallel_for(threads_, threads_, [&](int64_t thread) {
+  for_images(threads_, sizes_.batch, forward_images(), [&](int64_t first, int64_t images, int64_t thread) {
+    const float* from = x + first * sizes_.image();
+    float* to = y + first * sizes_.pixels() * sizes_.units;
     float* own = workspace + packed_weight_floats() + thread * forward_thread_floats();
-    const int64_t end = sizes_.batch * (thread + 1) / threads_;
-    for (int64_t image = sizes_.batch * thread / threads_; image < end; ++image) {
-      const float* from = x + image * sizes_.image();
-      float* to = y + image * sizes_.pixels() * sizes_.units;
-      in_planes ? forward_planes(from, workspace, bias, to, own) : forward_windows(from, workspace, to, own);
-    }
+    in_planes ? forward_planes(from, workspace, bias, to, own)
+              : forward_windows(images, from, workspace, to, own);
   });
 }
 
@@ -211,18 +232,23 @@ void Convolution::pack_units(const float* weight, const float* bias, float* pane
   });
 }
 
-void Convolution::forward_windows(const float* x, const float* panels, float* y, float* padded) const {
-  if (sizes_.padding > 0) pad_image(sizes_, x, padded);
+void Convolution::forward_windows(int64_t images, const float* x, const float* panels, float* y,
+                                  float* padded) const {
+  const bool pads = sizes_.padding > 0;
+  const int64_t image_stride = pads ? padded_image_floats(sizes_) : sizes_.image();
+  for (int64_t image = 0; image < images && pads; ++image)
+    pad_image(sizes_, x + image * sizes_.image(), padded + image * image_stride);
   const int64_t row = sizes_.padded_width() * sizes_.channels, window = sizes_.window();
   for (int64_t unit = 0; unit < sizes_.units; unit += kPanelColumns, panels += (window + 1) * kPanelColumns)
-    for_each_run(sizes_.out_height, sizes_.out_width, [&](WindowRun& run) {
+    for_each_run(images, sizes_.out_height, sizes_.out_width, [&](WindowRun& run) {
       for (int64_t i = 0; i < run.count; ++i) {
-        run.from[i] = run.y[i] * sizes_.stride * row + run.x[i] * sizes_.stride * sizes_.channels;
-        run.to[i] = (run.y[i] * sizes_.out_width + run.x[i]) * sizes_.units;
+        run.from[i] = run.image[i] * image_stride + run.y[i] * sizes_.stride * row +
+                      run.x[i] * sizes_.stride * sizes_.channels;
+        run.to[i] = (run.image[i] * sizes_.pixels() + run.y[i] * sizes_.out_width + run.x[i]) * sizes_.units;
       }
       loops().window_product({.rows = run.count,
                               .columns = std::min(kPanelColumns, sizes_.units - unit),
-                              .image = sizes_.padding > 0 ? padded : x,
+                              .image = pads ? padded : x,
                               .from = run.from,
                               .window_rows = sizes_.kernel,
                               .row_length = sizes_.kernel * sizes_.channels,
@@ -276,40 +302,44 @@ void Convolution::forward_planes(const float* x, const float* packed_weight, con
   }
 }
 
-// Gradient of x, in one of two ways with the same bits. Gathered: a row of products for each pixel of x,
+// Gradient of x, in one of two ways, chosen by sizes, with the same bits (if weights are finite: gathering
+// multiplies them by zeros beyond dy's borders). Gathered: a row of products for each pixel of x,
 // whose window is what dy has of the pixels of y that it takes part in. Scattered, where a pixel of x takes
 // part in few: windows' gradients = dy weight, some pixels at a time, are added where they belong.
 
 void Convolution::find_pixel_classes() {
   const int64_t stride = sizes_.stride;
-  const auto first = [&](int64_t rest) { return ((rest - sizes_.padding) % stride + stride) % stride; };
-  const auto places = [&](int64_t rest) {
-    return std::max<int64_t>(0, divided_up(sizes_.kernel - rest, stride));
+  const auto rest = [&](int64_t first) { return (first + sizes_.padding) % stride; };
+  const auto places = [&](int64_t first) {
+    return std::max<int64_t>(0, divided_up(sizes_.kernel - rest(first), stride));
   };
-  const auto pixels = [&](int64_t begin, int64_t count) {
-    return std::max<int64_t>(0, divided_up(count - begin, stride));
-  };
-  for (int64_t y = 0; y < stride; ++y)
-    for (int64_t x = 0; x < stride; ++x)
-      classes_.push_back({.first_y = first(y),
-                          .first_x = first(x),
-                          .kernel_y = y + (places(y) - 1) * stride,
-                          .kernel_x = x + (places(x) - 1) * stride,
-                          .rows = places(y),
-                          .columns = places(x),
-                          .height = pixels(first(y), sizes_.height),
-                          .width = pixels(first(x), sizes_.width)});
+  const auto last = [&](int64_t first) { return rest(first) + (places(first) - 1) * stride; };
+  for (int64_t y = 0; y < std::min(stride, sizes_.height); ++y)
+    for (int64_t x = 0; x < std::min(stride, sizes_.width) && places(y) > 0; ++x)
+      if (places(x) > 0)
+        classes_.push_back({.first_y = y,
+                            .first_x = x,
+                            .kernel_y = last(y),
+                            .kernel_x = last(x),
+                            .rows = places(y),
+                            .columns = places(x),
+                            .height = divided_up(sizes_.height - y, stride),
+                            .width = divided_up(sizes_.width - x, stride)});
 }
 
 /// By the multiply-adds of each way, in whole registers, and what scattering adds in memory.
 bool Convolution::gathers() const {
-  constexpr int64_t kRegister = 16, kAddition = 8;
-  int64_t gathered = 0;
+  constexpr int64_t kRegister = 16;
+  constexpr double kAddition = 8;
+  double places = 0;
   for (const PixelClass& one : classes_)
-    gathered += one.height * one.width * one.rows * one.columns * sizes_.units *
-                divided_up(sizes_.channels, kRegister) * kRegister;
-  const int64_t scattered = sizes_.pixels() * (sizes_.units * panels_of(sizes_.window()) * kPanelColumns +
-                                               sizes_.window() * kAddition);
+    places += static_cast<double>(one.height * one.width) * static_cast<double>(one.rows * one.columns);
+  const auto units = static_cast<double>(sizes_.units), pixels = static_cast<double>(sizes_.pixels());
+  const auto window = static_cast<double>(sizes_.window());
+  const double gathered =
+      places * units * static_cast<double>(divided_up(sizes_.channels, kRegister) * kRegister);
+  const double scattered =
+      pixels * (units * static_cast<double>(panels_of(sizes_.window()) * kPanelColumns) + window * kAddition);
   return gathered < scattered;
 }
 
@@ -325,40 +355,50 @@ int64_t Convolution::gathered_floats() const {
 
 /// [places of a class][units][kPanelColumns] for each panel of channels, class after class.
 void Convolution::pack_for_gathering(const float* weight, float* panels) const {
-  for (const PixelClass& one : classes_)
-    for (int64_t channel = 0; channel < sizes_.channels; channel += kPanelColumns) {
-      const int64_t count = std::min(kPanelColumns, sizes_.channels - channel);
+  for (const PixelClass& one : classes_) {
+    const int64_t panel_floats = one.rows * one.columns * sizes_.units * kPanelColumns;
+    parallel_for(threads_, panels_of(sizes_.channels), [&](int64_t panel) {
+      const int64_t channel = panel * kPanelColumns,
+                    count = std::min(kPanelColumns, sizes_.channels - channel);
+      float* to = panels + panel * panel_floats;
       for (int64_t row = 0; row < one.rows; ++row)
         for (int64_t column = 0; column < one.columns; ++column)
-          for (int64_t unit = 0; unit < sizes_.units; ++unit, panels += kPanelColumns) {
+          for (int64_t unit = 0; unit < sizes_.units; ++unit, to += kPanelColumns) {
             const int64_t place =
                 (one.kernel_y - row * sizes_.stride) * sizes_.kernel + one.kernel_x - column * sizes_.stride;
-            std::memcpy(panels, weight + unit * sizes_.window() + place * sizes_.channels + channel,
+            std::memcpy(to, weight + unit * sizes_.window() + place * sizes_.channels + channel,
                         static_cast<size_t>(count * kNumberBytes));
-            std::fill_n(panels + count, kPanelColumns - count, 0.0f);
+            std::fill_n(to + count, kPanelColumns - count, 0.0f);
           }
-    }
+    });
+    panels += panels_of(sizes_.channels) * panel_floats;
+  }
 }
 
-void Convolution::gather_image(const float* dy, const float* panels, float* dx, float* padded) const {
+void Convolution::gather_images(int64_t images, const float* dy, const float* panels, float* dx,
+                                float* padded) const {
   const int64_t lead = gathered_lead(), units = sizes_.units, stride = sizes_.stride;
   const int64_t row = gathered_size(sizes_.out_width, sizes_.width) * units;
-  std::fill_n(padded, gathered_floats(), 0.0f);
-  for (int64_t y = 0; y < sizes_.out_height; ++y)
-    std::memcpy(padded + (y + lead) * row + lead * units, dy + y * sizes_.out_width * units,
-                static_cast<size_t>(sizes_.out_width * units * kNumberBytes));
-  if (sizes_.kernel < stride) std::fill_n(dx, sizes_.image(), 0.0f);  // windows do not read all pixels
+  std::fill_n(padded, images * gathered_floats(), 0.0f);
+  for (int64_t image = 0; image < images; ++image)
+    for (int64_t y = 0; y < sizes_.out_height; ++y)
+      std::memcpy(padded + image * gathered_floats() + (y + lead) * row + lead * units,
+                  dy + (image * sizes_.pixels() + y * sizes_.out_width) * units,
+                  static_cast<size_t>(sizes_.out_width * units * kNumberBytes));
+  if (sizes_.kernel < stride)  // windows do not read all pixels
+    std::fill_n(dx, images * sizes_.image(), 0.0f);
   for (const PixelClass& one : classes_) {
-    if (one.rows == 0 || one.columns == 0) continue;
     // Of the class's first pixel: the first pixel of y that it takes part in, among those of `padded`.
     const int64_t begin_y = (one.first_y + sizes_.padding - one.kernel_y) / stride + lead;
     const int64_t begin_x = (one.first_x + sizes_.padding - one.kernel_x) / stride + lead;
     for (int64_t channel = 0; channel < sizes_.channels; channel += kPanelColumns) {
-      for_each_run(one.height, one.width, [&](WindowRun& run) {
+      for_each_run(images, one.height, one.width, [&](WindowRun& run) {
         for (int64_t i = 0; i < run.count; ++i) {
-          run.from[i] = (begin_y + run.y[i]) * row + (begin_x + run.x[i]) * units;
-          run.to[i] = ((one.first_y + run.y[i] * stride) * sizes_.width + one.first_x + run.x[i] * stride) *
-                      sizes_.channels;
+          run.from[i] =
+              run.image[i] * gathered_floats() + (begin_y + run.y[i]) * row + (begin_x + run.x[i]) * units;
+          run.to[i] = run.image[i] * sizes_.image() +
+                      ((one.first_y + run.y[i] * stride) * sizes_.width + one.first_x + run.x[i] * stride) *
+                          sizes_.channels;
         }
         loops().window_product({.rows = run.count,
                                 .columns = std::min(kPanelColumns, sizes_.channels - channel),
@@ -383,12 +423,16 @@ int64_t Convolution::pixels_at_once() const {
                              sizes_.pixels());
 }
 
+int64_t Convolution::gathered_images() const {
+  return gathers_ ? images_of_run(sizes_.height * sizes_.width, sizes_.batch) : 1;
+}
+
 int64_t Convolution::gathered_panel_floats() const {
   return panels_of(sizes_.channels) * kPanelColumns * sizes_.units * sizes_.kernel * sizes_.kernel;
 }
 
 int64_t Convolution::input_thread_floats() const {
-  if (gathers_) return gathered_floats();
+  if (gathers_) return gathered_images() * gathered_floats();
   return padded_image_floats(sizes_) + whole_line(pixels_at_once() * sizes_.window()) +
          product_bytes(1, pixels_at_once(), sizes_.window(), sizes_.units) / kNumberBytes;
 }
@@ -405,13 +449,10 @@ void Convolution::input_gradient(const float* dy, const float* weight, float* dx
     pack_for_gathering(weight, workspace);
     own += gathered_panel_floats();
   }
-  parallel_for(threads_, threads_, [&](int64_t thread) {
-    const int64_t end = sizes_.batch * (thread + 1) / threads_;
-    for (int64_t image = sizes_.batch * thread / threads_; image < end; ++image) {
-      const float* from = dy + image * sizes_.pixels() * sizes_.units;
-      float *to = dx + image * sizes_.image(), *memory = own + thread * input_thread_floats();
-      gathers_ ? gather_image(from, workspace, to, memory) : scatter_image(from, weight, to, memory);
-    }
+  for_images(threads_, sizes_.batch, gathered_images(), [&](int64_t first, int64_t images, int64_t thread) {
+    const float* from = dy + first * sizes_.pixels() * sizes_.units;
+    float *to = dx + first * sizes_.image(), *memory = own + thread * input_thread_floats();
+    gathers_ ? gather_images(images, from, workspace, to, memory) : scatter_image(from, weight, to, memory);
   });
 }
 

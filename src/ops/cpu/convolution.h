@@ -63,7 +63,8 @@ class Convolution {
   int64_t forward_thread_floats() const;
   void pack_units(const float* weight, const float* bias, float* panels) const;
   void pack_weight(const float* weight, float* packed) const;
-  void forward_windows(const float* x, const float* panels, float* y, float* padded) const;
+  int64_t forward_images() const;
+  void forward_windows(int64_t images, const float* x, const float* panels, float* y, float* padded) const;
   void forward_planes(const float* x, const float* packed_weight, const float* bias, float* y,
                       float* workspace) const;
   bool gathers() const;
@@ -73,7 +74,8 @@ class Convolution {
   int64_t gathered_floats() const;
   int64_t gathered_panel_floats() const;
   void pack_for_gathering(const float* weight, float* panels) const;
-  void gather_image(const float* dy, const float* panels, float* dx, float* padded) const;
+  int64_t gathered_images() const;
+  void gather_images(int64_t images, const float* dy, const float* panels, float* dx, float* padded) const;
   int64_t input_thread_floats() const;
   int64_t weight_thread_floats() const;
   int64_t pixels_at_once() const;  ///< of windows in rows

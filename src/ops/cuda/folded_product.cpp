@@ -9,8 +9,6 @@
 namespace lockstep::ops {
 namespace {
 
-constexpr int64_t kMostTermBytes = 64 << 20;  // products of more fill a GPU by themselves
-
 int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 ProductSpec of_items(ProductSpec spec, int items) {
@@ -32,8 +30,7 @@ FoldedProduct::FoldedProduct(const ProductSpec& spec, int replicas)
 int FoldedProduct::replicas_together() const {
   int count = 1;
   if (bytes_ % kTensorAlignment != 0) return count;
-  while (count < replicas_ && 2 * count * bytes_ <= kMostTermBytes && 2 * count <= kMostReplicaTerms)
-    count *= 2;
+  while (count < replicas_ && 2 * count * bytes_ <= Product::fold_bytes()) count *= 2;
   return std::min(count, replicas_);
 }
 

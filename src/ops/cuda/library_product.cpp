@@ -199,15 +199,18 @@ class CublasLtProduct : public LibraryProduct {
           cublasLtMatmulAlgoConfigGetAttribute(&chosen_.algo, attribute, &number, size_bytes, &written);
       return status == CUBLAS_STATUS_SUCCESS ? number : -1;
     };
-    return {.name = fmt::format(
+    return {
+        .name =
+            fmt::format(
                 "{}, tile {}, stages {}, split {}, reduction {}, swizzle {}, option {}, inner {}, cluster {}",
                 value(CUBLASLT_ALGO_CONFIG_ID), value(CUBLASLT_ALGO_CONFIG_TILE_ID),
                 value(CUBLASLT_ALGO_CONFIG_STAGES_ID), value(CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
                 value(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME), value(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
                 value(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION), value(CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2),
-                value(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2)),
-            .workspace_bytes = static_cast<int64_t>(chosen_.workspaceSize),
-            .waves = chosen_.wavesCount};
+                value(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2)) +
+            (calls_ > 1 ? fmt::format(", {} calls", calls_) : ""),
+        .workspace_bytes = static_cast<int64_t>(chosen_.workspaceSize),
+        .waves = chosen_.wavesCount};
   }
 
  private:
@@ -243,6 +246,9 @@ int64_t LibraryProduct::workspace_bytes() { return kWorkspaceBytes + kWorkspaceA
 // multiprocessors; parts of 64 MiB would be one of 196. Which weighs more is not measured: gpu_probe
 // convolutions prints both.
 int64_t LibraryProduct::factor_bytes() { return 20 << 20; }
+
+// Products of which so many bytes are made fill a GPU by themselves.
+int64_t LibraryProduct::fold_bytes() { return 64 << 20; }
 
 std::vector<std::unique_ptr<LibraryProduct>> LibraryProduct::candidates(const ProductSpec& spec,
                                                                         device::Device& device, int most) {

@@ -49,6 +49,7 @@ class LibraryProduct {
   static std::string library();  ///< its name and version
   static int64_t workspace_bytes();
   static int64_t factor_bytes();  ///< see Product
+  static int64_t fold_bytes();
 
   /// The product by each of the library's deterministic algorithms, at most `most`, its favourite first. It
   /// looks at shapes, types and promised alignment alone. Empty if it has none.

@@ -11,7 +11,7 @@ std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, Inputs inputs, const Kern
   };
   if (options.virtual_replicas == 1 || !sums_over_samples(infer(op, inputs))) return make(options);
   const KernelOptions one = options_of_one(options);
-  ensure(one.batch % kReplicaSamplesOnGpu == 0, "virtual replicas on GPUs have whole packs of every tensor");
+  ensure(one.batch % kReplicaSamplesOnGpu == 0, "virtual replicas on GPUs have whole packs of samples");
   if (std::holds_alternative<Linear>(op)) return make(options);
   return make_replica_kernel(op, inputs, options, make(one), add_floats);
 }

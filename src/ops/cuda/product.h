@@ -20,6 +20,9 @@ class Product {
   /// How much of the workspace, besides, kernels should fill with factors that they make for a product.
   static int64_t factor_bytes() { return LibraryProduct::factor_bytes(); }
 
+  /// How much of the workspace, besides, terms of a sum of products should fill.
+  static int64_t fold_bytes() { return LibraryProduct::fold_bytes(); }
+
   /// Chooses the algorithm, from shapes, types and promised alignment alone. Once, before the first run.
   /// Throws DeviceError if there is none.
   void prepare(device::Device& device);

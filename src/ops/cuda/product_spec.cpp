@@ -20,6 +20,14 @@ void ProductSpec::validate() const {
   if (rows <= 0 || columns <= 0 || inner <= 0 || items <= 0 || !types_fit)
     throw InternalError(
         fmt::format("there is no product {} with a result of {}", to_string(), name_of(result)));
+  const auto begin_aligned = [](int64_t elements, DType dtype, int alignment) {
+    return alignment_at(elements * size_of(dtype)) >= alignment;
+  };
+  if (items > 1 && !(begin_aligned(a_count(), factors, a_alignment) &&
+                     (shares_b || begin_aligned(b_count(), factors, b_alignment)) &&
+                     begin_aligned(c_count(), result, c_alignment)))
+    throw InternalError(
+        fmt::format("there is no product {}: not all of its items begin where they promise", to_string()));
   const bool may_pass_gelu = factors != DType::float32 && result == factors && columns % 8 == 0 &&
                              c_alignment == kTensorAlignment &&
                              !(bias && epilogue == Epilogue::gelu_gradient);

@@ -1,13 +1,14 @@
 #include "base/ensure.h"
 #include "ops/cuda/map.h"
 #include "ops/cuda/replica_sum.h"
+#include "ops/replica_kernel.h"
 
 namespace lockstep::ops {
 namespace {
 
 constexpr int kSumThreads = 256;
 constexpr int kStack = 11;  // nodes of a tree of 1024 leaves that are not added yet
-static_assert(1 << (kStack - 1) == kMostReplicaTerms);
+static_assert(1 << (kStack - 1) == kMostReplicasOnGpu);
 
 using Pack = ElementPack<float>;
 
@@ -45,7 +46,7 @@ void add_floats(float* to, const float* from, int64_t count, device::Stream& str
 
 void sum_replicas(const float* terms, int64_t stride, int replicas, int64_t count, float* sums,
                   device::Stream& stream) {
-  ensure(replicas >= 1 && replicas <= kMostReplicaTerms, "a sum of virtual replicas has at most 1024 terms");
+  ensure(replicas >= 1 && replicas <= kMostReplicasOnGpu, "a sum of virtual replicas has at most 1024 terms");
   device::launch(stream,
                  {.blocks = device::blocks_for(count, kSumThreads * kPackElements<float>, 0x7fffffff),
                   .threads = kSumThreads},

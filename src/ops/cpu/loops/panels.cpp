@@ -1,6 +1,7 @@
 #include "ops/cpu/loops/panels.h"
 
 #include "ops/cpu/loops/loops.h"
+#include "ops/cpu/loops/tile_rows.h"
 
 namespace lockstep::ops {
 inline namespace LOCKSTEP_SIMD {
@@ -10,13 +11,6 @@ namespace {
 // panel and a factor. A panel is as many such tiles wide as it takes.
 constexpr int64_t kTileRegisters = 2, kTileColumns = kTileRegisters * kRegisterLanes;
 static_assert(kPanelColumns % kTileColumns == 0);
-#if defined(__AVX512F__)
-constexpr int64_t kTileRows = 12;
-#elif defined(__AVX2__) && defined(__FMA__)
-constexpr int64_t kTileRows = 6;
-#else
-constexpr int64_t kTileRows = 4;
-#endif
 static_assert(kLeftRows % kTileRows == 0 && kTileRows % 2 == 0);
 
 using Row = Register[kTileRegisters];

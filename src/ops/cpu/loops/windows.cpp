@@ -1,6 +1,7 @@
 #include "ops/cpu/loops/windows.h"
 
 #include "ops/cpu/loops/loops.h"
+#include "ops/cpu/loops/tile_rows.h"
 
 namespace lockstep::ops {
 inline namespace LOCKSTEP_SIMD {
@@ -8,13 +9,6 @@ namespace {
 
 // A tile of sums stays in registers: kTileRows windows, of kWide registers of columns each. Factors are read
 // where they lie in the image, through a pointer for each window.
-#if defined(__AVX512F__)
-constexpr int64_t kTileRows = 12;
-#elif defined(__AVX2__) && defined(__FMA__)
-constexpr int64_t kTileRows = 6;
-#else
-constexpr int64_t kTileRows = 4;
-#endif
 constexpr int64_t kWidest = 2;
 
 template <int64_t kRows, int64_t kWide>
