@@ -71,6 +71,20 @@ class TwoHosts(TrainingCase):
             two = self.result(BOTH, [self.config(), *UNORDERED, "--layout", layout])
             self.assertEqual(two["steps"], self.alone([self.config()])["steps"], layout)
 
+    def test_each_host_has_figures_of_its_own(self):
+        running = self.training(*ENDLESS, "--set", "metrics.machine_every_seconds=0.1")
+
+        def sampled():
+            lines = [json.loads(line) for line in (self.out / "metrics.jsonl").read_text().splitlines(keepends=True) if line.endswith("\n")]
+            return {(line["host"], line.get("rank")) for line in lines if line.get("kind") == "machine"}
+
+        self.wait_until(running, lambda: sampled() >= {("host-a", None), ("host-b", None), ("host-a", 0), ("host-b", 1)})
+        running.signal(signal.SIGTERM)
+        self.assertEqual(running.finish(), 143, running.err)
+        (events,) = (self.out / "tensorboard").iterdir()
+        for tag in (b"host-a.machine/processor_share", b"host-b.machine/processor_share", b"rank1/processor_cores"):
+            self.assertIn(tag, events.read_bytes())
+
     def test_a_slow_link_only_slows_down(self):
         two_hosts("throttle", "1mbit")
         two = self.result(BOTH, [self.config(), *WATCHED])

@@ -17,6 +17,7 @@ void for_each_kept_record(const RunFacts& facts, int64_t first_step,
   for (const auto& row : read_metrics(path, MetricsLines::all)) {
     if (row.step() < first_step || row.step() > *facts.resume_step) continue;
     MetricsRecord record = record_of(row);
+    if (row.has(kKindField) && !record.machine) continue;  // of a later version
     record.unix_seconds = now;
     visit(record);
   }

@@ -47,11 +47,13 @@ void Sinks::write(MetricsRecord record) {
 
 void Sinks::write_beside(MetricsRecord record) {
   const RecordPtr shared = measured_now(std::move(record));
-  for (const auto& thread : threads_) try {
+  for (const auto& thread : threads_) {
+    try {
       thread->push(shared);
     } catch (const Error&) {
       // Told to the thread that trains, by its own next record.
     }
+  }
 }
 
 void Sinks::sync() {
