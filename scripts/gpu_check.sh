@@ -274,6 +274,7 @@ if selected verify; then
   }
   verify gpt_bfloat16 shakespeare_gpt "dp=1; dp=2; pp=2,dp=2; dp=4" data.synthetic.classes=65 precision.compute=BFLOAT16
   verify lenet_tf32 mnist_lenet "dp=1; dp=2" data.synthetic.classes=10 precision.compute=TF32
+  verify lenet_joined mnist_lenet "dp=1; dp=2; dp=4" data.synthetic.classes=10 trainer.micro_batch=64
   verify mlp_float16 mnist_mlp "dp=1; dp=2" data.synthetic.classes=10 precision.compute=FLOAT16
   verify lenet_bfloat16 mnist_lenet "dp=1; dp=2" data.synthetic.classes=10 precision.compute=BFLOAT16
   verify gpt shakespeare_gpt "dp=1; dp=2,shard=optimizer; dp=1,pp=2,schedule=zero_bubble; dp=2,sync=ps,servers=1" data.synthetic.classes=65

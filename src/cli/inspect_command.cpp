@@ -224,10 +224,11 @@ layout::PipelineShape pipeline_of(const config::RunConfig& config, const layout:
   layout::BatchDivision division = layout::divide_batch(
       config.trainer.global_batch, config.trainer.micro_batch,
       config::resolved_virtual_replicas(config.trainer), config.parallel.reduction, layout.dp, layout.pushes);
-  // As a run on CPUs does.
-  if (layout.pp == 1 && config.parallel.reduction == layout::Reduction::reproducible)
-    division = layout::join_leaves(
-        division, config.trainer.micro_batch > 0 ? config.trainer.micro_batch : config.trainer.global_batch);
+  // As a run on CPUs does whose values are small.
+  const int64_t stated = config.trainer.micro_batch;
+  if (config.parallel.reduction == layout::Reduction::reproducible)
+    division = layout::join_leaves(division, stated > 0 ? stated : config.trainer.global_batch,
+                                   stated > 0 ? 1 : layout::least_leaves(layout.pp));
   return layout::pipeline_shape(layout, division.micro_batches_of(0));
 }
 

@@ -11,6 +11,7 @@
 #include "layout/pipeline_schedule.h"
 #include "lockstep/error.h"
 #include "model/pieces.h"
+#include "ops/replica_kernel.h"
 #include "parallel/rank_program.h"
 #include "parallel/session_programs.h"
 #include "parallel/step_programs.h"
@@ -41,25 +42,26 @@ int64_t most_elements(device::DeviceKind device) {
   return (int64_t{1} << (device == device::DeviceKind::cuda ? 32 : 31)) - 1;
 }
 
-/// CPU kernels compute several virtual replicas at once: as many as fit the stated micro-batch, or, if none
-/// is stated, as leave the largest value in a core's second cache. (A small convolutional network of 64
-/// images was a fifth faster so.) In pipelines micro-batches are what keeps stages busy: there each has its
-/// own.
+/// Kernels compute several virtual replicas at once: as many as fit the stated micro-batch or, if none is
+/// stated, on CPUs as leave the largest value in a core's second cache. (A small convolutional network of 64
+/// images was a fifth faster so.) In pipelines micro-batches are what keeps stages busy: there enough of them
+/// are left for stages that wait for a tenth of a step, unless the micro-batch is stated. What is fast on
+/// GPUs has not been measured, so there only a stated one joins them.
 layout::BatchDivision divide(const CompileOptions& options, const parallel::ParallelOptions& parallel,
                              const model::Graph& graph, device::DeviceKind device) {
   const layout::BatchDivision division =
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
                            parallel.reduction, parallel.layout.dp, parallel.layout.pushes);
-  if (parallel.reduction != layout::Reduction::reproducible || device != device::DeviceKind::cpu ||
-      parallel.layout.pp > 1)
+  const bool states = options.micro_batch > 0, on_gpu = device == device::DeviceKind::cuda;
+  if (parallel.reduction != layout::Reduction::reproducible ||
+      (on_gpu && (!states || division.leaf_samples % ops::kReplicaSamplesOnGpu != 0)))
     return division;
   constexpr int64_t kCachedElements = (int64_t{1} << 20) / sizeof(float);
-  const bool states = options.micro_batch > 0;
   int64_t most = states ? options.micro_batch : options.global_batch;
   for (const auto& value : graph.values)
     most = std::min(most, (states ? most_elements(device) : kCachedElements) /
                               std::max<int64_t>(1, value.spec.shape.count()));
-  return layout::join_leaves(division, most);
+  return layout::join_leaves(division, most, states ? 1 : layout::least_leaves(parallel.layout.pp));
 }
 
 /// Dependencies, then places; plan_memory adds the dependencies that sharing of places makes necessary.

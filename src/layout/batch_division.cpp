@@ -71,10 +71,13 @@ BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int 
   return division;
 }
 
-BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_limit) {
+BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_limit, int least_leaves) {
   BatchDivision joined = division;
   if (division.micro_batches_per_leaf > 1) return joined;
-  const auto fits = [&](int replicas) { return replicas * division.leaf_samples <= micro_batch_limit; };
+  const auto fits = [&](int replicas) {
+    return replicas * division.leaf_samples <= micro_batch_limit &&
+           division.leaves >= int64_t{replicas} * least_leaves * division.workers;
+  };
   int replicas = 1;
   // A tree over V leaves is one over V / 2^k nodes of 2^k leaves, if 2^k divides V.
   while (division.leaves % (2 * replicas * division.workers) == 0 && fits(2 * replicas)) replicas *= 2;

@@ -26,6 +26,8 @@ struct BatchDivision {
   /// Leaves of a worker: consecutive, larger shares first.
   TreeNode leaves_of(int worker) const;
   int micro_batches_of(int worker) const { return leaves_of(worker).size() * micro_batches_per_leaf; }
+  /// Samples of a micro-batch over which kernels sum at once: within a virtual replica.
+  int64_t summed_samples() const { return micro_batch / replicas_per_leaf; }
   /// Place in the global batch of the first sample of a worker's micro-batch, which is numbered over all its
   /// leaves.
   int64_t first_sample(int worker, int micro_batch) const;
@@ -37,9 +39,14 @@ BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int 
                            Reduction reduction, int workers, int pushes = 0);
 
 /// The same division, with as many virtual replicas in a leaf as a worker can compute at once: those of one
-/// node of the canonical tree, in one micro-batch of at most `micro_batch_limit` samples.
-/// Every sum has the bits that it has without. REQUIRES: `division` is one of REPRODUCIBLE.
-BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_limit);
+/// node of the canonical tree, in one micro-batch of at most `micro_batch_limit` samples, as long as each
+/// worker keeps `least_leaves`. Every sum has the bits that it has without. REQUIRES: `division` is one of
+/// REPRODUCIBLE.
+BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_limit, int least_leaves = 1);
+
+/// The leaves that each replica of a pipeline keeps if nobody states its micro-batch: so many that its stages
+/// wait for about a tenth of a step.
+inline int least_leaves(int stages) { return stages > 1 ? 8 * stages : 1; }
 
 /// "global batch 128 = 2 workers x 2 leaves x 2 micro-batches x 16 samples", printed at start. `worker`: the
 /// word for what has leaves.

@@ -5,8 +5,9 @@
 
 #include "ops/cpu/loops/loops.h"
 #include "ops/cpu/narrow_kernel.h"
-#include "ops/cpu/replica_kernel.h"
+#include "ops/cpu/replica_fold.h"
 #include "ops/parts.h"
+#include "ops/replica_kernel.h"
 
 namespace lockstep::ops {
 namespace {
@@ -25,11 +26,14 @@ std::unique_ptr<Kernel> make_wide_kernel(const Op& op, Inputs inputs, const Kern
   const auto make = [&](const KernelOptions& with) {
     return std::visit([&](const auto& o) { return make_cpu_kernel(o, inputs, with); }, op);
   };
-  if (options.virtual_replicas == 1 || !needs_replicas_apart(op, infer(op, inputs))) return make(options);
-  KernelOptions one = options;
-  one.batch /= options.virtual_replicas;
-  one.virtual_replicas = 1;
-  return make_replica_kernel(op, inputs, options, make(one));
+  const bool knows_of_replicas = std::holds_alternative<Linear>(op) || std::holds_alternative<Conv2d>(op);
+  if (options.virtual_replicas == 1 || knows_of_replicas || !sums_over_samples(infer(op, inputs)))
+    return make(options);
+  const auto add = [threads = options.intra_op_threads](float* to, const float* from, int64_t count,
+                                                        device::Stream& stream) {
+    stream.launch([=] { add_numbers(to, from, count, threads); });
+  };
+  return make_replica_kernel(op, inputs, options, make(options_of_one(options)), add);
 }
 
 }  // namespace
@@ -46,10 +50,7 @@ OpCost cost(const Op& op, Inputs inputs, int64_t batch) {
 
 std::unique_ptr<Kernel> make_kernel(device::DeviceKind device, const Op& op, Inputs inputs,
                                     const KernelOptions& options) {
-  if (device == device::DeviceKind::cuda) {
-    require(options.virtual_replicas == 1, "kernels for GPUs compute one virtual replica at a time");
-    return make_cuda_kernel(op, inputs, options);
-  }
+  if (device == device::DeviceKind::cuda) return make_cuda_kernel(op, inputs, options);
   KernelOptions wide = options;
   wide.compute = DType::float32;
   auto kernel = make_wide_kernel(op, inputs, wide);

@@ -146,7 +146,7 @@ struct KernelOptions {
   int64_t batch = 0;  ///< samples in a micro-batch
   /// Equal parts of the micro-batch, which must not show in each other's results: gradients of parameters are
   /// summed within each, and these sums along the canonical tree (layout/canonical_tree.h). Batch norm's
-  /// statistics are those of a part. GPUs: 1.
+  /// statistics are those of a part. GPUs: kReplicaSamplesOnGpu.
   int virtual_replicas = 1;
   bool training = true;      ///< false: evaluation (dropout off, running statistics)
   int intra_op_threads = 1;  ///< no bit depends on it

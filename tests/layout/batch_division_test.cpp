@@ -126,6 +126,16 @@ TEST(JoinedLeaves, AreAsManyAsAWorkerCanComputeAtOnce) {
   EXPECT_EQ(joined(12, 2, 0), 2);
   EXPECT_EQ(joined(8, 1, 255), 2);
   EXPECT_EQ(joined(8, 1, 63), 1);  // several micro-batches of a replica
+  const auto of_pipeline = [](int replicas, int workers, int stages) {
+    return join_leaves(divide_batch(replicas, 0, replicas, Reduction::reproducible, workers), replicas,
+                       least_leaves(stages))
+        .replicas_per_leaf;
+  };
+  EXPECT_EQ(of_pipeline(8, 1, 2), 1);
+  EXPECT_EQ(of_pipeline(64, 1, 2), 4);  // 16 micro-batches
+  EXPECT_EQ(of_pipeline(64, 2, 2), 2);  // likewise, of each worker
+  EXPECT_EQ(of_pipeline(64, 1, 4), 2);
+  EXPECT_EQ(of_pipeline(64, 1, 1), 64);
   EXPECT_EQ(describe(join_leaves(divide_batch(64, 0, 8, Reduction::reproducible, 2), 64)),
             "global batch 64 = 2 workers x 1 leaf of 4 virtual replicas x 1 micro-batch x 32 samples");
 }

@@ -38,7 +38,7 @@ void draw_precision(Draw& draw, Training& training) {
   if (training.compute == "FLOAT16" && draw.percent(70)) training.loss_scale = 256;
 }
 
-Training draw_training(Draw& draw, int64_t classes) {
+Training draw_training(Draw& draw, int64_t classes, bool on_gpu) {
   Training training;
   training.classes = classes;
   training.samples = draw.between(5, 40);
@@ -49,6 +49,11 @@ Training draw_training(Draw& draw, int64_t classes) {
   const int64_t leaf = draw.of<int64_t>({1, 2, 2, 3, 4});
   training.global_batch = leaf * training.virtual_replicas;
   training.micro_batch = draw.of<int64_t>({0, 1, 1, 2});
+  if (on_gpu && draw.percent(20)) {  // GPUs compute several virtual replicas at once only if these are larger
+    training.global_batch = 8 * training.virtual_replicas;
+    training.micro_batch = 8 * draw.of<int64_t>({2, 4});
+    training.samples += 20;
+  }
   training.optimizer = draw_optimizer(draw);
   training.learning_rate = training.optimizer.starts_with("sgd") ? 0.1 : 0.01;
   if (draw.percent(40)) training.weight_decay = 0.1;
@@ -159,7 +164,7 @@ Case generate_case(uint64_t seed, const GeneratorOptions& options) {
     GeneratedModel model = generate_model(draw);
     test_case.model = std::move(model.spec);
     for (int i = 0; i < 3; ++i) {
-      test_case.training = draw_training(draw, model.classes);
+      test_case.training = draw_training(draw, model.classes, options.on_gpu);
       test_case.shared_memory = !options.on_gpu && draw.percent(50);
       test_case.lanes_at_once = !options.on_gpu && draw.percent(15);
       if (trains_alone(test_case) && draw_fitting_layout(draw, options, test_case)) return test_case;

@@ -55,13 +55,18 @@ bool has_statistics(const config::RunConfig& config) {
   });
 }
 
-/// How one rank computes what a layout's bits are compared with: on CPUs in other micro-batches, which change
-/// no bit of a training, unless they decide statistics.
+/// How one rank computes what a layout's bits are compared with: in other micro-batches, if they change no
+/// bit of a training. On CPUs they do not, unless they decide statistics; on GPUs those do not that hold
+/// several virtual replicas.
 config::RunConfig one_rank(const std::string& text, const RankFacts& facts) {
   config::RunConfig alone = read(text, "dp=1");
-  if (facts.device == device::DeviceKind::cpu && !has_statistics(alone) &&
-      alone.parallel.reduction == layout::Reduction::reproducible)
-    alone.trainer.micro_batch = alone.trainer.micro_batch == 1 ? 0 : 1;
+  int64_t& micro_batch = alone.trainer.micro_batch;
+  if (alone.parallel.reduction != layout::Reduction::reproducible) return alone;
+  if (facts.device == device::DeviceKind::cuda)
+    micro_batch =
+        std::min(micro_batch, alone.trainer.global_batch / config::resolved_virtual_replicas(alone.trainer));
+  else if (!has_statistics(alone))
+    micro_batch = micro_batch == 1 ? 0 : 1;
   return alone;
 }
 

@@ -3,15 +3,17 @@
 #include <gtest/gtest.h>
 
 #include "ops/gpu_memory.h"
+#include "ops/replica_sums.h"
 
 namespace lockstep::testing {
 namespace {
 
 using Values = std::vector<float>;
 
-Values sum_columns(int64_t rows, int64_t columns, DType dtype, const Values& x, const Values& onto = {}) {
+Values sum_columns(int64_t rows, int64_t columns, DType dtype, const Values& x, const Values& onto = {},
+                   int replicas = 1) {
   const TestedGpu gpu;
-  const ops::ColumnSum sum(rows, columns, dtype);
+  const ops::ColumnSum sum(rows, columns, dtype, replicas);
   const auto count = static_cast<size_t>(columns);
   const device::Buffer x_data = gpu.upload(x, dtype),
                        sums = gpu.upload(onto.empty() ? Values(count, NAN) : onto),
@@ -43,6 +45,26 @@ TEST(ColumnSum, IsExactForWholeNumbersOfEveryShapeAndType) {
       EXPECT_EQ(sum_columns(rows, columns, dtype, x, onto), expected)
           << "added, " << rows << " x " << columns << " of " << name_of(dtype);
     }
+}
+
+TEST(ColumnSum, AddsVirtualReplicasAlongTheTree) {
+  const int64_t shapes[][2] = {{1, 1}, {8, 10}, {64, 64}, {600, 8}, {5000, 3}};
+  for (const auto& [rows, columns] : shapes)
+    for (const DType dtype : {DType::float32, DType::bfloat16})
+      for (const int replicas : {2, 3, 7}) {
+        const Values x = random_floats(replicas * rows * columns, 5);
+        std::vector<Values> each;
+        for (int replica = 0; replica < replicas; ++replica)
+          each.push_back(sum_columns(
+              rows, columns, dtype,
+              {x.begin() + replica * rows * columns, x.begin() + (replica + 1) * rows * columns}));
+        Values expected;
+        for (size_t c = 0; c < static_cast<size_t>(columns); ++c)
+          expected.push_back(
+              tree_sum(0, replicas, [&](int replica) { return each[static_cast<size_t>(replica)][c]; }));
+        EXPECT_EQ(bits_of(sum_columns(rows, columns, dtype, x, {}, replicas)), bits_of(expected))
+            << replicas << " replicas of " << rows << " x " << columns;
+      }
 }
 
 TEST(ColumnSum, CutsManyRowsIntoPartsAndFewNot) {

@@ -1,4 +1,4 @@
-#include "ops/cpu/replica_kernel.h"
+#include "ops/replica_kernel.h"
 
 #include <gtest/gtest.h>
 
@@ -13,16 +13,26 @@ namespace {
 /// Several virtual replicas at once, and each by itself.
 class Replicas : public ::testing::TestWithParam<OpCase> {
  protected:
-  std::unique_ptr<OpHarness> harness_of(int replicas) const {
+  /// Of one of them.
+  static OpCase case_of_one() {
     OpCase c = GetParam();
+    if (tested_device() == device::DeviceKind::cuda) c.batch = ops::kReplicaSamplesOnGpu;
+    return c;
+  }
+  static std::vector<int> counts() {
+    return tested_device() == device::DeviceKind::cuda ? std::vector{3} : std::vector{2, 3, 7};
+  }
+  std::unique_ptr<OpHarness> harness_of(int replicas) const {
+    OpCase c = case_of_one();
     c.batch *= replicas;
     c.options.virtual_replicas = replicas;
     return make_harness(c);
   }
   /// That replica of what `all` computes.
   std::unique_ptr<OpHarness> one_of(const OpHarness& all, int replica) const {
-    auto one = make_harness(GetParam());
-    one->first_sample = all.first_sample + replica * GetParam().batch;
+    const OpCase c = case_of_one();
+    auto one = make_harness(c);
+    one->first_sample = all.first_sample + replica * c.batch;
     one->constants = all.constants;
     for (size_t i = 0; i < all.inputs.size(); ++i)
       fill(one->inputs[i], part(all.inputs[i], one->inputs[i], replica));
@@ -40,7 +50,7 @@ class Replicas : public ::testing::TestWithParam<OpCase> {
 
 TEST_P(Replicas, AtOnceHaveTheBitsOfEachByItself) {
   if (!GetParam().options.training) return;
-  for (const int replicas : {2, 3, 7}) {
+  for (const int replicas : counts()) {
     auto all = harness_of(replicas);
     std::vector<std::unique_ptr<OpHarness>> each;
     for (int replica = 0; replica < replicas; ++replica) each.push_back(one_of(*all, replica));
@@ -78,13 +88,13 @@ TEST_P(Replicas, AtOnceHaveTheBitsOfEachByItself) {
 }
 
 TEST_P(Replicas, EvaluateAtOnceWithTheBitsOfEachByItself) {
-  OpCase c = GetParam();
+  OpCase c = case_of_one();
   c.options.training = false;
   c.batch *= 3;
   c.options.virtual_replicas = 3;
   auto all = make_harness(c);
   std::vector<std::unique_ptr<OpHarness>> each;
-  OpCase single = GetParam();
+  OpCase single = case_of_one();
   single.options.training = false;
   for (int replica = 0; replica < 3; ++replica) {
     auto one = make_harness(single);

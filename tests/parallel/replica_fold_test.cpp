@@ -1,4 +1,4 @@
-#include "ops/cpu/replica_fold.h"
+#include "ops/replica_fold.h"
 
 #include <gtest/gtest.h>
 

@@ -112,6 +112,27 @@ void copy_windows(const ConvolutionSizes& sizes, const float* padded, int64_t fi
   }
 }
 
+/// Some pixels, row after row, and where their windows and results are.
+struct WindowRun {
+  static constexpr int64_t kMost = 48;
+  int64_t count = 0;
+  int64_t y[kMost], x[kMost], from[kMost], to[kMost];
+};
+
+/// work(run) for all pixels of `height` rows of `width` pixels.
+template <class Work>
+void for_each_run(int64_t height, int64_t width, const Work& work) {
+  WindowRun run;
+  for (int64_t y = 0; y < height; ++y)
+    for (int64_t x = 0; x < width; ++x) {
+      run.y[run.count] = y;
+      run.x[run.count++] = x;
+      if (run.count < WindowRun::kMost && (y + 1 < height || x + 1 < width)) continue;
+      work(run);
+      run.count = 0;
+    }
+}
+
 }  // namespace
 
 Convolution::Convolution(const ConvolutionSizes& sizes, int replicas, int threads)
@@ -121,6 +142,9 @@ Convolution::Convolution(const ConvolutionSizes& sizes, int replicas, int thread
     plain_.emplace(sizes.batch * sizes.pixels(), sizes.units, sizes.channels, replicas, threads);
     return;
   }
+  find_pixel_classes();
+  gathers_ = gathers();
+  if (!reads_planes()) return;
   const Planes planes(sizes);
   for (int64_t y = 0; y < sizes.kernel; ++y)
     for (int64_t x = 0; x < sizes.kernel; ++x)
@@ -128,51 +152,29 @@ Convolution::Convolution(const ConvolutionSizes& sizes, int replicas, int thread
         offsets_.push_back(planes.offset(channel, y, x));
 }
 
-// Forward: y^T = weight windows^T. A panel is of 32 pixels; its rows are read in the planes of an image.
-// Images of fewer pixels would leave most of a panel empty: then y = windows weight^T, with the windows of
-// several images.
+// Forward. Usually y = windows weight^T: a row for each pixel, whose window is read where it lies in the
+// image; units are columns. Few units would leave most of a register empty: then y^T = weight windows^T,
+// where pixels are columns, and are read in the planes of an image.
 
-bool Convolution::has_few_pixels() const {
+bool Convolution::reads_planes() const {
+  constexpr int64_t kFewUnits = 16;
   const Planes planes(sizes_);
-  return (sizes_.out_height - 1) * planes.row + sizes_.out_width <= kPanelColumns;
+  const bool has_few_pixels = (sizes_.out_height - 1) * planes.row + sizes_.out_width <= kPanelColumns;
+  return sizes_.units < kFewUnits && !has_few_pixels;
 }
 
-int64_t Convolution::images_at_once() const {
-  return std::clamp<int64_t>(kCachedNumbers / (sizes_.pixels() * window_stride(sizes_)), 1, sizes_.batch);
-}
-
-int64_t Convolution::forward_thread_floats() const {
-  if (has_few_pixels())
-    return padded_image_floats(sizes_) + 16 +
-           whole_line(images_at_once() * sizes_.pixels() * window_stride(sizes_)) +
-           product_bytes(1, images_at_once() * sizes_.pixels(), sizes_.units, sizes_.window()) / kNumberBytes;
-  return Planes(sizes_).floats(sizes_) + sizes_.units * kPanelColumns;
-}
-
-void Convolution::forward_windows(int64_t first, int64_t count, const float* x, const float* weight,
-                                  const float* bias, float* y, float* workspace) const {
-  float* windows = workspace + padded_image_floats(sizes_) + 16;
-  const int64_t stride = window_stride(sizes_), pixels = sizes_.pixels();
-  for (int64_t image = 0; image < count; ++image) {
-    pad_image(sizes_, x + (first + image) * sizes_.image(), workspace);
-    copy_windows(sizes_, workspace, 0, pixels, windows + image * pixels * stride);
-  }
-  multiply({.rows = count * pixels,
-            .columns = sizes_.units,
-            .inner = sizes_.window(),
-            .left = windows,
-            .left_stride = stride,
-            .right = weight,
-            .right_is_transposed = true,
-            .result = y + first * pixels * sizes_.units,
-            .result_stride = sizes_.units,
-            .bias = bias},
-           1, windows + whole_line(images_at_once() * pixels * stride));
+int64_t Convolution::packed_units_floats() const {
+  return panels_of(sizes_.units) * (sizes_.window() + 1) * kPanelColumns;
 }
 
 int64_t Convolution::packed_weight_floats() const {
-  if (has_few_pixels()) return 0;
+  if (!reads_planes()) return packed_units_floats();
   return divided_up(sizes_.window(), kBlockInner) * sizes_.units * kLeftStride;
+}
+
+int64_t Convolution::forward_thread_floats() const {
+  if (!reads_planes()) return padded_image_floats(sizes_);
+  return Planes(sizes_).floats(sizes_) + sizes_.units * kPanelColumns;
 }
 
 int64_t Convolution::forward_bytes() const {
@@ -183,31 +185,66 @@ int64_t Convolution::forward_bytes() const {
 void Convolution::forward(const float* x, const float* weight, const float* bias, float* y,
                           float* workspace) const {
   if (plain_) return plain_->forward(x, weight, bias, y, workspace);
-  if (has_few_pixels()) {
-    const int64_t at_once = images_at_once(), groups = divided_up(sizes_.batch, at_once);
-    return parallel_for(threads_, threads_, [&](int64_t thread) {
-      for (int64_t group = groups * thread / threads_; group < groups * (thread + 1) / threads_; ++group)
-        forward_windows(group * at_once, std::min(at_once, sizes_.batch - group * at_once), x, weight, bias,
-                        y, workspace + thread * forward_thread_floats());
+  const bool in_planes = reads_planes();
+  in_planes ? pack_weight(weight, workspace) : pack_units(weight, bias, workspace);
+  parallel_for(threads_, threads_, [&](int64_t thread) {
+    float* own = workspace + packed_weight_floats() + thread * forward_thread_floats();
+    const int64_t end = sizes_.batch * (thread + 1) / threads_;
+    for (int64_t image = sizes_.batch * thread / threads_; image < end; ++image) {
+      const float* from = x + image * sizes_.image();
+      float* to = y + image * sizes_.pixels() * sizes_.units;
+      in_planes ? forward_planes(from, workspace, bias, to, own) : forward_windows(from, workspace, to, own);
+    }
+  });
+}
+
+/// A panel for each 32 units, and behind it their biases.
+void Convolution::pack_units(const float* weight, const float* bias, float* panels) const {
+  const int64_t window = sizes_.window();
+  parallel_for(threads_, panels_of(sizes_.units), [&](int64_t panel) {
+    const int64_t unit = panel * kPanelColumns, count = std::min(kPanelColumns, sizes_.units - unit);
+    float* to = panels + panel * (window + 1) * kPanelColumns;
+    loops().pack_rows(to, weight + unit * window, window, count, window);
+    to += window * kPanelColumns;
+    std::fill_n(to, kPanelColumns, 0.0f);
+    if (bias != nullptr) std::copy_n(bias + unit, count, to);
+  });
+}
+
+void Convolution::forward_windows(const float* x, const float* panels, float* y, float* padded) const {
+  if (sizes_.padding > 0) pad_image(sizes_, x, padded);
+  const int64_t row = sizes_.padded_width() * sizes_.channels, window = sizes_.window();
+  for (int64_t unit = 0; unit < sizes_.units; unit += kPanelColumns, panels += (window + 1) * kPanelColumns)
+    for_each_run(sizes_.out_height, sizes_.out_width, [&](WindowRun& run) {
+      for (int64_t i = 0; i < run.count; ++i) {
+        run.from[i] = run.y[i] * sizes_.stride * row + run.x[i] * sizes_.stride * sizes_.channels;
+        run.to[i] = (run.y[i] * sizes_.out_width + run.x[i]) * sizes_.units;
+      }
+      loops().window_product({.rows = run.count,
+                              .columns = std::min(kPanelColumns, sizes_.units - unit),
+                              .image = sizes_.padding > 0 ? padded : x,
+                              .from = run.from,
+                              .window_rows = sizes_.kernel,
+                              .row_length = sizes_.kernel * sizes_.channels,
+                              .row_step = row,
+                              .chain = 0,
+                              .panel = panels,
+                              .result = y + unit,
+                              .to = run.to,
+                              .bias = panels + window * kPanelColumns});
     });
-  }
-  float* packed = workspace;
+}
+
+void Convolution::pack_weight(const float* weight, float* packed) const {
   const int64_t window = sizes_.window();
   for (int64_t k = 0; k < window; k += kBlockInner)
     for (int64_t unit = 0; unit < sizes_.units; ++unit, packed += kLeftStride)
       std::memcpy(packed, weight + unit * window + k,
                   static_cast<size_t>(std::min(kBlockInner, window - k) * kNumberBytes));
-  parallel_for(threads_, threads_, [&](int64_t thread) {
-    float* own = workspace + packed_weight_floats() + thread * forward_thread_floats();
-    const int64_t end = sizes_.batch * (thread + 1) / threads_;
-    for (int64_t image = sizes_.batch * thread / threads_; image < end; ++image)
-      forward_image(x + image * sizes_.image(), workspace, bias, y + image * sizes_.pixels() * sizes_.units,
-                    own);
-  });
 }
 
-void Convolution::forward_image(const float* x, const float* packed_weight, const float* bias, float* y,
-                                float* workspace) const {
+void Convolution::forward_planes(const float* x, const float* packed_weight, const float* bias, float* y,
+                                 float* workspace) const {
   const int64_t window = sizes_.window(), units = sizes_.units, width = sizes_.out_width;
   const Planes planes(sizes_);
   float* sums = workspace + planes.floats(sizes_);
@@ -239,34 +276,146 @@ void Convolution::forward_image(const float* x, const float* packed_weight, cons
   }
 }
 
-// Gradient of x: windows' gradients = dy weight, some pixels at a time, which are then added where they
-// belong.
+// Gradient of x, in one of two ways with the same bits. Gathered: a row of products for each pixel of x,
+// whose window is what dy has of the pixels of y that it takes part in. Scattered, where a pixel of x takes
+// part in few: windows' gradients = dy weight, some pixels at a time, are added where they belong.
+
+void Convolution::find_pixel_classes() {
+  const int64_t stride = sizes_.stride;
+  const auto first = [&](int64_t rest) { return ((rest - sizes_.padding) % stride + stride) % stride; };
+  const auto places = [&](int64_t rest) {
+    return std::max<int64_t>(0, divided_up(sizes_.kernel - rest, stride));
+  };
+  const auto pixels = [&](int64_t begin, int64_t count) {
+    return std::max<int64_t>(0, divided_up(count - begin, stride));
+  };
+  for (int64_t y = 0; y < stride; ++y)
+    for (int64_t x = 0; x < stride; ++x)
+      classes_.push_back({.first_y = first(y),
+                          .first_x = first(x),
+                          .kernel_y = y + (places(y) - 1) * stride,
+                          .kernel_x = x + (places(x) - 1) * stride,
+                          .rows = places(y),
+                          .columns = places(x),
+                          .height = pixels(first(y), sizes_.height),
+                          .width = pixels(first(x), sizes_.width)});
+}
+
+/// By the multiply-adds of each way, in whole registers, and what scattering adds in memory.
+bool Convolution::gathers() const {
+  constexpr int64_t kRegister = 16, kAddition = 8;
+  int64_t gathered = 0;
+  for (const PixelClass& one : classes_)
+    gathered += one.height * one.width * one.rows * one.columns * sizes_.units *
+                divided_up(sizes_.channels, kRegister) * kRegister;
+  const int64_t scattered = sizes_.pixels() * (sizes_.units * panels_of(sizes_.window()) * kPanelColumns +
+                                               sizes_.window() * kAddition);
+  return gathered < scattered;
+}
+
+/// What dy has beyond its borders, where it is 0: as much as windows read.
+int64_t Convolution::gathered_lead() const { return divided_up(sizes_.kernel, sizes_.stride) - 1; }
+int64_t Convolution::gathered_size(int64_t out, int64_t pixels) const {
+  return gathered_lead() + std::max(out, (pixels - 1 + sizes_.padding) / sizes_.stride + 1);
+}
+int64_t Convolution::gathered_floats() const {
+  return whole_line(gathered_size(sizes_.out_height, sizes_.height) *
+                    gathered_size(sizes_.out_width, sizes_.width) * sizes_.units);
+}
+
+/// [places of a class][units][kPanelColumns] for each panel of channels, class after class.
+void Convolution::pack_for_gathering(const float* weight, float* panels) const {
+  for (const PixelClass& one : classes_)
+    for (int64_t channel = 0; channel < sizes_.channels; channel += kPanelColumns) {
+      const int64_t count = std::min(kPanelColumns, sizes_.channels - channel);
+      for (int64_t row = 0; row < one.rows; ++row)
+        for (int64_t column = 0; column < one.columns; ++column)
+          for (int64_t unit = 0; unit < sizes_.units; ++unit, panels += kPanelColumns) {
+            const int64_t place =
+                (one.kernel_y - row * sizes_.stride) * sizes_.kernel + one.kernel_x - column * sizes_.stride;
+            std::memcpy(panels, weight + unit * sizes_.window() + place * sizes_.channels + channel,
+                        static_cast<size_t>(count * kNumberBytes));
+            std::fill_n(panels + count, kPanelColumns - count, 0.0f);
+          }
+    }
+}
+
+void Convolution::gather_image(const float* dy, const float* panels, float* dx, float* padded) const {
+  const int64_t lead = gathered_lead(), units = sizes_.units, stride = sizes_.stride;
+  const int64_t row = gathered_size(sizes_.out_width, sizes_.width) * units;
+  std::fill_n(padded, gathered_floats(), 0.0f);
+  for (int64_t y = 0; y < sizes_.out_height; ++y)
+    std::memcpy(padded + (y + lead) * row + lead * units, dy + y * sizes_.out_width * units,
+                static_cast<size_t>(sizes_.out_width * units * kNumberBytes));
+  if (sizes_.kernel < stride) std::fill_n(dx, sizes_.image(), 0.0f);  // windows do not read all pixels
+  for (const PixelClass& one : classes_) {
+    if (one.rows == 0 || one.columns == 0) continue;
+    // Of the class's first pixel: the first pixel of y that it takes part in, among those of `padded`.
+    const int64_t begin_y = (one.first_y + sizes_.padding - one.kernel_y) / stride + lead;
+    const int64_t begin_x = (one.first_x + sizes_.padding - one.kernel_x) / stride + lead;
+    for (int64_t channel = 0; channel < sizes_.channels; channel += kPanelColumns) {
+      for_each_run(one.height, one.width, [&](WindowRun& run) {
+        for (int64_t i = 0; i < run.count; ++i) {
+          run.from[i] = (begin_y + run.y[i]) * row + (begin_x + run.x[i]) * units;
+          run.to[i] = ((one.first_y + run.y[i] * stride) * sizes_.width + one.first_x + run.x[i] * stride) *
+                      sizes_.channels;
+        }
+        loops().window_product({.rows = run.count,
+                                .columns = std::min(kPanelColumns, sizes_.channels - channel),
+                                .image = padded,
+                                .from = run.from,
+                                .window_rows = one.rows,
+                                .row_length = one.columns * units,
+                                .row_step = row,
+                                .chain = units,
+                                .panel = panels,
+                                .result = dx + channel,
+                                .to = run.to,
+                                .bias = nullptr});
+      });
+      panels += one.rows * one.columns * units * kPanelColumns;
+    }
+  }
+}
 
 int64_t Convolution::pixels_at_once() const {
   return std::clamp<int64_t>(kCachedNumbers / (panels_of(sizes_.window()) * kPanelColumns), 1,
                              sizes_.pixels());
 }
 
+int64_t Convolution::gathered_panel_floats() const {
+  return panels_of(sizes_.channels) * kPanelColumns * sizes_.units * sizes_.kernel * sizes_.kernel;
+}
+
 int64_t Convolution::input_thread_floats() const {
+  if (gathers_) return gathered_floats();
   return padded_image_floats(sizes_) + whole_line(pixels_at_once() * sizes_.window()) +
          product_bytes(1, pixels_at_once(), sizes_.window(), sizes_.units) / kNumberBytes;
 }
 
 int64_t Convolution::input_gradient_bytes() const {
-  return plain_ ? plain_->input_gradient_bytes() : threads_ * input_thread_floats() * kNumberBytes;
+  if (plain_) return plain_->input_gradient_bytes();
+  return ((gathers_ ? gathered_panel_floats() : 0) + threads_ * input_thread_floats()) * kNumberBytes;
 }
 
 void Convolution::input_gradient(const float* dy, const float* weight, float* dx, float* workspace) const {
   if (plain_) return plain_->input_gradient(dy, weight, dx, workspace);
+  float* own = workspace;
+  if (gathers_) {
+    pack_for_gathering(weight, workspace);
+    own += gathered_panel_floats();
+  }
   parallel_for(threads_, threads_, [&](int64_t thread) {
     const int64_t end = sizes_.batch * (thread + 1) / threads_;
-    for (int64_t image = sizes_.batch * thread / threads_; image < end; ++image)
-      input_gradient_of(dy + image * sizes_.pixels() * sizes_.units, weight, dx + image * sizes_.image(),
-                        workspace + thread * input_thread_floats());
+    for (int64_t image = sizes_.batch * thread / threads_; image < end; ++image) {
+      const float* from = dy + image * sizes_.pixels() * sizes_.units;
+      float *to = dx + image * sizes_.image(), *memory = own + thread * input_thread_floats();
+      gathers_ ? gather_image(from, workspace, to, memory) : scatter_image(from, weight, to, memory);
+    }
   });
 }
 
-void Convolution::input_gradient_of(const float* dy, const float* weight, float* dx, float* workspace) const {
+void Convolution::scatter_image(const float* dy, const float* weight, float* dx, float* workspace) const {
   const int64_t row = sizes_.padded_width() * sizes_.channels, window = sizes_.window();
   const int64_t window_row = sizes_.kernel * sizes_.channels, at_once = pixels_at_once();
   float* padded = workspace;

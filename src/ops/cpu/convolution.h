@@ -48,18 +48,36 @@ class Convolution {
                        float* workspace) const;
 
  private:
-  bool has_few_pixels() const;
-  int64_t images_at_once() const;
-  int64_t forward_thread_floats() const;
+  /// Pixels of x, every stride-th of each direction, that take part in pixels of y at the same places of the
+  /// kernel.
+  struct PixelClass {
+    int64_t first_y, first_x;    // pixel
+    int64_t kernel_y, kernel_x;  // the last place, which belongs to the first pixel of y
+    int64_t rows, columns;       // places
+    int64_t height, width;       // pixels
+  };
+
+  bool reads_planes() const;
+  int64_t packed_units_floats() const;
   int64_t packed_weight_floats() const;
+  int64_t forward_thread_floats() const;
+  void pack_units(const float* weight, const float* bias, float* panels) const;
+  void pack_weight(const float* weight, float* packed) const;
+  void forward_windows(const float* x, const float* panels, float* y, float* padded) const;
+  void forward_planes(const float* x, const float* packed_weight, const float* bias, float* y,
+                      float* workspace) const;
+  bool gathers() const;
+  void find_pixel_classes();
+  int64_t gathered_lead() const;
+  int64_t gathered_size(int64_t out, int64_t pixels) const;
+  int64_t gathered_floats() const;
+  int64_t gathered_panel_floats() const;
+  void pack_for_gathering(const float* weight, float* panels) const;
+  void gather_image(const float* dy, const float* panels, float* dx, float* padded) const;
   int64_t input_thread_floats() const;
   int64_t weight_thread_floats() const;
   int64_t pixels_at_once() const;  ///< of windows in rows
-  void forward_windows(int64_t first, int64_t count, const float* x, const float* weight, const float* bias,
-                       float* y, float* workspace) const;
-  void forward_image(const float* x, const float* packed_weight, const float* bias, float* y,
-                     float* workspace) const;
-  void input_gradient_of(const float* dy, const float* weight, float* dx, float* workspace) const;
+  void scatter_image(const float* dy, const float* weight, float* dx, float* workspace) const;
   void add_weight_gradient(int64_t first, int64_t count, const float* dy, const float* x, float* dweight,
                            bool accumulate, float* workspace) const;
 
@@ -67,6 +85,8 @@ class Convolution {
   int replicas_, threads_;
   std::optional<ChainedProducts> plain_;  // of windows of one pixel, which are products of whole matrices
   std::vector<int64_t> offsets_;          // of a window's numbers, in planes
+  std::vector<PixelClass> classes_;
+  bool gathers_ = false;  // the gradient of x
 };
 
 }  // namespace lockstep::ops

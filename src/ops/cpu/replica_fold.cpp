@@ -16,18 +16,43 @@ void add_numbers(float* to, const float* from, int64_t count, int threads) {
   });
 }
 
+namespace {
+
+/// to[column] goes on with the rows' chain, for kColumns columns, which stay in registers.
+template <int kColumns>
+void add_rows(float* to, const float* from, int64_t rows, int64_t stride) {
+  float sums[kColumns];
+  for (int column = 0; column < kColumns; ++column) sums[column] = to[column];
+  for (int64_t row = 0; row < rows; ++row, from += stride)
+    for (int column = 0; column < kColumns; ++column) sums[column] += from[column];
+  for (int column = 0; column < kColumns; ++column) to[column] = sums[column];
+}
+
+/// The same for at most kMost columns.
+template <int kMost = 31>
+void add_few(int64_t columns, float* to, const float* from, int64_t rows, int64_t stride) {
+  if (columns == kMost)
+    add_rows<kMost>(to, from, rows, stride);
+  else if constexpr (kMost > 1)
+    add_few<kMost - 1>(columns, to, from, rows, stride);
+}
+
+}  // namespace
+
 void column_chains(const float* x, int64_t rows, int64_t columns, int replicas, bool accumulate, float* sums,
                    float* workspace) {
   ensure(!accumulate || replicas == 1, "sums of several replicas are complete");
   const int64_t each = rows / replicas;
   const auto place = [&](int slot) { return slot == 0 ? sums : workspace + (slot - 1) * columns; };
   const auto make = [&](int replica, int slot) {
-    float* __restrict to = place(slot);
+    float* to = place(slot);
     if (!accumulate) std::fill_n(to, columns, 0.0f);
-    for (int64_t row = replica * each; row < (replica + 1) * each; ++row) {
-      const float* __restrict from = x + row * columns;
-      for (int64_t column = 0; column < columns; ++column) to[column] += from[column];
-    }
+    constexpr int kAtOnce = 32;
+    const float* from = x + replica * each * columns;
+    int64_t column = 0;
+    for (; column + kAtOnce <= columns; column += kAtOnce)
+      add_rows<kAtOnce>(to + column, from + column, each, columns);
+    if (column < columns) add_few(columns - column, to + column, from + column, each, columns);
   };
   const auto add = [&](int slot) { add_numbers(place(slot), place(slot + 1), columns, 1); };
   fold_replicas(replicas, make, add);

@@ -49,12 +49,20 @@ void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attr
   device::check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
 }
 
-Layout make_layout(const ColumnMajorMatrix& matrix) {
-  cublasLtMatrixLayout_t layout = nullptr;
-  device::check(cublasLtMatrixLayoutCreate(&layout, cuda_type(matrix.dtype),
+/// Of `items` matrices, `stride` elements apart.
+Layout make_layout(const ColumnMajorMatrix& matrix, int64_t items, int64_t stride) {
+  cublasLtMatrixLayout_t created = nullptr;
+  device::check(cublasLtMatrixLayoutCreate(&created, cuda_type(matrix.dtype),
                                            static_cast<uint64_t>(matrix.rows),
                                            static_cast<uint64_t>(matrix.columns), matrix.leading));
-  return Layout(layout);
+  Layout layout(created);
+  if (items == 1) return layout;
+  const auto count = static_cast<int32_t>(items);
+  device::check(cublasLtMatrixLayoutSetAttribute(layout.get(), CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                                 sizeof count));
+  device::check(cublasLtMatrixLayoutSetAttribute(layout.get(), CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                 &stride, sizeof stride));
+  return layout;
 }
 
 cublasLtEpilogue_t epilogue_of(const ProductSpec& spec) {
@@ -89,6 +97,7 @@ Operation make_operation(const ProductSpec& spec, const ColumnMajorProduct& prod
   if (spec.epilogue != Epilogue::none) {  // what is kept is of the result's type unless one is told otherwise
     set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.result.leading);
     set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
+    if (spec.items > 1) set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, spec.c_count());
   }
   return operation;
 }
@@ -118,19 +127,31 @@ Preference make_preference(const ColumnMajorProduct& product) {
 /// A product as cuBLASLt is asked for it.
 struct MatmulProblem {
   MatmulProblem(const ProductSpec& spec, device::CudaDevice& device)
-      : library(device.cublas_lt()), product(column_major(spec)), operation(make_operation(spec, product)) {}
+      : library(device.cublas_lt()),
+        product(column_major(spec)),
+        operation(make_operation(spec, product)),
+        first(make_layout(product.first, spec.items, spec.shares_b ? 0 : spec.b_count())),
+        second(make_layout(product.second, spec.items, spec.a_count())),
+        result(make_layout(product.result, spec.items, spec.c_count())) {}
+
+  /// Whether the algorithm can compute it, too.
+  bool takes(const cublasLtMatmulAlgo_t& algorithm) const {
+    cublasLtMatmulHeuristicResult_t checked{};
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(library, operation.get(), first.get(), second.get(),
+                                                          result.get(), result.get(), &algorithm, &checked);
+    return status == CUBLAS_STATUS_SUCCESS && checked.workspaceSize <= kWorkspaceBytes;
+  }
 
   cublasLtHandle_t library;
   ColumnMajorProduct product;
   Operation operation;
-  Layout first = make_layout(product.first), second = make_layout(product.second),
-         result = make_layout(product.result);
+  Layout first, second, result;
 };
 
 /// At most `most` that work, cuBLASLt's favourite first.
 std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& spec,
                                                              device::CudaDevice& device, int most) {
-  const MatmulProblem problem(spec, device);
+  const MatmulProblem problem(spec.of_one(), device);
   const Preference preference = make_preference(problem.product);
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(most));
   int count = 0;
@@ -150,25 +171,23 @@ std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& 
   return found;
 }
 
+/// The algorithm is chosen for one item, so that each has the bits that it has alone, and computes all of
+/// them in one call if it can.
 class CublasLtProduct : public LibraryProduct {
  public:
   CublasLtProduct(const ProductSpec& spec, device::CudaDevice& device,
                   const cublasLtMatmulHeuristicResult_t& chosen)
-      : spec_(spec), problem_(spec, device), chosen_(chosen) {}
+      : spec_(spec), problem_(spec, device), chosen_(chosen) {
+    if (spec.items == 1 || problem_.takes(chosen.algo)) return;
+    spec_ = spec.of_one();
+    problem_ = MatmulProblem(spec_, device);
+    calls_ = spec.items;
+  }
 
   void run(const ProductOperands& operands, void* workspace, device::Stream& stream) override {
     if (spec_.bias) set(problem_.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
-    if (spec_.epilogue != Epilogue::none)
-      set(problem_.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.kept);
-    const auto address = reinterpret_cast<uintptr_t>(workspace);
-    auto* aligned = static_cast<std::byte*>(workspace) +
-                    (kWorkspaceAlignment - address % kWorkspaceAlignment) % kWorkspaceAlignment;
-    const float alpha = 1,
-                beta = operands.accumulate ? 1 : 0;  // in host memory: read before the call returns
-    device::check(cublasLtMatmul(problem_.library, problem_.operation.get(), &alpha, operands.b,
-                                 problem_.first.get(), operands.a, problem_.second.get(), &beta, operands.c,
-                                 problem_.result.get(), operands.c, problem_.result.get(), &chosen_.algo,
-                                 aligned, kWorkspaceBytes, static_cast<cudaStream_t>(stream.native())));
+    ProductOperands item = operands;
+    for (int64_t call = 0; call < calls_; ++call, item = item.next(spec_)) multiply(item, workspace, stream);
   }
 
   ProductAlgorithm algorithm() const override {
@@ -192,9 +211,24 @@ class CublasLtProduct : public LibraryProduct {
   }
 
  private:
-  ProductSpec spec_;
+  void multiply(const ProductOperands& operands, void* workspace, device::Stream& stream) {
+    if (spec_.epilogue != Epilogue::none)
+      set(problem_.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.kept);
+    const auto address = reinterpret_cast<uintptr_t>(workspace);
+    auto* aligned = static_cast<std::byte*>(workspace) +
+                    (kWorkspaceAlignment - address % kWorkspaceAlignment) % kWorkspaceAlignment;
+    const float alpha = 1,
+                beta = operands.accumulate ? 1 : 0;  // in host memory: read before the call returns
+    device::check(cublasLtMatmul(problem_.library, problem_.operation.get(), &alpha, operands.b,
+                                 problem_.first.get(), operands.a, problem_.second.get(), &beta, operands.c,
+                                 problem_.result.get(), operands.c, problem_.result.get(), &chosen_.algo,
+                                 aligned, kWorkspaceBytes, static_cast<cudaStream_t>(stream.native())));
+  }
+
+  ProductSpec spec_;  ///< of a call
   MatmulProblem problem_;
   cublasLtMatmulHeuristicResult_t chosen_;
+  int64_t calls_ = 1;
 };
 
 }  // namespace

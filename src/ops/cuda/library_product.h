@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,6 +20,19 @@ struct ProductOperands {
   const void* bias = nullptr;  ///< if the spec has one
   void* kept = nullptr;        ///< of the epilogue: written by gelu, read by gelu_gradient
   bool accumulate = false;     ///< REQUIRES: Epilogue::none
+
+  /// Those of the item after this one.
+  ProductOperands next(const ProductSpec& spec) const {
+    const auto after = [](const void* from, int64_t elements, DType dtype) {
+      return static_cast<const std::byte*>(from) + elements * size_of(dtype);
+    };
+    ProductOperands item = *this;
+    item.a = after(a, spec.a_count(), spec.factors);
+    if (!spec.shares_b) item.b = after(b, spec.b_count(), spec.factors);
+    item.c = const_cast<std::byte*>(after(c, spec.c_count(), spec.result));
+    if (kept != nullptr) item.kept = const_cast<std::byte*>(after(kept, spec.c_count(), spec.result));
+    return item;
+  }
 };
 
 /// How a library computes a product: what it says of itself.

@@ -4,14 +4,16 @@
 #include <optional>
 
 #include "ops/cuda/column_sum.h"
+#include "ops/cuda/folded_product.h"
 #include "ops/cuda/product.h"
 #include "ops/parts.h"
 
 namespace lockstep::ops {
 namespace {
 
+/// Of a virtual replica.
 int64_t rows_of(const TensorSpec& input, const KernelOptions& options) {
-  return input.shape.count() / input.shape[-1] * options.batch;
+  return input.shape.count() / input.shape[-1] * (options.batch / options.virtual_replicas);
 }
 
 /// Three products of row-major matrices: x is [rows, in], the weight [units, in], y [rows, units]. A GELU
@@ -23,10 +25,9 @@ class LinearKernel : public Kernel {
                      linear_products(op, rows_of(input, options), input.shape[-1], options), options) {}
 
   int64_t workspace_bytes(KernelPhase phase) const override {
+    if (phase != KernelPhase::backward_weight) return Product::workspace_bytes();
     // The product and the bias's sums follow each other and share the memory.
-    const int64_t sums =
-        phase == KernelPhase::backward_weight && bias_sum_ ? bias_sum_->workspace_bytes() : 0;
-    return std::max(Product::workspace_bytes(), sums);
+    return std::max(weight_gradient_.workspace_bytes(), bias_sum_ ? bias_sum_->workspace_bytes() : 0);
   }
 
   void prepare(device::Device& device) override {
@@ -77,13 +78,14 @@ class LinearKernel : public Kernel {
         fused_(options.fused),
         forward_(products.forward),
         input_gradient_(products.input_gradient),
-        weight_gradient_(products.weight_gradient) {
-    if (op.bias) bias_sum_.emplace(rows, op.units, options.compute);
+        weight_gradient_(products.weight_gradient, options.virtual_replicas) {
+    if (op.bias) bias_sum_.emplace(rows, op.units, options.compute, options.virtual_replicas);
   }
 
   bool training_;
   FusedNeighbors fused_;
-  Product forward_, input_gradient_, weight_gradient_;
+  Product forward_, input_gradient_;
+  FoldedProduct weight_gradient_;
   std::optional<ColumnSum> bias_sum_;  ///< of the bias's gradient; none where there is no bias
 };
 
@@ -98,14 +100,18 @@ LinearProducts linear_products(const Linear& op, int64_t rows, int64_t in, const
                       .result = options.compute,
                       .bias = op.bias,
                       .epilogue = options.fused.gelu_behind ? Epilogue::gelu : Epilogue::none,
-                      .tf32 = options.tf32},
+                      .tf32 = options.tf32,
+                      .items = options.virtual_replicas,
+                      .shares_b = true},
           .input_gradient = {.rows = rows,
                              .columns = in,
                              .inner = op.units,
                              .factors = options.compute,
                              .result = options.compute,
                              .epilogue = options.fused.gelu_before ? Epilogue::gelu_gradient : Epilogue::none,
-                             .tf32 = options.tf32},
+                             .tf32 = options.tf32,
+                             .items = options.virtual_replicas,
+                             .shares_b = true},
           .weight_gradient = {.rows = op.units,
                               .columns = in,
                               .inner = rows,

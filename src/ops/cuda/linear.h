@@ -6,8 +6,8 @@
 
 namespace lockstep::ops {
 
-/// The products that a linear op of `rows` rows of `in` channels is computed by, its neighbours' GELUs
-/// included.
+/// The products that a linear op is computed by, its neighbours' GELUs included. `rows`: of `in` channels, in
+/// a virtual replica; the first two have an item for each replica, the last one is of one of them.
 struct LinearProducts {
   ProductSpec forward, input_gradient, weight_gradient;
 };

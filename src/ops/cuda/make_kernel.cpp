@@ -1,9 +1,19 @@
+#include "base/ensure.h"
+#include "ops/cuda/replica_sum.h"
 #include "ops/parts.h"
+#include "ops/replica_kernel.h"
 
 namespace lockstep::ops {
 
 std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, Inputs inputs, const KernelOptions& options) {
-  return std::visit([&](const auto& o) { return make_gpu_kernel(o, inputs, options); }, op);
+  const auto make = [&](const KernelOptions& with) {
+    return std::visit([&](const auto& o) { return make_gpu_kernel(o, inputs, with); }, op);
+  };
+  if (options.virtual_replicas == 1 || !sums_over_samples(infer(op, inputs))) return make(options);
+  const KernelOptions one = options_of_one(options);
+  ensure(one.batch % kReplicaSamplesOnGpu == 0, "virtual replicas on GPUs have whole packs of every tensor");
+  if (std::holds_alternative<Linear>(op)) return make(options);
+  return make_replica_kernel(op, inputs, options, make(one), add_floats);
 }
 
 }  // namespace lockstep::ops

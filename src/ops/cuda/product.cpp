@@ -44,11 +44,11 @@ void Product::prepare(device::Device& device) {
 void Product::run(const ProductOperands& operands, void* workspace, device::Stream& stream) {
   ensure(library_ != nullptr, "a product is run before it is prepared");
   if (!epilogue_follows_) return library_->run(operands, workspace, stream);
-  const int64_t count = spec_.rows * spec_.columns;
+  const int64_t rows = spec_.items * spec_.rows, count = rows * spec_.columns;
   void* const sums = spec_.epilogue == Epilogue::gelu ? operands.kept : operands.c;
   library_->run({.a = operands.a, .b = operands.b, .c = sums, .accumulate = operands.accumulate}, workspace,
                 stream);
-  if (spec_.bias) add_bias(operands.bias, spec_.rows, spec_.columns, spec_.result, sums, stream);
+  if (spec_.bias) add_bias(operands.bias, rows, spec_.columns, spec_.result, sums, stream);
   if (spec_.epilogue == Epilogue::gelu)
     apply_gelu(operands.kept, count, spec_.result, operands.c, stream);
   else if (spec_.epilogue == Epilogue::gelu_gradient)

@@ -23,6 +23,7 @@ class Product {
   /// Chooses the algorithm, from shapes, types and promised alignment alone. Once, before the first run.
   /// Throws DeviceError if there is none.
   void prepare(device::Device& device);
+  const ProductSpec& spec() const { return spec_; }
   /// `workspace`, aligned as tensors are, is not read before it is written.
   void run(const ProductOperands& operands, void* workspace, device::Stream& stream);
 

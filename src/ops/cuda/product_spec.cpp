@@ -17,7 +17,7 @@ void ProductSpec::validate() const {
   const bool types_fit =
       (factors == DType::float32 || factors == DType::bfloat16 || factors == DType::float16) &&
       (result == factors || result == DType::float32);
-  if (rows <= 0 || columns <= 0 || inner <= 0 || !types_fit)
+  if (rows <= 0 || columns <= 0 || inner <= 0 || items <= 0 || !types_fit)
     throw InternalError(
         fmt::format("there is no product {} with a result of {}", to_string(), name_of(result)));
   const bool may_pass_gelu = factors != DType::float32 && result == factors && columns % 8 == 0 &&
@@ -29,6 +29,12 @@ void ProductSpec::validate() const {
         "result like them, aligned as tensors are, columns in multiples of 8, and no bias where it is the "
         "GELU's gradient",
         to_string(), name_of(result)));
+}
+
+ProductSpec ProductSpec::of_one() const {
+  ProductSpec one = *this;
+  one.items = 1;
+  return one;
 }
 
 ProductSpec ProductSpec::without_epilogue() const {
@@ -45,9 +51,9 @@ std::string ProductSpec::to_string() const {
   const std::string_view behind = epilogue == Epilogue::gelu            ? ", through a GELU"
                                   : epilogue == Epilogue::gelu_gradient ? ", through a GELU's gradient"
                                                                         : "";
-  return fmt::format("[{}, {}] = {} x {} of {}{}{}", rows, columns, matrix(rows, inner, transpose_a),
+  return fmt::format("[{}, {}] = {} x {} of {}{}{}{}", rows, columns, matrix(rows, inner, transpose_a),
                      matrix(inner, columns, transpose_b), name_of(factors), bias ? " with a bias" : "",
-                     behind);
+                     behind, items == 1 ? "" : fmt::format(", {} times", items));
 }
 
 // A row-major matrix [r, c], read by columns, is its transpose [c, r], with the same leading dimension c. So

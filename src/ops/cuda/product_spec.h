@@ -34,13 +34,20 @@ struct ProductSpec {
   bool tf32 = false;  ///< float32 factors may be rounded to TF32
   int a_alignment = kTensorAlignment, b_alignment = kTensorAlignment,
       c_alignment = kTensorAlignment;  ///< bytes
+  int64_t items = 1;
+  bool shares_b = false;  ///< all items have the same B; otherwise these follow each other, too
 
+  int64_t a_count() const { return rows * inner; }  ///< elements of an item
+  int64_t b_count() const { return inner * columns; }
+  int64_t c_count() const { return rows * columns; }
+  /// The product of one of the items.
+  ProductSpec of_one() const;
   /// Throws InternalError if the fields do not go together.
   void validate() const;
   /// Of libraries, to which a bias is one too.
   bool has_epilogue() const { return bias || epilogue != Epilogue::none; }
   ProductSpec without_epilogue() const;
-  std::string to_string() const;  ///< "[64, 10] = [64, 784] x [10, 784]^T of bfloat16 with a bias"
+  std::string to_string() const;  ///< "[64, 10] = [64, 784] x [10, 784]^T of bfloat16 with a bias, 8 times"
 };
 
 /// A matrix as cuBLASLt takes it: `rows` elements lie side by side, columns start `leading` elements apart.

@@ -108,7 +108,8 @@ class EmulatedProduct : public LibraryProduct {
       // As a library would, from beginning to end: nothing else of the call may lie there.
       const auto scribble = [workspace] { std::memset(workspace, 0x7f, kWorkspaceBytes); };
       scribble();
-      multiply(spec, operands);
+      ProductOperands item = operands;
+      for (int64_t i = 0; i < spec.items; ++i, item = item.next(spec)) multiply(spec, item);
       scribble();
     });
   }

@@ -232,7 +232,7 @@ checkpoint::Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingP
   manifest.math_fields = config.math_fields;
   manifest.dataset_identity = worker_->train_data().identity();
   manifest.arithmetic_fingerprint =
-      arithmetic_fingerprint(worker_->device(), worker_->compiled().division().micro_batch);
+      arithmetic_fingerprint(worker_->device(), worker_->compiled().division().summed_samples());
   manifest.pending_evaluation = progress.pending_evaluation;
   manifest.skipped_steps = progress.skipped_steps;
   manifest.overflowed_steps = progress.overflowed_steps;
@@ -366,7 +366,7 @@ void RunCheckpoints::check_configuration(const checkpoint::Manifest& manifest) c
                     join(differences, "\n  ")));
   for (const auto& difference : differences) tell("goes on with a changed configuration: " + difference);
   const std::string fingerprint =
-      arithmetic_fingerprint(worker_->device(), worker_->compiled().division().micro_batch);
+      arithmetic_fingerprint(worker_->device(), worker_->compiled().division().summed_samples());
   if (fingerprint != manifest.arithmetic_fingerprint)
     tell(
         fmt::format("the checkpoint was made with other arithmetic, so bits may differ from an uninterrupted "

@@ -23,10 +23,10 @@ std::string arithmetic_fingerprint() {
   return fingerprint;
 }
 
-std::string arithmetic_fingerprint(const device::Device& device, int64_t micro_batch) {
+std::string arithmetic_fingerprint(const device::Device& device, int64_t summed_samples) {
   if (device.kind() != device::DeviceKind::cuda) return arithmetic_fingerprint();
   return fmt::format("gpu={} {} micro_batch={} libc={}", device.description(), device::gpu_libraries(),
-                     micro_batch, gnu_get_libc_version());
+                     summed_samples, gnu_get_libc_version());
 }
 
 std::string libc_version() { return gnu_get_libc_version(); }

@@ -305,7 +305,7 @@ std::vector<comm::AgreementField> Worker::agreement_fields() const {
   fields.push_back({"lockstep binary", binary_identity(), ExitCode::usage});
   fields.push_back({"arithmetic",
                     compiled_->device_of(options_.rank) == compiled_->device()
-                        ? arithmetic_fingerprint(*device_, compiled_->division().micro_batch)
+                        ? arithmetic_fingerprint(*device_, compiled_->division().summed_samples())
                         : comm::kAgreesWithAny,
                     ExitCode::usage});
   fields.push_back({"libc", libc_version(), ExitCode::usage});

@@ -74,6 +74,21 @@ struct PanelFold {
   bool accumulate;  ///< of one replica: its chains go on from what the result holds
 };
 
+/// Products of a convolution: a row for each of some windows of an image, which lie in it as `window_rows`
+/// pieces of `row_length` numbers, `row_step` apart. Every element is one chain over its window, or the sum
+/// of chains of `chain` numbers each.
+struct WindowProduct {
+  int64_t rows, columns;  ///< columns: at most kPanelColumns
+  const float* image;
+  const int64_t* from;  ///< of each row: where its window begins in the image
+  int64_t window_rows, row_length, row_step;
+  int64_t chain;       ///< divides row_length; 0: one chain over the window. REQUIRES: some window if not 0
+  const float* panel;  ///< [window_rows * row_length][kPanelColumns]
+  float* result;
+  const int64_t* to;  ///< of each row: where it begins in the result
+  const float* bias;  ///< as of PanelProduct
+};
+
 /// The loops that take most of the time of trainings on CPUs, compiled once for each instruction set
 /// (CMakeLists.txt) and chosen when the program runs. All compute the same bits. Their sources call nothing
 /// that the linker could merge with what was compiled for other processors: no standard library beyond
@@ -98,6 +113,7 @@ struct Loops {
 
   void (*panel_product)(const PanelProduct& product);
   void (*panel_fold)(const PanelFold& fold);
+  void (*window_product)(const WindowProduct& product);
   /// A panel whose columns are rows: panel[k][i] = rows[i * row_stride + k], for `count` <= kPanelColumns
   /// rows, and zeros beyond.
   void (*pack_rows)(float* panel, const float* rows, int64_t row_stride, int64_t count, int64_t inner);

@@ -162,13 +162,32 @@ void replica_block(const float* left, const float* panel, int64_t panel_stride, 
                                      to.data + row * to.stride + column, to.stride, add);
 }
 
-/// One chain, from 0 or from what `to` holds, for kRows rows of the left factor.
+/// One chain, from 0 or from what `to` holds, for kRows rows of the left factor and one register of columns.
+template <int64_t kRows>
+void narrow_chain(const PanelFold& fold, const float* left, const float* panel, float* to, int64_t stride) {
+  Register sums[kRows];
+#pragma GCC unroll 12
+  for (int64_t i = 0; i < kRows; ++i) sums[i] = fold.accumulate ? load_register(to + i * stride) : Register{};
+  for (int64_t k = 0; k < fold.inner; ++k, left += kLeftRows, panel += fold.panel_stride) {
+    const Register row = load_register(panel);
+#pragma GCC unroll 12
+    for (int64_t i = 0; i < kRows; ++i) sums[i] = fused(splat_register(left[i]), row, sums[i]);
+  }
+#pragma GCC unroll 12
+  for (int64_t i = 0; i < kRows; ++i) store_register(to + i * stride, sums[i]);
+}
+
+/// The same for the panel's columns.
 template <int64_t kRows>
 void chain_block(const PanelFold& fold, const Slot& to) {
   constexpr int64_t kAtOnce = kRows < kTileRows ? kRows : kTileRows;
   for (int64_t row = 0; row < kRows; row += kAtOnce)
-    for (int64_t column = 0; column < kPanelColumns; column += kTileColumns) {
+    for (int64_t column = 0; column < fold.columns; column += kTileColumns) {
       float* at = to.data + row * to.stride + column;
+      if (fold.columns - column <= kRegisterLanes) {
+        narrow_chain<kAtOnce>(fold, fold.left + row, fold.panel + column, at, to.stride);
+        continue;
+      }
       Row sums[kAtOnce];
       if (fold.accumulate)
         load_tile(sums, at, to.stride);

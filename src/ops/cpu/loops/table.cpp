@@ -4,6 +4,7 @@
 #include "ops/cpu/loops/multiply_adds.h"
 #include "ops/cpu/loops/normalization.h"
 #include "ops/cpu/loops/panels.h"
+#include "ops/cpu/loops/windows.h"
 
 namespace lockstep::ops {
 inline namespace LOCKSTEP_SIMD {
@@ -23,7 +24,8 @@ const Loops kLoops {
   .gelu = kGeluLoops, .sigmoid = kSigmoidLoops, .tanh = kTanhLoops, .layer_norm = kLayerNormLoops,
   .exponential_sum = exponential_sum, .scaled_exponentials = scaled_exponentials,
   .dropout_factors = dropout_factors, .panel_product = panel_product, .panel_fold = panel_fold,
-  .pack_rows = pack_rows, .transpose = transpose, .multiply_adds = multiply_adds,
+  .window_product = window_product, .pack_rows = pack_rows, .transpose = transpose,
+  .multiply_adds = multiply_adds,
 };
 
 }  // namespace LOCKSTEP_SIMD

@@ -1,0 +1,167 @@
+#include "ops/cpu/loops/windows.h"
+
+#include "ops/cpu/loops/loops.h"
+
+namespace lockstep::ops {
+inline namespace LOCKSTEP_SIMD {
+namespace {
+
+// A tile of sums stays in registers: kTileRows windows, of kWide registers of columns each. Factors are read
+// where they lie in the image, through a pointer for each window.
+#if defined(__AVX512F__)
+constexpr int64_t kTileRows = 12;
+#elif defined(__AVX2__) && defined(__FMA__)
+constexpr int64_t kTileRows = 6;
+#else
+constexpr int64_t kTileRows = 4;
+#endif
+constexpr int64_t kWidest = 2;
+
+template <int64_t kRows, int64_t kWide>
+using Sums = Register[kRows][kWide];
+
+template <int64_t kRows, int64_t kWide>
+[[gnu::always_inline]] inline void clear(Sums<kRows, kWide>& sums) {
+#pragma GCC unroll 12
+  for (int64_t i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+    for (int64_t v = 0; v < kWide; ++v) sums[i][v] = Register{};
+}
+
+/// sums[i] += the chain of the `count` numbers from left[i] + begin on.
+template <int64_t kRows, int64_t kWide>
+[[gnu::always_inline]] inline const float* add_chain(Sums<kRows, kWide>& sums,
+                                                     const float* const (&left)[kRows], int64_t begin,
+                                                     int64_t count, const float* panel) {
+  for (int64_t k = begin; k < begin + count; ++k, panel += kPanelColumns) {
+    Register row[kWide];
+#pragma GCC unroll 2
+    for (int64_t v = 0; v < kWide; ++v) row[v] = load_register(panel + v * kRegisterLanes);
+#pragma GCC unroll 12
+    for (int64_t i = 0; i < kRows; ++i) {
+      const Register factor = splat_register(left[i][k]);
+#pragma GCC unroll 2
+      for (int64_t v = 0; v < kWide; ++v) sums[i][v] = fused(factor, row[v], sums[i][v]);
+    }
+  }
+  return panel;
+}
+
+template <int64_t kRows, int64_t kWide>
+[[gnu::always_inline]] inline void find_windows(const WindowProduct& product, const int64_t* from,
+                                                const float* (&left)[kRows]) {
+#pragma GCC unroll 12
+  for (int64_t i = 0; i < kRows; ++i) left[i] = product.image + from[i];
+}
+
+/// Some windows, and where their sums belong.
+struct Tile {
+  const int64_t *from, *to;
+  int64_t column;  ///< the first
+  float* result;   ///< of that column
+};
+
+/// One chain for each window, and the bias. (Functions of their own, so that no register is taken by what
+/// surrounds them.)
+template <int64_t kRows, int64_t kWide>
+[[gnu::noinline]] void whole_tile(const WindowProduct& product, const Tile& tile) {
+  const float* left[kRows];
+  find_windows<kRows, kWide>(product, tile.from, left);
+  const float* panel = product.panel + tile.column;
+  Sums<kRows, kWide> sums;
+  clear<kRows, kWide>(sums);
+  for (int64_t row = 0; row < product.window_rows; ++row) {
+    panel = add_chain<kRows, kWide>(sums, left, 0, product.row_length, panel);
+#pragma GCC unroll 12
+    for (int64_t i = 0; i < kRows; ++i) left[i] += product.row_step;
+  }
+  if (product.bias != nullptr)
+#pragma GCC unroll 2
+    for (int64_t v = 0; v < kWide; ++v) {
+      const Register term = load_register(product.bias + tile.column + v * kRegisterLanes);
+#pragma GCC unroll 12
+      for (int64_t i = 0; i < kRows; ++i) sums[i][v] += term;
+    }
+#pragma GCC unroll 12
+  for (int64_t i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+    for (int64_t v = 0; v < kWide; ++v)
+      store_register(tile.result + tile.to[i] + v * kRegisterLanes, sums[i][v]);
+}
+
+/// One chain of `product.chain` numbers from `begin` on for each window, added to what is there, or to 0.
+template <int64_t kRows, int64_t kWide>
+[[gnu::noinline]] void chain_tile(const WindowProduct& product, const Tile& tile, int64_t begin,
+                                  const float* panel, bool is_first) {
+  const float* left[kRows];
+  find_windows<kRows, kWide>(product, tile.from, left);
+  Sums<kRows, kWide> sums;
+  clear<kRows, kWide>(sums);
+  add_chain<kRows, kWide>(sums, left, begin, product.chain, panel);
+#pragma GCC unroll 12
+  for (int64_t i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+    for (int64_t v = 0; v < kWide; ++v) {
+      float* to = tile.result + tile.to[i] + v * kRegisterLanes;
+      store_register(to, (is_first ? Register{} : load_register(to)) + sums[i][v]);
+    }
+}
+
+template <int64_t kRows, int64_t kWide>
+void window_tile(const WindowProduct& product, const Tile& tile) {
+  if (product.chain == 0) return whole_tile<kRows, kWide>(product, tile);
+  const float* panel = product.panel + tile.column;
+  for (int64_t row = 0; row < product.window_rows; ++row)
+    for (int64_t k = 0; k < product.row_length; k += product.chain, panel += product.chain * kPanelColumns)
+      chain_tile<kRows, kWide>(product, tile, row * product.row_step + k, panel, row + k == 0);
+}
+
+template <int64_t kRows, int64_t kWide>
+void window_rows(int64_t rows, const WindowProduct& product, const Tile& tile) {
+  if (rows >= kRows)
+    window_tile<kRows, kWide>(product, tile);
+  else if constexpr (kRows > 1)
+    window_rows<kRows - 1, kWide>(rows, product, tile);
+}
+
+/// The first `count` of so many registers, without a call for each row.
+[[gnu::always_inline]] inline void store_columns(float* to, const float* from, int64_t count) {
+  for (; count >= kRegisterLanes; count -= kRegisterLanes, to += kRegisterLanes, from += kRegisterLanes)
+    store_register(to, load_register(from));
+  for (int64_t part = kRegisterLanes / 2; part > 0; part /= 2) {
+    if ((count & part) == 0) continue;
+    part == 8   ? __builtin_memcpy(to, from, 32)
+    : part == 4 ? __builtin_memcpy(to, from, 16)
+    : part == 2 ? __builtin_memcpy(to, from, 8)
+                : __builtin_memcpy(to, from, 4);
+    to += part, from += part;
+  }
+}
+
+}  // namespace
+
+void window_product(const WindowProduct& product) {
+  constexpr int64_t kColumns = kWidest * kRegisterLanes;
+  alignas(64) float edge[kTileRows * kColumns];
+  int64_t edge_rows[kTileRows];
+  for (int64_t i = 0; i < kTileRows; ++i) edge_rows[i] = i * kColumns;
+  for (int64_t row = 0; row < product.rows; row += kTileRows) {
+    const int64_t rows = product.rows - row < kTileRows ? product.rows - row : kTileRows;
+    for (int64_t column = 0; column < product.columns; column += kColumns) {
+      const int64_t left = product.columns - column, columns = left < kColumns ? left : kColumns;
+      const bool is_narrow = columns <= kRegisterLanes;
+      const bool is_whole = columns == (is_narrow ? kRegisterLanes : kColumns);
+      const int64_t* to = product.to + row;
+      const Tile tile{product.from + row, is_whole ? to : edge_rows, column,
+                      is_whole ? product.result + column : edge};
+      is_narrow ? window_rows<kTileRows, 1>(rows, product, tile)
+                : window_rows<kTileRows, kWidest>(rows, product, tile);
+      if (!is_whole)
+        for (int64_t i = 0; i < rows; ++i)
+          store_columns(product.result + to[i] + column, edge + edge_rows[i], columns);
+    }
+  }
+}
+
+}  // namespace LOCKSTEP_SIMD
+}  // namespace lockstep::ops
