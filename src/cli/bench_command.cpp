@@ -64,6 +64,9 @@ compare::BenchReport measure(train::World& world, const BenchArguments& argument
   return report;
 }
 
+/// A shorter measurement is a trial.
+constexpr double kSecondsToKeep = 0.1;
+
 /// For the share of the speed of light that later runs on this host report.
 void keep(const compare::BenchReport& report) {
   const std::string path = plan::kept_speed_path();
@@ -80,7 +83,7 @@ int bench(const BenchArguments& arguments) {
   return train::run_in_world([&](train::World& world) {
     compare::BenchReport report = measure(world, arguments);
     if (world.rank() == 0 && !arguments.brief) report.arithmetic = ops::measure_arithmetic(arguments.seconds);
-    if (world.rank() == 0 && report.arithmetic) keep(report);
+    if (world.rank() == 0 && report.arithmetic && arguments.seconds >= kSecondsToKeep) keep(report);
     if (world.rank() == 0)
       write_result(arguments.output.json ? to_json(report).dump() + "\n" : report.table());
     return static_cast<int>(ExitCode::done);

@@ -1,3 +1,5 @@
+#include <cstdlib>
+
 #include "program.h"
 
 namespace lockstep::test {
@@ -56,6 +58,20 @@ TEST(Explain, RefusesWhatIsNoRun) {
   EXPECT_EQ(lockstep({"explain", config / "none"}).code, 2);
   write_file(config / "other.json", "{}");
   EXPECT_EQ(lockstep({"explain", config / "other.json"}).code, 65);
+}
+
+TEST(Explain, KnowsTheSpeedOfLightOnceItIsMeasured) {
+  const SmallConfig config;
+  ASSERT_EQ(setenv("XDG_CACHE_HOME", (config / "cache").c_str(), 1), 0);
+  const auto share = [&] {
+    return only_json(lockstep({"train", config.path(), "--json"}))["explanation"]["mean"].value(
+        "speed_of_light", 0.0);
+  };
+  EXPECT_EQ(share(), 0);
+  EXPECT_EQ(lockstep({"bench", "--seconds", "0.001"}).code, 0);
+  EXPECT_EQ(share(), 0) << "that was too short to be kept";
+  EXPECT_EQ(lockstep({"bench", "--seconds", "0.1"}).code, 0);
+  EXPECT_GT(share(), 0);
 }
 
 // A worker that takes twenty times as long makes the other one wait.

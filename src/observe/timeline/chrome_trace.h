@@ -17,8 +17,8 @@ std::string to_chrome_trace(Timeline timeline);
 Timeline timeline_from_chrome_trace(std::string_view text);
 
 /// One rank as PyTorch's profiler writes it, so that Holistic Trace Analysis reads it: instructions that
-/// compute, copy and communicate are kernels of streams, each with the call that launched it. `name_of`
-/// communication begins with "nccl", of copies with "Memcpy".
+/// compute, copy and communicate are kernels of streams, each with the call that launched it. Names of
+/// communication begin with "nccl", names of copies with "Memcpy".
 std::string to_profiler_trace(const Timeline& timeline, const RankTimeline& rank);
 
 }  // namespace lockstep::observe

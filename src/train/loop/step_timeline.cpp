@@ -26,8 +26,10 @@ namespace {
 /// Without --timeline-steps.
 constexpr int64_t kDefaultSteps = 5;
 
-/// Stamps of an iteration, per instruction and kernel: itself, and a wait for it that is interrupted.
-constexpr size_t kStampsEach = 6;
+/// Stamps of an instruction in an iteration: its own, and waits for it, which others interrupt.
+constexpr size_t kStampsOfInstruction = 8;
+/// Of a layer in a micro-batch: forward, twice if it is repeated, and both halves of backward.
+constexpr size_t kStampsOfLayer = 4;
 
 std::optional<int64_t> step_number(std::string_view text) {
   int64_t number = 0;
@@ -96,11 +98,12 @@ StepTimeline::~StepTimeline() {
 void StepTimeline::begin(StepRange steps, int64_t done) {
   steps_ = steps;
   last_made_ = done;
-  size_t parts = worker_.programs().step.instructions.size();
+  size_t stamps = kStampsOfInstruction * worker_.programs().step.instructions.size();
   const auto& nodes = worker_.compiled().graph().nodes;
-  parts += 4 * nodes.size() * static_cast<size_t>(worker_.compiled().division().micro_batches_of(0));
+  stamps +=
+      kStampsOfLayer * nodes.size() * static_cast<size_t>(worker_.compiled().division().micro_batches_of(0));
   recorder_.open(static_cast<uint64_t>(steps.first - 1), static_cast<uint64_t>(steps.count()),
-                 kStampsEach * parts * static_cast<size_t>(steps.count()));
+                 stamps * static_cast<size_t>(steps.count()));
   phases_.reserve(4 * static_cast<size_t>(steps.count()) + 16);
   after_step(done);
 }
