@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The page of `lockstep compare`, looked at in a browser: wide and narrow, on light and dark ground, and on paper.
+"""The pages of `lockstep compare` and of runs, looked at in a browser: wide and narrow, on light and dark ground, and
+on paper.
 
     tests/cli/report_page_test.py LOCKSTEP [FOLDER]
 
@@ -64,22 +65,24 @@ def pixels(path):
     return width, height, channels, zlib.decompress(packed)
 
 
-class ReportPage(unittest.TestCase):
+class Looks:
+    """What all pages have in common. `report` is the page, `charts` how many it has."""
+
     @classmethod
     def setUpClass(cls):
         cls.folder = KEPT or tempfile.mkdtemp(prefix="lockstep-page-")
         config = os.path.join(cls.folder, "small.textproto")
         with open(config, "w", encoding="utf-8") as file:
             file.write(CONFIG)
-        out = os.path.join(cls.folder, "comparison")
-        shutil.rmtree(out, ignore_errors=True)
-        ran = subprocess.run([LOCKSTEP, "compare", config, "--workers", "1,2", "--layouts", LAYOUTS, "--steps", "12", "--minutes", "0", "--straggler", "0:2",
-                              "--out", out, "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
-                             env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
-        assert ran.returncode == 0, ran.stderr
-        cls.report = os.path.join(out, "report.html")
+        cls.report = cls.make(config)
         with open(cls.report, encoding="utf-8") as file:
             cls.text = file.read()
+
+    @classmethod
+    def lockstep(cls, *arguments):
+        ran = subprocess.run([LOCKSTEP, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+                             env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
+        assert ran.returncode == 0, ran.stderr
 
     @classmethod
     def tearDownClass(cls):
@@ -98,7 +101,7 @@ class ReportPage(unittest.TestCase):
         return ran.stdout
 
     def probe(self, width, dark):
-        page = os.path.join(self.folder, f"probe-{width}-{dark}.html")
+        page = os.path.join(self.folder, f"probe-{type(self).__name__}-{width}-{dark}.html")
         with open(page, "w", encoding="utf-8") as file:
             framed = html.escape(self.text.replace("</body>", PROBE))
             file.write(f'<!DOCTYPE html><meta charset="utf-8"><iframe width="{width}" height="1200" frameborder="0" srcdoc="{framed}"></iframe>')
@@ -119,7 +122,7 @@ class ReportPage(unittest.TestCase):
                     self.assertEqual(seen["cut"], [])
                     self.assertEqual(seen["numbers"], numbers)
                     self.assertLessEqual(seen["scroll"], width)
-                    self.assertEqual(seen["charts"], 7)  # throughput, efficiency, steps, staleness, loss twice, predictions
+                    self.assertEqual(seen["charts"], self.charts)
                     self.assertEqual(seen["resources"], [])
                     self.assertEqual(seen["background"], "rgb(20, 23, 26)" if dark else "rgb(255, 255, 255)")
 
@@ -127,7 +130,7 @@ class ReportPage(unittest.TestCase):
         for width in (1280, 390):
             for dark in (False, True):
                 with self.subTest(width=width, dark=dark):
-                    picture = os.path.join(self.folder, f"page-{width}-{'dark' if dark else 'light'}.png")
+                    picture = os.path.join(self.folder, f"page-{type(self).__name__}-{width}-{'dark' if dark else 'light'}.png")
                     self.browse(self.report, f"--screenshot={picture}", width=width, dark=dark)
                     seen_width, height, channels, rows = pixels(picture)
                     self.assertEqual((seen_width, height), (width, 1600))
@@ -146,6 +149,35 @@ class ReportPage(unittest.TestCase):
     def test_is_small_and_alone(self):
         self.assertLess(len(self.text.encode()), 300_000)
         self.assertNotRegex(self.text, r"<script|<img|<link|src=|href=|@import")
+
+
+class ComparePage(Looks, unittest.TestCase):
+    charts = 7  # throughput, efficiency, steps, staleness, loss twice, predictions
+
+    @classmethod
+    def make(cls, config):
+        out = os.path.join(cls.folder, "comparison")
+        shutil.rmtree(out, ignore_errors=True)
+        cls.lockstep("compare", config, "--workers", "1,2", "--layouts", LAYOUTS, "--steps", "12", "--minutes", "0",
+                     "--straggler", "0:2", "--out", out, "--quiet")
+        return os.path.join(out, "report.html")
+
+
+class RunsPage(Looks, unittest.TestCase):
+    # Loss, loss and accuracy of evaluations, learning rate, gradient norm, speed, time, layout twice.
+    charts = 9
+
+    @classmethod
+    def make(cls, config):
+        for name, rate in (("a_run_with_a_rather_long_name", "0.05"), ("b", "0.1")):
+            out = os.path.join(cls.folder, name)
+            shutil.rmtree(out, ignore_errors=True)
+            cls.lockstep("train", config, "--out", out, "--set", "trainer.eval_every_steps=10", "--set",
+                         f"optimizer.learning_rate={rate}", "--set", "metrics.machine_every_seconds=0", "--quiet")
+        page = os.path.join(cls.folder, "runs.html")
+        cls.lockstep("report", os.path.join(cls.folder, "a_run_with_a_rather_long_name"), os.path.join(cls.folder, "b"),
+                     "--out", page)
+        return page
 
 
 if __name__ == "__main__":
