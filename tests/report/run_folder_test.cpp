@@ -50,14 +50,14 @@ TEST(RunFolder, ConfigOfAnotherVersionIsShownAsText) {
 TEST(RunFolder, SaysWhatIsMissingOrDamaged) {
   const RunFiles files;
   EXPECT_THAT([&] { read_run(files.path("none")); },
-              ::testing::ThrowsMessage<ConfigError>(testing::Mentions("none ... --out")));
+              ::testing::ThrowsMessage<ConfigError>(Mentions("none ... --out")));
   files.write("empty", "notes.txt", "");
   EXPECT_THAT([&] { read_run(files.path("empty")); },
-              ::testing::ThrowsMessage<ConfigError>(testing::Mentions("empty ... metrics.jsonl")));
+              ::testing::ThrowsMessage<ConfigError>(Mentions("empty ... metrics.jsonl")));
   files.write("a", "metrics.jsonl", "");
   files.write("a", "report.json", "{");
   EXPECT_THAT([&] { read_run(files.path("a")); },
-              ::testing::ThrowsMessage<DataError>(testing::Mentions("report.json")));
+              ::testing::ThrowsMessage<DataError>(Mentions("report.json")));
 }
 
 TEST(RunFolder, RunsGetNamesThatTellThemApart) {
