@@ -56,6 +56,7 @@ KERNELS = (
     ("map_kernel", r"\bGeluFormula\b", GELU),
     ("map_kernel", "", ELSEWHERE),
     ("column_sum_kernel", "", COLUMN_SUMS),
+    ("sum_replicas_kernel", "", ELSEWHERE),
     ("look_up_kernel", "", EMBEDDINGS),
     ("sum_segments_kernel", "", EMBEDDINGS),
     ("finish_rows_kernel", "", EMBEDDINGS),

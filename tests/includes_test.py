@@ -8,7 +8,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ORDER = ["base", "device", "tensor", "ops", "model", "optim", "control", "comm", "layout", "program", "proof", "run",
-         "parallel", "compile", "data", "checkpoint", "observe", "plan", "config", "train", "doctor", "jobs", "charts", "compare", "cli"]
+         "parallel", "compile", "data", "checkpoint", "observe", "plan", "config", "charts", "report", "train",
+         "doctor", "jobs", "compare", "cli"]
 # From a graph to proven programs.
 BEFORE_RUNS = {"ops", "model", "optim", "layout", "program", "proof", "parallel", "compile"}
 # What a module must not include although it stands above: the design's narrower rules.

@@ -279,6 +279,8 @@ std::string summary(const Explanation& explanation) {
     shares.emplace_back(std::move(name), mean.share(static_cast<TimePart>(part)));
   }
   sort_by_time(shares);
+  constexpr size_t kMost = 4;  // a line of a terminal
+  if (shares.size() > kMost) shares.resize(kMost);
   std::string text;
   for (const auto& [name, share] : shares)
     if (share >= 0.01) text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", name, 100 * share);

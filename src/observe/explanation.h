@@ -91,7 +91,7 @@ Explanation explanation_from_json(std::string_view text);
 std::string light_text(const RankExplanation& rank);
 /// A table for people; every line ends with a newline.
 std::string describe(const Explanation& explanation);
-/// "compute 61 %, data 20 %, start 12 %": of the mean rank, what is at least 1 %.
+/// "compute 61 %, data 20 %, start 12 %": of the mean rank, the four that took longest, if at least 1 %.
 std::string summary(const Explanation& explanation);
 
 }  // namespace lockstep::observe

@@ -147,7 +147,11 @@ void MachineThread::abandon() noexcept {
 
 std::vector<MachineReport> MachineThread::reports() const {
   const std::lock_guard lock(body_->mutex);
-  return body_->summary.reports();
+  std::vector<MachineReport> reports = body_->summary.reports();
+  // The process may have become another rank since it sampled.
+  for (MachineReport& report : reports)
+    if (report.subject.kind != MachineSubject::Kind::host) report.subject.rank = body_->identity.rank;
+  return reports;
 }
 
 }  // namespace lockstep::observe

@@ -58,6 +58,16 @@ TEST(MachineThread, SamplesTheHostOnOneProcessAndEveryProcess) {
   EXPECT_EQ(host.reports().size(), 2u);
 }
 
+TEST(MachineThread, ReportsAreOfTheRankThatTheProcessIsNow) {
+  Published published;
+  MachineThread thread({.every_seconds = 0.01, .gpu_uuid = {}}, {.host = "a", .rank = 3}, published.take());
+  published.await(1);
+  thread.stop();
+  thread.follow({.host = "a", .rank = 2});  // too late for a sample
+  ASSERT_EQ(thread.reports().size(), 1u);
+  EXPECT_EQ(thread.reports()[0].subject.rank, 2);
+}
+
 TEST(MachineThread, NothingIsPublishedAfterItsEnd) {
   Published published;
   auto thread = std::make_unique<MachineThread>(MachineThreadOptions{.every_seconds = 1e-3, .gpu_uuid = {}},
