@@ -143,7 +143,7 @@ std::string to_text(const RankTime& time) {
                    {"data", time.data_wait_ms}};
   if (time.speed_of_light) json["speed_of_light"] = *time.speed_of_light;
   if (time.flops_utilization) json["mfu"] = *time.flops_utilization;
-  return json.dump();
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 RankTime rank_time_from_text(std::string_view text) try {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/thread.h"
 
 namespace lockstep::observe {
 namespace {
@@ -27,7 +28,7 @@ std::string replace_text(const std::string& path, const std::string& text) {
 LatestFile::LatestFile(std::string path, std::chrono::milliseconds interval)
     : interval_(interval), next_(Clock::now()), shared_(std::make_shared<Shared>()) {
   shared_->path = std::move(path);
-  thread_ = std::thread([shared = shared_] { run(shared); });
+  thread_ = start_thread_without_signals("latest file", [shared = shared_] { run(shared); });
 }
 
 LatestFile::~LatestFile() {

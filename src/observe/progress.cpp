@@ -110,16 +110,22 @@ ProgressLine::~ProgressLine() {
 }
 
 bool ProgressLine::due() const {
+  const std::lock_guard lock(mutex_);
+  return is_due();
+}
+
+bool ProgressLine::is_due() const {
   if (!options_.enabled || finished_) return false;
   return output_.now() - drawn_ >= (output_.is_terminal ? kTerminalInterval : kPlainInterval);
 }
 
 void ProgressLine::update(int64_t done, std::string_view suffix) {
+  const std::lock_guard lock(mutex_);
   if (!options_.enabled || finished_) return;
   done_ = done;
   suffix_ = suffix;
   stale_ = true;
-  if (!due()) return;
+  if (!is_due()) return;
   const auto now = output_.now();
   draw(now, recent_rate(now));
 }
@@ -156,6 +162,7 @@ void ProgressLine::draw(Clock::time_point now, std::optional<double> rate) {
 }
 
 void ProgressLine::clear() {
+  const std::lock_guard lock(mutex_);
   if (!visible_) return;
   // To lockstep-run a drawing without text.
   output_.write(fmt::format("{}{}", kErase, output_.relayed ? kEraseToEnd : ""));
@@ -170,6 +177,7 @@ void ProgressLine::leave() {
 }
 
 void ProgressLine::finish() {
+  const std::lock_guard lock(mutex_);
   if (!options_.enabled || finished_) return;
   finished_ = true;
   const auto now = output_.now();

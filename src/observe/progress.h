@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,8 +47,8 @@ struct ProgressOptions {
 };
 
 /// A line that is redrawn in place, at most ten times a second. If the output is no terminal, it prints plain
-/// lines at most every five seconds, and the last one. Other writers to the same output call clear() first.
-/// Not thread-safe.
+/// lines at most every five seconds, and the last one. Other writers to the same output call clear() first,
+/// from any thread. Thread-safe.
 class ProgressLine {
  public:
   ProgressLine(ProgressOptions options, ProgressOutput output = standard_error_output());
@@ -68,10 +69,12 @@ class ProgressLine {
   double seconds_since(Clock::time_point begin, Clock::time_point end) const {
     return milliseconds_between(begin, end) / 1000;
   }
+  bool is_due() const;
   void draw(Clock::time_point now, std::optional<double> rate);
   void leave();  ///< as it stands, and begins a new line
   std::optional<double> recent_rate(Clock::time_point now);
 
+  mutable std::mutex mutex_;  ///< guards all
   ProgressOptions options_;
   ProgressOutput output_;
   Clock::time_point started_, drawn_, rated_;

@@ -1,9 +1,11 @@
 #include "plan/speed_of_light.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -71,6 +73,16 @@ double operand_bytes(const Instruction& instruction) {
   return bytes;
 }
 
+/// "A40" is no word of "RTX A4000", nor "B200" of "GB200".
+bool has_word(std::string_view text, std::string_view word) {
+  const auto is_part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    if ((at == 0 || !is_part(text[at - 1])) && (end == text.size() || !is_part(text[end]))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 StepWork work_of_step(const compile::CompiledRun& run, const program::Program& step,
@@ -107,9 +119,11 @@ std::optional<MachineSpeed> speed_of_gpu(std::string_view name) {
       {{"K80"}, {8.7 * kTera, 0.48 * kTera}},          {{"RTX 4090"}, {165 * kTera, 1.01 * kTera}},
       {{"RTX 3090"}, {71 * kTera, 0.94 * kTera}},
   };
+  // Part of one, or another one of the same name.
+  for (const std::string_view other : {"MIG", "Laptop"})
+    if (name.find(other) != name.npos) return {};
   for (const auto& [words, speed] : kGpus)
-    if (std::ranges::all_of(words, [&](std::string_view word) { return name.find(word) != name.npos; }))
-      return speed;
+    if (std::ranges::all_of(words, [&](std::string_view word) { return has_word(name, word); })) return speed;
   return {};
 }
 
@@ -128,7 +142,7 @@ void keep_speed(const std::string& path, const MachineSpeed& speed) {
   std::error_code error;
   std::filesystem::create_directories(file.parent_path(), error);
   // Processes of several jobs may write it.
-  const std::string next = fmt::format("{}.next", path);
+  const std::string next = fmt::format("{}.{}.next", path, ::getpid());
   std::ofstream stream(next, std::ios::trunc);
   stream << nlohmann::ordered_json{{"flops_per_second", speed.flops_per_second},
                                    {"bytes_per_second", speed.bytes_per_second}}
@@ -144,8 +158,12 @@ std::optional<MachineSpeed> kept_speed(const std::string& path) {
   std::ifstream stream(path);
   const auto json = nlohmann::json::parse(stream, nullptr, false);
   if (!json.is_object()) return {};
-  const MachineSpeed speed{.flops_per_second = json.value("flops_per_second", 0.0),
-                           .bytes_per_second = json.value("bytes_per_second", 0.0)};
+  const auto number = [&](const char* key) {
+    const auto found = json.find(key);
+    return found != json.end() && found->is_number() ? found->get<double>() : 0.0;
+  };
+  const MachineSpeed speed{.flops_per_second = number("flops_per_second"),
+                           .bytes_per_second = number("bytes_per_second")};
   if (!(speed.flops_per_second > 0 && speed.bytes_per_second > 0)) return {};
   return speed;
 }

@@ -59,9 +59,14 @@ std::string machine_chart(const Runs& runs, const std::vector<Subject>& subjects
       point.y *= chart.factor;
       point.low = point.high = point.y;
     }
-    if (!line.points.empty() && lines.size() < kMostLines) lines.push_back(std::move(line));
+    if (!line.points.empty()) lines.push_back(std::move(line));
   }
-  return step_chart(runs, chart.title, lines);
+  std::string title = chart.title;
+  if (lines.size() > kMostLines) {
+    title += fmt::format(": the first {} of {}", kMostLines, lines.size());
+    lines.resize(kMostLines);
+  }
+  return step_chart(runs, title, lines);
 }
 
 /// Means and peaks of the report, a row for each figure of each host, process and GPU.

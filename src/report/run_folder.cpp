@@ -18,7 +18,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kConfig = "config.effective.textproto";
-constexpr const char* kExplanation = "explain.json";
 
 bool is_there(const fs::path& path) {
   std::error_code unknown;
@@ -70,9 +69,11 @@ RunFolder read_run(const std::string& path) {
     for (auto& row : observe::read_metrics((folder / kMetrics).string(), observe::MetricsLines::all))
       (row.has("kind") ? run.machines : run.rows).push_back(std::move(row));
   run.report = read_json(folder / kReportFile);
+  if (!run.report.is_null() && !run.report.is_object())
+    throw DataError(fmt::format("{}/{}: is no JSON object", path, kReportFile));
   run.explanation = run.report.is_object() && run.report.contains("explanation")
                         ? run.report["explanation"]
-                        : read_json(folder / kExplanation);
+                        : read_json(folder / kExplanationFile);
   read_config(run);
   return run;
 }

@@ -17,6 +17,7 @@ std::optional<double> number_of(const Json& object, const std::string& name);
 
 inline constexpr const char* kReportFile = "report.json";  ///< in the folder of a run, once it has ended
 inline constexpr const char* kPageFile = "report.html";    ///< likewise
+inline constexpr const char* kExplanationFile = "explain.json";
 
 /// What the folder of a run holds, which may still be going on. What is missing is empty.
 struct RunFolder {

@@ -41,9 +41,15 @@ std::string circumstances(const RunFolder& run) {
                      number_of(run.report, "steps").value_or(0), number_of(run.report, "epochs").value_or(0));
 }
 
+std::vector<std::string> paths_of(const std::vector<RunFolder>& runs) {
+  std::vector<std::string> paths;
+  for (const RunFolder& run : runs) paths.push_back(run.path);
+  return paths;
+}
+
 }  // namespace
 
-std::string run_page(const std::vector<RunFolder>& runs) {
+std::string run_page(const std::vector<RunFolder>& runs) try {
   std::vector<std::string> names;
   for (const RunFolder& run : runs) names.push_back(run.name);
   std::string page = charts::page_begin("lockstep: " + join(names, ", "));
@@ -57,6 +63,9 @@ std::string run_page(const std::vector<RunFolder>& runs) {
                              layout_section, config_section})
     page += section(runs);
   return page + charts::page_end();
+} catch (const Json::exception& error) {
+  throw DataError(fmt::format("a report of {} is of another version, or damaged ({})",
+                              join(paths_of(runs), ", "), error.what()));
 }
 
 void write_run_page(const std::string& folder) {

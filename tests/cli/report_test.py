@@ -90,6 +90,27 @@ class Report(unittest.TestCase):
         last = json.loads((self.folder / "a/report.json").read_text())
         self.assertEqual((first["steps"], last["steps"]), (10, 40))
 
+    def test_a_complete_run_keeps_its_report(self):
+        self.train("a")
+        files = ("report.json", "report.html", "explain.json")
+        before = [(self.folder / "a" / name).read_text() for name in files]
+        self.train("a", "--resume", "auto")
+        self.assertEqual([(self.folder / "a" / name).read_text() for name in files], before)
+
+    def test_what_is_not_of_the_run_is_kept(self):
+        (self.folder / "a").mkdir()
+        (self.folder / "a/report.html").write_text("mine")
+        self.train("a")
+        self.assertEqual((self.folder / "a/report.html.1").read_text(), "mine")
+
+    def test_reports_of_other_versions(self):
+        self.train("a")
+        for text in ("[]", '{"layout": 3}', '{"ranks": [1]}', '{"machine": []}', '{"step_ms": 1}', '{"explanation": {"ranks": 3}}',
+                     '{"explanation": {"ranks": [], "mean": 7}}'):
+            (self.folder / "a/report.json").write_text(text)
+            run = subprocess.run([LOCKSTEP, "report", "a"], text=True, capture_output=True, cwd=self.folder, check=False)
+            self.assertIn(run.returncode, (0, 65), (text, run.stderr))
+
     def test_runs_beside_each_other(self):
         self.train("a")
         self.train("b", "--set", "optimizer.learning_rate=0.1")

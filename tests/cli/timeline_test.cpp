@@ -103,6 +103,26 @@ TEST(Timeline, OfALostRankHasWhatTheFirstRankRecorded) {
   EXPECT_GE(slices(trace, "kernel", 0).count("loss"), 6U);
 }
 
+TEST(Timeline, OfARunThatFailsHasWhatTheFirstRankRecorded) {
+  for (const int ranks : {1, 2}) {
+    const SmallConfig config;
+    const Ran ran = mpirun(ranks, {"train", config.path(), "--quiet", "--timeline", config / "a.json",
+                                   "--timeline-steps", "3:10", "--failpoint", "nan@0,6"});
+    EXPECT_NE(ran.code, 0);
+    const Json trace = read_json(config / "a.json");
+    EXPECT_EQ(trace["otherData"]["ranks"].size(), 1U) << ranks;
+    EXPECT_EQ(trace["otherData"]["notes"].size(), 1U);
+  }
+}
+
+TEST(Timeline, RefusesMoreStepsThanMemoryTakes) {
+  const SmallConfig config;
+  const Ran ran = lockstep({"train", config.path(), "--quiet", "--timeline", config / "a.json",
+                            "--timeline-steps", "1:10000000", "--set", "trainer.steps=10000000"});
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, Mentions("--timeline-steps"));
+}
+
 TEST(Timeline, RefusesWhatItCannotRecord) {
   const SmallConfig config;
   const std::string file = config / "a.json";

@@ -56,6 +56,11 @@ TEST(SpeedOfLight, KnowsGpusByName) {
   EXPECT_EQ(speed_of_gpu("NVIDIA H100 80GB HBM3")->flops_per_second, 989e12);
   EXPECT_FALSE(speed_of_gpu("NVIDIA H100 PCIe")) << "is another one";
   EXPECT_FALSE(speed_of_gpu("a GPU of tomorrow"));
+  EXPECT_TRUE(speed_of_gpu("NVIDIA A40"));
+  EXPECT_FALSE(speed_of_gpu("NVIDIA RTX A4000"));
+  EXPECT_FALSE(speed_of_gpu("NVIDIA GB200"));
+  EXPECT_FALSE(speed_of_gpu("NVIDIA GeForce RTX 4090 Laptop GPU"));
+  EXPECT_FALSE(speed_of_gpu("NVIDIA H200 MIG 1g.18gb"));
 }
 
 TEST(SpeedOfLight, IsKeptAndReadBack) {
@@ -64,7 +69,8 @@ TEST(SpeedOfLight, IsKeptAndReadBack) {
   EXPECT_FALSE(kept_speed(path));
   keep_speed(path, {1.5e11, 2.5e10});
   EXPECT_EQ(kept_speed(path), (MachineSpeed{1.5e11, 2.5e10}));
-  for (const char* damaged : {"", "{", "[]", "{\"flops_per_second\": 1}", "{\"flops_per_second\": 0}"}) {
+  for (const char* damaged : {"", "{", "[]", "{\"flops_per_second\": 1}", "{\"flops_per_second\": 0}",
+                              "{\"flops_per_second\": \"x\", \"bytes_per_second\": 1}"}) {
     test::write_file(path, damaged);
     EXPECT_FALSE(kept_speed(path)) << damaged;
   }

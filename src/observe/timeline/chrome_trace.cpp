@@ -52,12 +52,17 @@ TraceJson metadata(const char* what, int pid, std::optional<int> tid, const char
   return event;
 }
 
+/// Names of hosts may be any bytes.
+std::string dumped(const TraceJson& json, int indent) {
+  return json.dump(indent, ' ', false, TraceJson::error_handler_t::replace);
+}
+
 /// One event a line, so that files can be searched by line.
 class Events {
  public:
   void add(const TraceJson& event) {
     text_ += text_.empty() ? "" : ",\n";
-    text_ += event.dump();
+    text_ += dumped(event, -1);
   }
   std::string take() { return std::move(text_); }
 
@@ -212,7 +217,7 @@ std::string to_chrome_trace(Timeline timeline) {
   }
   add_arrows(events, timeline);
   return fmt::format("{{\"displayTimeUnit\": \"ms\",\n\"otherData\": {},\n\"traceEvents\": [\n{}\n]}}\n",
-                     other_data(timeline).dump(1), events.take());
+                     dumped(other_data(timeline), 1), events.take());
 }
 
 Timeline timeline_from_chrome_trace(std::string_view text) try {

@@ -61,7 +61,7 @@ std::string to_text(const RankTimeline& rank) {
   for (const TimelineRow& row : rank.rows) document["rows"].push_back({row.id, row.name});
   document["slices"] = nlohmann::json::array();
   for (const TimelineSlice& slice : rank.slices) document["slices"].push_back(to_json(slice));
-  return document.dump();
+  return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 RankTimeline rank_timeline_from_text(std::string_view text) try {

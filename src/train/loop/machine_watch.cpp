@@ -1,5 +1,7 @@
 #include "train/loop/machine_watch.h"
 
+#include <fmt/format.h>
+
 #include <exception>
 #include <map>
 #include <utility>
@@ -52,9 +54,12 @@ void MachineWatch::write_received() {
   std::map<int, std::string> latest;  // by sender
   while (auto message = options_.mailbox->receive(kTopic, Clock::now()))
     latest[message->from] = std::move(message->text);
-  for (const auto& [from, lines] : latest)
-    for (const auto& line : split(lines, '\n'))
-      if (!line.empty()) write(observe::record_of(observe::parse_metrics_line(line, "a message")));
+  for (const auto& [from, lines] : latest) try {
+      for (const auto& line : split(lines, '\n'))
+        if (!line.empty()) write(observe::record_of(observe::parse_metrics_line(line, "a message")));
+    } catch (const DataError& error) {
+      log_warning(fmt::format("figures of rank {}'s machine cannot be read: {}", from, error.what()));
+    }
 }
 
 void MachineWatch::write(observe::MetricsRecord record) {

@@ -110,6 +110,12 @@ std::string memory_of_servers(const compile::CompiledRun& compiled, const data::
                      describe(plan_worker_memory(compiled, compiled.compile(largest), data)));
 }
 
+void remove_file(const fs::path& path) {
+  std::error_code problem;
+  fs::remove(path, problem);
+  if (problem) throw IoError(fmt::format("cannot remove {}: {}", path.string(), problem.message()));
+}
+
 /// Metrics whose checkpoints are gone are somebody's, still: they get another name.
 void set_aside(const fs::path& path) {
   if (!holds_something(path)) return;
@@ -259,13 +265,14 @@ void RunOutput::open(int64_t first_step, const std::string& run_id, bool several
   const fs::path directory(options_.directory);
   if (!directory.empty()) {
     if (first_step == 0)
-      for (const char* name : {kMetricsFile, observe::kEventFolder}) set_aside(directory / name);
+      for (const char* name : {kMetricsFile, observe::kEventFolder, report::kReportFile, report::kPageFile,
+                               report::kExplanationFile})
+        set_aside(directory / name);
     write_file(directory / kConfigFile, config::kept_text(config));
-    // Of the session before, whose end they are about.
-    for (const char* name : {report::kReportFile, report::kPageFile}) {
-      std::error_code unknown;
-      fs::remove(directory / name, unknown);
-    }
+    // Of the session before, whose end they are about. A complete run stays as it is.
+    is_complete_ = first_step > 0 && first_step >= worker_->total_steps();
+    if (first_step > 0 && !is_complete_ && !options_.metrics_file_only)
+      for (const char* name : {report::kReportFile, report::kPageFile}) remove_file(directory / name);
   }
   const observe::MetricsOptions metrics = metrics_of(options_, config);
   observe::RunFacts facts = this->facts(first_step, run_id);
@@ -367,18 +374,18 @@ void RunOutput::close(observe::RunEnd end, const std::string& report,
   if (!sinks_) return;
   sinks_->close(end, report, patience);
   sinks_.reset();
-  if (!report.empty() && !options_.directory.empty() && !options_.metrics_file_only) write_report(report);
+  if (!report.empty() && !options_.directory.empty() && !options_.metrics_file_only && !is_complete_)
+    write_report(report);
 }
 
 void RunOutput::write_report(const std::string& report) const noexcept {
-  constexpr int64_t kMostBytes = 64 << 20;  // of metrics: a second's reading
+  constexpr uintmax_t kMostBytes = 16 << 20;  // of metrics: a second's reading
   const fs::path directory(options_.directory);
   try {
     observe::replace_file((directory / report::kReportFile).string(), report + "\n");
-    std::error_code unknown;
-    if (fs::file_size(directory / kMetricsFile, unknown) <= kMostBytes)
+    if (fs::file_size(directory / kMetricsFile) <= kMostBytes)
       report::write_run_page(options_.directory);
-    else
+    else if (!options_.quiet)
       log_info(
           fmt::format("{} is large; `lockstep report {}` draws the run", kMetricsFile, options_.directory));
   } catch (const std::exception& error) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <utility>
 
@@ -102,7 +103,7 @@ void StepHistograms::collect(Deadline deadline) {
   if (options_.mailbox->rank() != 0) return;
   while (!gathered_.empty()) {
     const auto& [step, oldest] = *gathered_.begin();
-    if (oldest.elements == elements_ && oldest.gradient_scale > 0) {
+    if (oldest.elements == elements_ && oldest.gradient_scale) {
       write(step, oldest);
       gathered_.erase(gathered_.begin());
       continue;
@@ -119,8 +120,11 @@ void StepHistograms::collect(Deadline deadline) {
 
 void StepHistograms::write(int64_t step, const Gathered& gathered) {
   observe::MetricsRecord record{.step = step, .metrics = {}};
+  const double scale = *gathered.gradient_scale;
   for (const auto& [name, histogram] : gathered.histograms) {
-    auto buckets = histogram.buckets(name.starts_with(kGradients) ? gathered.gradient_scale : 1);
+    const bool is_gradient = name.starts_with(kGradients);
+    if (is_gradient && !(scale > 0 && std::isfinite(scale))) continue;
+    auto buckets = histogram.buckets(is_gradient ? scale : 1);
     if (!buckets.empty()) record.histograms.emplace_back(name, std::move(buckets));
   }
   options_.write(std::move(record));

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,8 +49,9 @@ class StepHistograms {
   using Histograms = std::map<std::string, observe::Histogram>;
   struct Gathered {
     Histograms histograms;
-    int64_t elements = 0;       // of all histograms
-    double gradient_scale = 0;  // that updates multiply summed gradients with; 0: the step is not over here
+    int64_t elements = 0;                  // of all histograms
+    std::optional<double> gradient_scale;  // that updates multiply summed gradients with; none: the step is
+                                           // not over here. Not positive: no label counts
   };
 
   void observe(const run::KernelObservation& observation);

@@ -102,6 +102,13 @@ void StepTimeline::begin(StepRange steps, int64_t done) {
   const auto& nodes = worker_.compiled().graph().nodes;
   stamps +=
       kStampsOfLayer * nodes.size() * static_cast<size_t>(worker_.compiled().division().micro_batches_of(0));
+  constexpr size_t kMostStamps = 8'000'000;  // 400 MB
+  if (stamps * static_cast<size_t>(steps.count()) > kMostStamps)
+    throw comm::CollectiveError(
+        fmt::format(
+            "--timeline-steps {}:{}: {} steps of this program are too many to record; name at most {}",
+            steps.first, steps.last, steps.count(), std::max<size_t>(1, kMostStamps / stamps)),
+        ExitCode::usage);
   recorder_.open(static_cast<uint64_t>(steps.first - 1), static_cast<uint64_t>(steps.count()),
                  stamps * static_cast<size_t>(steps.count()));
   phases_.reserve(4 * static_cast<size_t>(steps.count()) + 16);
@@ -185,21 +192,22 @@ void StepTimeline::write(std::vector<observe::RankTimeline> ranks, std::vector<s
   for (const observe::RankTimeline& rank : ranks)
     if (rank.dropped_slices > 0)
       notes.push_back(fmt::format("rank {} had no room for {} of its times", rank.rank, rank.dropped_slices));
-  const std::string text = observe::to_chrome_trace({.source = "measured",
-                                                     .layout = layout::to_string(worker_.compiled().layout()),
-                                                     .config_hash = to_hex(worker_.config().config_hash),
-                                                     .first_step = steps_.first,
-                                                     .last_step = last_made_,
-                                                     .notes = std::move(notes),
-                                                     .ranks = std::move(ranks)});
   try {
+    const std::string text =
+        observe::to_chrome_trace({.source = "measured",
+                                  .layout = layout::to_string(worker_.compiled().layout()),
+                                  .config_hash = to_hex(worker_.config().config_hash),
+                                  .first_step = steps_.first,
+                                  .last_step = last_made_.load(),
+                                  .notes = std::move(notes),
+                                  .ranks = std::move(ranks)});
     checkpoint::FileSystem& files = checkpoint::posix_file_system();
     const auto file = files.create(unfinished(path_));
     file->write(text.data(), text.size());
     file->sync();
     file->close();
     files.rename(unfinished(path_), path_);
-  } catch (const IoError& error) {
+  } catch (const std::exception& error) {
     // A picture of the training is no reason to end it.
     log_warning(fmt::format("--timeline {}: is not written: {}", path_, error.what()));
   }
@@ -211,7 +219,7 @@ void StepTimeline::finish() {
     if (written_) return;
   }
   if (recording_)
-    collect({fmt::format("the run ended after step {}, before the last step to record, {}", last_made_,
+    collect({fmt::format("the run ended after step {}, before the last step to record, {}", last_made_.load(),
                          steps_.last)});
   else if (world_.rank() == 0)
     log_warning(fmt::format("--timeline {}: nothing is written, because the run ended before step {}", path_,

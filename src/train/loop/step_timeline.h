@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -69,7 +70,7 @@ class StepTimeline {
   comm::Communicator& world_;
   plan::TimelineSlices slices_;
   StepRange steps_;
-  bool recording_ = false;
+  std::atomic<bool> recording_{false};
   Clock::time_point step_began_;
   comm::ClockOffset clock_;  // when recording began
   struct Phase {
@@ -77,7 +78,7 @@ class StepTimeline {
     Clock::time_point begin, end;
   };
   std::vector<Phase> phases_;
-  int64_t last_made_ = 0;
+  std::atomic<int64_t> last_made_{0};
   mutable std::mutex mutex_;  // guards written_ and phases_: a watchdog may abandon
   bool written_ = false;
 };

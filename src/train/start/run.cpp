@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "comm/agreement.h"
 #include "comm/gather_texts.h"
+#include "control/last_words.h"
 #include "layout/layout.h"
 #include "observe/phase_clock.h"
 #include "train/faults/failpoints.h"
@@ -74,12 +75,22 @@ class Run::Parts {
   void last_words() noexcept {
     world_.set_farewell({});
     if (machine_) machine_->abandon();
-    if (timeline_) timeline_->abandon("the run failed");
     if (first_ && output_) output_->close(observe::RunEnd::failed, "", kLastWords);
+    abandon_timeline("the run failed");
+  }
+  /// A disk that hangs must not keep the process alive. REQUIRES: it ends without unwinding.
+  void abandon_timeline(const char* why) noexcept {
+    if (timeline_) control::run_at_most(kWatchdogPatience, [this, why] { timeline_->abandon(why); });
+  }
+  /// The run fails, and is unwound.
+  void note_failure(const std::exception& error) noexcept {
+    if (timeline_) timeline_->abandon(error.what());
   }
   void enter(Phase phase) { enter_phase(&world_.control().progress(), phase); }
 
  private:
+  /// Before its first step: nothing is left to train.
+  bool is_complete() const { return trainer_->next_step() >= worker_->total_steps(); }
   void make_worker();
   void start(const std::function<config::RunConfig()>& load_config);
   Regrouped regroup(const std::vector<int>& left);
@@ -307,12 +318,12 @@ void Run::Parts::begin() {
     output_->open(trainer_->next_step(), trainer_->run_id(), several_hosts);
   });
   watch_machine();
-  if (first_ && !options_.output_directory.empty())
+  if (first_ && !options_.output_directory.empty() && !options_.metrics_file_only && !is_complete())
     explanation_.emplace(options_.output_directory + "/explain.json", kExplanationInterval);
   if (first_)
     world_.set_farewell([this] {
-      if (timeline_) timeline_->abandon("the watchdog ended the run");
       output_->abandon(kWatchdogPatience);
+      abandon_timeline("the watchdog ended the run");
     });
   if (!options_.trace_directory.empty()) trace_.emplace(options_.trace_directory, world_.rank());
   if (failpoints_) failpoints_->at_start();
@@ -338,16 +349,18 @@ observe::MachineIdentity Run::Parts::machine_identity() const {
 void Run::Parts::watch_machine() {
   const MachineWishes wishes = machine_wishes(output_options(), worker_->config());
   // A run that is complete stays as it is.
-  if (wishes.every_seconds <= 0 || trainer_->next_step() >= worker_->total_steps()) return;
+  if (wishes.every_seconds <= 0 || is_complete()) return;
   // Containers on several hosts may call themselves alike.
   const auto names = comm::gather_texts(world_.communicator(), world_.host(), comm::kPatience);
   host_name_ = world_.host();
   for (size_t rank = 0; rank < names.size(); ++rank)
     if (names[rank] == host_name_ && world_.hosts()[rank] != nth(world_.hosts(), world_.rank()))
       host_name_ = fmt::format("{}.{}", world_.host(), nth(world_.hosts(), world_.rank()));
+  // Rank 0 writes what all send: of many ranks, no more than of these.
+  constexpr double kRanksAtFullRate = 16;
   machine_.emplace(
       MachineWatchOptions{
-          .every_seconds = wishes.every_seconds,
+          .every_seconds = wishes.every_seconds * std::max(1.0, world_.size() / kRanksAtFullRate),
           .gpu_uuid = worker_->gpu_uuid(),
           .is_told = wishes.has_sinks,
           .mailbox = &world_.control().mailbox(),
@@ -402,8 +415,9 @@ auto Run::guarded(Phase phase, const Action& action) {
   const Outside outside{world_};
   try {
     return action();
-  } catch (const comm::CollectiveError&) {
+  } catch (const comm::CollectiveError& error) {
     // All ranks unwind alike, and wait for the save that is under way.
+    if (parts_) parts_->note_failure(error);
     end();
     throw;
   } catch (const std::exception& error) {
@@ -413,6 +427,7 @@ auto Run::guarded(Phase phase, const Action& action) {
       parts_->last_words();
       world_.fail(error);
     }
+    if (parts_) parts_->note_failure(error);
     end();
     throw;
   }
