@@ -58,10 +58,7 @@ TEST(Data, GetsPublicSetsFromAFolderAndKnowsWhatTheyAre) {
 }
 
 TEST(Usage, MistakesAreRefusedWithWhatWasProbablyMeant) {
-  expect_refusal({},
-                 "lockstep needs a command: train, eval, verify, compare, chaos, profile, bench, inspect, "
-                 "config, metrics, timeline, explain, "
-                 "data, doctor, completion");
+  expect_refusal({}, "a command: train, eval, verify");
   expect_refusal({"trian"}, "no command 'trian' (did you mean 'train'?)");
   expect_refusal({"trian", "c.textproto", "--data-dir", "x"}, "no command 'trian' (did you mean 'train'?)");
   for (const auto& [flag, field] : {std::pair{"--lr", "optimizer.learning_rate"},
