@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <functional>
 #include <utility>
+
+#include "observe/run_report.h"
 
 namespace lockstep::observe {
 namespace {
@@ -62,19 +64,15 @@ void look_for_data(const RunReport& report, const RunTraits& traits, Advices& ad
                                        std::max(2, 2 * traits.prefetch_threads))});
 }
 
-void look_for_communication(const RunReport& report, const RunTraits& traits, Advices& advice) {
+void look_for_communication(const RunReport& report, const RunTraits&, Advices& advice) {
   const RankExplanation& rank = worst(report, TimePart::communication);
   const double share = share_of_steps(rank, TimePart::communication);
   if (share <= 0.10) return;
-  std::string act = "more samples per step make it less (trainer.global_batch); lockstep compare measures other layouts";
-  if (traits.faster_layout)
-    act = fmt::format("--layout {} is predicted to save {} % of a step", traits.faster_layout->layout,
-                      percent(traits.faster_layout->saves));
   advice.push_back({.rule = "communication",
                     .saw = fmt::format("rank {} waits {} % of its steps for communication that nothing hides",
                                        rank.rank, percent(share)),
                     .cost = share,
-                    .act = std::move(act)});
+                    .act = "a larger trainer.global_batch, or another layout: lockstep compare CONFIG measures them"});
 }
 
 void look_for_slow_ranks(const RunReport& report, const RunTraits&, Advices& advice) {
@@ -136,7 +134,7 @@ void look_for_time_outside(const RunReport& report, const RunTraits& traits, Adv
                                                         : "--set checkpoint.background=true"});
 }
 
-void look_at_gpus(const RunReport& report, const RunTraits& traits, Advices& advice) {
+void look_at_gpus(const RunReport& report, const RunTraits&, Advices& advice) {
   for_each(report, Kind::gpu, [&](const MachineReport& gpu) {
     const FigureReport *heat = gpu.find("temperature_celsius"), *clock = gpu.find("sm_clock_megahertz"),
                        *limit = gpu.find("sm_clock_limit_megahertz");
@@ -154,15 +152,11 @@ void look_at_gpus(const RunReport& report, const RunTraits& traits, Advices& adv
                        *size = gpu.find("memory_size_bytes");
     if (use == nullptr || memory == nullptr || size == nullptr || size->last <= 0) return;
     if (use->p95 >= 70 || memory->max >= 0.7 * size->last) return;
-    const std::string larger =
-        traits.largest_micro_batch && *traits.largest_micro_batch > traits.micro_batch
-            ? fmt::format("; up to --set trainer.micro_batch={} fits", *traits.largest_micro_batch)
-            : "";
     advice.push_back({.rule = "small_batch",
                       .saw = fmt::format("{} is used {:.0f} % of the time at most, and {} % of its memory",
                                          name_of(gpu.subject), use->p95, percent(memory->max / size->last)),
                       .cost = 0,
-                      .act = "larger batches give it more to do (trainer.global_batch)" + larger});
+                      .act = "larger batches give it more to do: trainer.global_batch, trainer.micro_batch"});
   });
 }
 

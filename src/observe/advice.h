@@ -1,15 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "observe/run_report.h"
-
 namespace lockstep::observe {
+
+struct RunReport;
 
 /// What made a run slower than it could be, and what to do.
 struct Advice {
@@ -24,24 +23,17 @@ struct Advice {
 struct RunTraits {
   bool on_gpus = false;
   bool float32 = true;  ///< products are computed in float32
-  int64_t global_batch = 0, micro_batch = 0;
+  int64_t micro_batch = 0;
   int prefetch_threads = 0, intra_op_threads = 1;
   bool saves_in_background = true;
-  std::optional<int64_t> largest_micro_batch;  ///< that fits into the device, reckoned from the memory plan
-  /// A layout of as many processes that a replay predicts to be faster, and the share of a step that it saves.
-  struct Faster {
-    std::string layout;
-    double saves = 0;
-  };
-  std::optional<Faster> faster_layout;
 };
 
-/// One of the table.
+/// A row of the table.
 struct AdviceRule {
-  std::string_view name;
+  std::string_view names;      ///< of the advice that it gives
   std::string_view threshold;  ///< for people
-  std::string_view source;     ///< who uses it
-  /// Appends to `advice`, if it applies.
+  std::string_view source;     ///< of the threshold
+  /// Appends to `advice` what applies.
   void (*look)(const RunReport& report, const RunTraits& traits, std::vector<Advice>& advice);
 };
 std::span<const AdviceRule> advice_rules();
