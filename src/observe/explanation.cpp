@@ -222,6 +222,9 @@ std::string to_json(const Explanation& explanation) {
   }
   json["ranks"] = OrderedJson::array();
   for (const RankExplanation& rank : explanation.ranks) json["ranks"].push_back(json_of(rank));
+  json["advice"] = OrderedJson::array();
+  for (const Advice& one : explanation.advice)
+    json["advice"].push_back({{"rule", one.rule}, {"saw", one.saw}, {"cost", one.cost}, {"act", one.act}});
   return json.dump();
 }
 
@@ -235,7 +238,13 @@ Explanation explanation_from_json(std::string_view text) try {
   Explanation explanation{.step = json.at("step").get<int64_t>(),
                           .goes_on = json.at("goes_on").get<bool>(),
                           .ranks = {},
-                          .notes = json.at("notes").get<std::vector<std::string>>()};
+                          .notes = json.at("notes").get<std::vector<std::string>>(),
+                          .advice = {}};
+  for (const OrderedJson& one : json.value("advice", OrderedJson::array()))
+    explanation.advice.push_back({.rule = one.at("rule").get<std::string>(),
+                                  .saw = one.at("saw").get<std::string>(),
+                                  .cost = one.at("cost").get<double>(),
+                                  .act = one.at("act").get<std::string>()});
   for (const OrderedJson& rank : json.at("ranks")) explanation.ranks.push_back(rank_of(rank));
   if (explanation.ranks.empty()) throw DataError("the explanation is of no rank");
   return explanation;
@@ -267,6 +276,8 @@ std::string describe(const Explanation& explanation) {
   text += fmt::format("{:<28}{:>7.1f} %\n", "sum", 100 * mean.explained());
   if (const std::string light = light_text(mean); !light.empty()) text += "\n" + light + "\n";
   for (const std::string& note : explanation.notes) text += "note: " + note + "\n";
+  for (const Advice& one : explanation.advice)
+    text += fmt::format("\n{}{}\n    {}\n", one.cost > 0 ? fmt::format("{:.0f} %: ", 100 * one.cost) : "", one.saw, one.act);
   return text;
 }
 

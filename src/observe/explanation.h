@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "observe/advice.h"
 #include "observe/phase_clock.h"
 
 namespace lockstep::observe {
@@ -71,6 +72,7 @@ struct Explanation {
   bool goes_on = false;  ///< of rank 0 alone, while the run goes on
   std::vector<RankExplanation> ranks;
   std::vector<std::string> notes;
+  std::vector<Advice> advice;  ///< the most expensive first; none while the run goes on
 
   RankExplanation mean() const;
   /// The rank that computed, and waited for data, for longest.

@@ -87,6 +87,15 @@ std::string describe_servers(const std::vector<RankReport>& ranks) {
                      human_bytes(static_cast<int64_t>(received)), human_bytes(static_cast<int64_t>(sent)));
 }
 
+/// "communication, swap": each once, and only a few, so that a line of a terminal holds them.
+std::string rules_of(const std::vector<Advice>& advice) {
+  constexpr size_t kMost = 3;
+  std::vector<std::string> rules;
+  for (const Advice& one : advice)
+    if (rules.size() < kMost && std::ranges::find(rules, one.rule) == rules.end()) rules.push_back(one.rule);
+  return join(rules, ", ");
+}
+
 /// What rounds to nothing is left out.
 std::string list_of_parts(const StartupMilliseconds& milliseconds) {
   std::vector<std::string> parts;
@@ -190,6 +199,8 @@ std::string describe(const RunReport& report, bool verbose) {
   if (report.explanation && !report.explanation->ranks.empty())
     if (const std::string light = light_text(report.explanation->mean()); !light.empty())
       rows.emplace_back("speed", light);
+  if (report.explanation && !report.explanation->advice.empty())
+    rows.emplace_back("advice on", rules_of(report.explanation->advice) + " (lockstep explain)");
   if (report.bubble_fraction_theory)
     rows.emplace_back(
         "bubble",

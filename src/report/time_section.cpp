@@ -71,6 +71,27 @@ std::string computing_table(const Runs& runs) {
 
 }  // namespace
 
+namespace {
+
+/// Of all runs, the most expensive of each first.
+std::string advice_text(const Runs& runs) {
+  std::vector<Cells> rows;
+  for (const RunFolder& run : runs) {
+    if (!run.explanation.is_object()) continue;
+    for (const Json& one : run.explanation.value("advice", Json::array())) {
+      const auto cost = number_of(one, "cost");
+      rows.push_back({runs.size() > 1 ? run.name : text_of(one, "rule"),
+                      cost && *cost > 0 ? fmt::format("{:.0f} %", 100 * *cost) : "", text_of(one, "saw"),
+                      text_of(one, "act")});
+    }
+  }
+  if (rows.empty()) return "";
+  return "<h3>What would make it faster</h3>\n" +
+         charts::html_table({"", "costs", "what was seen", "what to do"}, rows, 2);
+}
+
+}  // namespace
+
 std::string time_section(const Runs& runs) {
   constexpr size_t kMostBars = 32;
   TimeBars all;
@@ -94,7 +115,7 @@ std::string time_section(const Runs& runs) {
   head.insert(head.end(), {"speed of light", "MFU"});
   return "<h2>Where the time went</h2>\n" +
          charts::html_chart(charts::stacked_bars("percent of the wall clock", names, all.bars)) +
-         charts::html_table(head, all.rows, head.size()) + computing_table(runs) + notes;
+         charts::html_table(head, all.rows, head.size()) + computing_table(runs) + notes + advice_text(runs);
 }
 
 }  // namespace lockstep::report

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cstdlib>
 
+#include "mentions.h"
 #include "program.h"
 
 namespace lockstep::test {
@@ -81,6 +83,19 @@ TEST(Explain, NamesTheSlowestRank) {
   EXPECT_EQ(report["explanation"]["slowest_rank"], 1);
   EXPECT_GT(report["explanation"]["ranks"][0]["parts_ms"]["slower_ranks"],
             report["explanation"]["ranks"][1]["parts_ms"]["slower_ranks"]);
+  const Json& advice = report["explanation"]["advice"];
+  const auto slow = std::ranges::find_if(advice, [](const Json& one) { return one["rule"] == "slow_rank"; });
+  ASSERT_NE(slow, advice.end());
+  EXPECT_THAT((*slow)["saw"].get<std::string>(), Mentions("rank 0 ... rank 1"));
+  EXPECT_GT((*slow)["cost"], 0.05);
+}
+
+TEST(Explain, ARunByItselfWaitsForNobody) {
+  const SmallConfig config;
+  const Json report = only_json(lockstep({"train", config.path(), "--json"}));
+  for (const Json& one : report["explanation"]["advice"])
+    for (const char* rule : {"slow_rank", "communication", "uneven_stages", "precision", "hot_gpu"})
+      EXPECT_NE(one["rule"], rule);
 }
 
 }  // namespace

@@ -100,6 +100,7 @@ class Run::Parts {
   void check(const Straggler& straggler) const;
   void begin();
   RunOutputOptions output_options() const;
+  observe::RunTraits traits() const;
   observe::MachineIdentity machine_identity() const;
   void watch_machine();
 
@@ -336,6 +337,16 @@ RunOutputOptions Run::Parts::output_options() const {
           .version = options_.version};
 }
 
+observe::RunTraits Run::Parts::traits() const {
+  const config::RunConfig& config = worker_->config();
+  return {.on_gpus = worker_->compiled().device() == device::DeviceKind::cuda,
+          .float32 = config.precision.compute == config::ComputeType::float32,
+          .micro_batch = worker_->compiled().division().micro_batch,
+          .prefetch_threads = config.data.prefetch_threads,
+          .intra_op_threads = config.parallel.intra_op_threads,
+          .saves_in_background = config.checkpoint.background};
+}
+
 /// The first rank of each host samples the host.
 observe::MachineIdentity Run::Parts::machine_identity() const {
   const auto& hosts = world_.hosts();
@@ -394,6 +405,7 @@ RunResult Run::Parts::finish() {
                                   machine_ ? machine_->reports() : std::vector<observe::MachineReport>{}),
       .stopped = outcome.stopped};
   result.report.explanation = account_->explain(world_.communicator());
+  result.report.explanation->advice = observe::advise(result.report, traits());
   if (explanation_) explanation_->replace(observe::to_json(*result.report.explanation) + "\n");
   world_.set_farewell({});
   // A slow tracker is no worker that is stuck.
