@@ -30,9 +30,8 @@ double share_of_steps(const RankExplanation& rank, TimePart part) {
 
 /// The rank with the largest share of a part.
 const RankExplanation& worst(const RunReport& report, TimePart part) {
-  return *std::ranges::max_element(report.explanation->ranks, {}, [&](const RankExplanation& rank) {
-    return share_of_steps(rank, part);
-  });
+  return *std::ranges::max_element(report.explanation->ranks, {},
+                                   [&](const RankExplanation& rank) { return share_of_steps(rank, part); });
 }
 
 int percent(double share) { return static_cast<int>(100 * share + 0.5); }
@@ -68,11 +67,12 @@ void look_for_communication(const RunReport& report, const RunTraits&, Advices& 
   const RankExplanation& rank = worst(report, TimePart::communication);
   const double share = share_of_steps(rank, TimePart::communication);
   if (share <= 0.10) return;
-  advice.push_back({.rule = "communication",
-                    .saw = fmt::format("rank {} waits {} % of its steps for communication that nothing hides",
-                                       rank.rank, percent(share)),
-                    .cost = share,
-                    .act = "a larger trainer.global_batch, or another layout: lockstep compare CONFIG measures them"});
+  advice.push_back(
+      {.rule = "communication",
+       .saw = fmt::format("rank {} waits {} % of its steps for communication that nothing hides", rank.rank,
+                          percent(share)),
+       .cost = share,
+       .act = "a larger trainer.global_batch, or another layout: lockstep compare CONFIG measures them"});
 }
 
 void look_for_slow_ranks(const RunReport& report, const RunTraits&, Advices& advice) {
@@ -82,30 +82,33 @@ void look_for_slow_ranks(const RunReport& report, const RunTraits&, Advices& adv
   const RankExplanation& slow = report.explanation->slowest();
   const auto found = std::ranges::find(report.ranks, slow.rank, &RankReport::rank);
   const std::string host = found == report.ranks.end() || found->host.empty() ? "" : " on " + found->host;
-  advice.push_back({.rule = "slow_rank",
-                    .saw = fmt::format("rank {} waits {} % of its steps for slower ranks; the slowest is rank {}{}",
-                                       waits.rank, percent(share), slow.rank, host),
-                    .cost = share,
-                    .act = fmt::format("look at what else runs{}: lockstep doctor there; or leave that host out",
-                                       host.empty() ? std::string(" beside it") : host)});
+  advice.push_back(
+      {.rule = "slow_rank",
+       .saw = fmt::format("rank {} waits {} % of its steps for slower ranks; the slowest is rank {}{}",
+                          waits.rank, percent(share), slow.rank, host),
+       .cost = share,
+       .act = fmt::format("look at what else runs{}: lockstep doctor there; or leave that host out",
+                          host.empty() ? std::string(" beside it") : host)});
 }
 
 void look_for_bubbles(const RunReport& report, const RunTraits& traits, Advices& advice) {
   if (!report.bubble_fraction || !report.bubble_fraction_theory) return;
   const double measured = *report.bubble_fraction, theory = *report.bubble_fraction_theory;
   if (theory > 0.15)
-    advice.push_back({.rule = "few_micro_batches",
-                      .saw = fmt::format("the pipeline's schedule alone leaves {} % of a step idle", percent(theory)),
-                      .cost = theory,
-                      .act = fmt::format("more micro-batches: --set trainer.micro_batch={}",
-                                         std::max<int64_t>(1, traits.micro_batch / 2))});
+    advice.push_back(
+        {.rule = "few_micro_batches",
+         .saw = fmt::format("the pipeline's schedule alone leaves {} % of a step idle", percent(theory)),
+         .cost = theory,
+         .act = fmt::format("more micro-batches: --set trainer.micro_batch={}",
+                            std::max<int64_t>(1, traits.micro_batch / 2))});
   if (measured > theory + 0.10)
-    advice.push_back({.rule = "uneven_stages",
-                      .saw = fmt::format("stages are idle {} % of a step, {} % by the schedule", percent(measured),
-                                         percent(theory)),
-                      .cost = measured - theory,
-                      .act = "divide the model by measured times: lockstep profile CONFIG --out FILE, then --set "
-                             "parallel.profile=FILE"});
+    advice.push_back(
+        {.rule = "uneven_stages",
+         .saw = fmt::format("stages are idle {} % of a step, {} % by the schedule", percent(measured),
+                            percent(theory)),
+         .cost = measured - theory,
+         .act = "divide the model by measured times: lockstep profile CONFIG --out FILE, then --set "
+                "parallel.profile=FILE"});
 }
 
 void look_for_host_time(const RunReport& report, const RunTraits&, Advices& advice) {
@@ -141,11 +144,12 @@ void look_at_gpus(const RunReport& report, const RunTraits&, Advices& advice) {
     if (heat == nullptr || clock == nullptr || limit == nullptr || limit->last <= 0) return;
     const double down = 1 - clock->mean / limit->last;
     if (heat->max < 82 || down < 0.15) return;
-    advice.push_back({.rule = "hot_gpu",
-                      .saw = fmt::format("{} reaches {:.0f} degrees, and its clock is {} % below its highest",
-                                         name_of(gpu.subject), heat->max, percent(down)),
-                      .cost = down,
-                      .act = "see to its cooling, or to its power limit (nvidia-smi -q -d PERFORMANCE,POWER)"});
+    advice.push_back(
+        {.rule = "hot_gpu",
+         .saw = fmt::format("{} reaches {:.0f} degrees, and its clock is {} % below its highest",
+                            name_of(gpu.subject), heat->max, percent(down)),
+         .cost = down,
+         .act = "see to its cooling, or to its power limit (nvidia-smi -q -d PERFORMANCE,POWER)"});
   });
   for_each(report, Kind::gpu, [&](const MachineReport& gpu) {
     const FigureReport *use = gpu.find("utilization_percent"), *memory = gpu.find("memory_used_bytes"),
@@ -172,25 +176,28 @@ void look_at_hosts(const RunReport& report, const RunTraits& traits, Advices& ad
   for_each(report, Kind::host, [&](const MachineReport& host) {
     const FigureReport *swap = host.find("swapped_bytes_per_second"),
                        *pressure = host.find("pressure_memory_some_share");
-    const bool swaps = swap != nullptr && swap->mean > 1e6, waits = pressure != nullptr && pressure->mean > 0.05;
+    const bool swaps = swap != nullptr && swap->mean > 1e6,
+               waits = pressure != nullptr && pressure->mean > 0.05;
     if (swaps || waits)
-      advice.push_back({.rule = "swap",
-                        .saw = swaps ? fmt::format("{} swaps {:.1f} MB/s", name_of(host.subject), swap->mean / 1e6)
-                                     : fmt::format("{} waits for memory {} % of the time", name_of(host.subject),
-                                                   percent(pressure->mean)),
-                        .cost = pressure == nullptr ? 0 : pressure->mean,
-                        .act = "use less memory: fewer processes there, a smaller trainer.micro_batch, or "
-                               "shard=optimizer"});
+      advice.push_back(
+          {.rule = "swap",
+           .saw = swaps ? fmt::format("{} swaps {:.1f} MB/s", name_of(host.subject), swap->mean / 1e6)
+                        : fmt::format("{} waits for memory {} % of the time", name_of(host.subject),
+                                      percent(pressure->mean)),
+           .cost = pressure == nullptr ? 0 : pressure->mean,
+           .act = "use less memory: fewer processes there, a smaller trainer.micro_batch, or "
+                  "shard=optimizer"});
     const FigureReport* cores = host.find("processor_cores");
     const int processes = processes_on(report, host.subject.host);
     if (cores == nullptr || traits.on_gpus || cores->last <= 0) return;
     const double wanted = static_cast<double>(processes) * traits.intra_op_threads;
     if (wanted > cores->last)
-      advice.push_back({.rule = "few_cores",
-                        .saw = fmt::format("{} processes of {} threads share {:.0f} cores of {}", processes,
-                                           traits.intra_op_threads, cores->last, name_of(host.subject)),
-                        .cost = 1 - cores->last / wanted,
-                        .act = "start at most one process for each core, or lower parallel.intra_op_threads"});
+      advice.push_back(
+          {.rule = "few_cores",
+           .saw = fmt::format("{} processes of {} threads share {:.0f} cores of {}", processes,
+                              traits.intra_op_threads, cores->last, name_of(host.subject)),
+           .cost = 1 - cores->last / wanted,
+           .act = "start at most one process for each core, or lower parallel.intra_op_threads"});
   });
 }
 
@@ -198,13 +205,16 @@ constexpr std::array<AdviceRule, 9> kRules = {{
     {"data_loading", "more than 5 % of a step", "PyTorch's TensorBoard profiler", look_for_data},
     {"communication", "more than 10 % of a step", "PyTorch's TensorBoard profiler", look_for_communication},
     {"slow_rank", "more than 5 % of a step", "xprof's lower bound for collectives", look_for_slow_ranks},
-    {"few_micro_batches, uneven_stages", "15 % by the schedule; 10 % more than the schedule", "own measurements",
-     look_for_bubbles},
+    {"few_micro_batches, uneven_stages", "15 % by the schedule; 10 % more than the schedule",
+     "own measurements", look_for_bubbles},
     {"launches", "more than 15 % of a step", "xprof", look_for_host_time},
-    {"evaluation, checkpoints", "more than 10 % and 5 % of the wall clock", "own choice", look_for_time_outside},
-    {"hot_gpu, small_batch", "82 degrees and a clock 15 % down; use below 70 % in 95 % of samples and 70 % of memory",
+    {"evaluation, checkpoints", "more than 10 % and 5 % of the wall clock", "own choice",
+     look_for_time_outside},
+    {"hot_gpu, small_batch",
+     "82 degrees and a clock 15 % down; use below 70 % in 95 % of samples and 70 % of memory",
      "gpuprof; SageMaker Debugger", look_at_gpus},
-    {"precision", "float32 on a GPU", "PyTorch's TensorBoard profiler (tensor cores idle)", look_at_precision},
+    {"precision", "float32 on a GPU", "PyTorch's TensorBoard profiler (tensor cores idle)",
+     look_at_precision},
     {"swap, few_cores", "1 MB/s or 5 % of the time; more threads than cores", "own choice", look_at_hosts},
 }};
 

@@ -277,7 +277,8 @@ std::string describe(const Explanation& explanation) {
   if (const std::string light = light_text(mean); !light.empty()) text += "\n" + light + "\n";
   for (const std::string& note : explanation.notes) text += "note: " + note + "\n";
   for (const Advice& one : explanation.advice)
-    text += fmt::format("\n{}{}\n    {}\n", one.cost > 0 ? fmt::format("{:.0f} %: ", 100 * one.cost) : "", one.saw, one.act);
+    text += fmt::format("\n{}{}\n    {}\n", one.cost > 0 ? fmt::format("{:.0f} %: ", 100 * one.cost) : "",
+                        one.saw, one.act);
   return text;
 }
 

@@ -95,9 +95,10 @@ TEST(Advice, PipelinesNeedMicroBatchesAndEvenStages) {
 TEST(Advice, AGpuIsHotOnlyIfThatSlowsIt) {
   const auto gpu = [](double degrees, double clock) {
     RunReport report = healthy();
-    report.machines.push_back(machine(MachineSubject::Kind::gpu, {{.field = "temperature_celsius", .max = degrees},
-                                                                  {.field = "sm_clock_megahertz", .mean = clock},
-                                                                  {.field = "sm_clock_limit_megahertz", .last = 2000}}));
+    report.machines.push_back(
+        machine(MachineSubject::Kind::gpu, {{.field = "temperature_celsius", .max = degrees},
+                                            {.field = "sm_clock_megahertz", .mean = clock},
+                                            {.field = "sm_clock_limit_megahertz", .last = 2000}}));
     return rules(report);
   };
   EXPECT_EQ(gpu(88, 1900), Rules{});
@@ -108,9 +109,10 @@ TEST(Advice, AGpuIsHotOnlyIfThatSlowsIt) {
 TEST(Advice, AGpuThatIsLittleUsedMayTakeMore) {
   const auto gpu = [](double use, double memory) {
     RunReport report = healthy();
-    report.machines.push_back(machine(MachineSubject::Kind::gpu, {{.field = "utilization_percent", .p95 = use},
-                                                                  {.field = "memory_used_bytes", .max = memory},
-                                                                  {.field = "memory_size_bytes", .last = 100}}));
+    report.machines.push_back(
+        machine(MachineSubject::Kind::gpu, {{.field = "utilization_percent", .p95 = use},
+                                            {.field = "memory_used_bytes", .max = memory},
+                                            {.field = "memory_size_bytes", .last = 100}}));
     return rules(report);
   };
   EXPECT_EQ(gpu(90, 10), Rules{});
@@ -121,8 +123,9 @@ TEST(Advice, AGpuThatIsLittleUsedMayTakeMore) {
 TEST(Advice, HostsThatSwapOrHaveTooFewCores) {
   RunReport report = healthy();
   for (RankReport& rank : report.ranks) rank.host = "a";
-  report.machines.push_back(machine(MachineSubject::Kind::host, {{.field = "processor_cores", .last = 2},
-                                                                 {.field = "swapped_bytes_per_second", .mean = 0}}));
+  report.machines.push_back(
+      machine(MachineSubject::Kind::host,
+              {{.field = "processor_cores", .last = 2}, {.field = "swapped_bytes_per_second", .mean = 0}}));
   EXPECT_EQ(rules(report), Rules{});
   EXPECT_EQ(rules(report, {.intra_op_threads = 2}), Rules{"few_cores"});
   EXPECT_EQ(rules(report, {.on_gpus = true, .float32 = false, .intra_op_threads = 2}), Rules{});
