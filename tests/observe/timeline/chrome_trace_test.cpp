@@ -114,7 +114,8 @@ TEST(ChromeTrace, OfManySlicesOfANanosecondStaysNested) {
     rank.slices.push_back(slice(1, SliceKind::compute, "x", 0.1234567 * i, 0.1234567 * (i + 1)));
   timeline.ranks.push_back(rank);
   double end = 0;
-  for (const auto& event : nlohmann::json::parse(to_chrome_trace(timeline))["traceEvents"]) {
+  const auto trace = nlohmann::json::parse(to_chrome_trace(timeline));
+  for (const auto& event : trace["traceEvents"]) {
     if (event["ph"] != "X") continue;
     EXPECT_GE(event["ts"].get<double>(), end - 1e-9);
     end = event["ts"].get<double>() + event["dur"].get<double>();
