@@ -389,7 +389,7 @@ void RunOutput::write_report(const std::string& report) const noexcept {
       log_info(
           fmt::format("{} is large; `lockstep report {}` draws the run", kMetricsFile, options_.directory));
   } catch (const std::exception& error) {
-    log_warning(fmt::format("the run is complete, but its report could not be written: {}", error.what()));
+    log_warning(fmt::format("the run has ended, but its report is not written: {}", error.what()));
   }
 }
 
