@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "lockstep/error.h"
+#include "observe/timeline/read_argument.h"
 
 namespace lockstep::observe {
 namespace {
@@ -179,14 +180,7 @@ void read_event(const TraceJson& event, std::map<int, RankTimeline*>& ranks) {
                       .name = event.at("name").get<std::string>(),
                       .begin = event.at("ts").get<double>()};
   slice.end = slice.begin + event.at("dur").get<double>();
-  for (const auto& [name, value] : event.at("args").items()) {
-    if (value.is_string())
-      slice.arguments.emplace_back(name, value.get<std::string>());
-    else if (value.is_number_integer())
-      slice.arguments.emplace_back(name, value.get<int64_t>());
-    else
-      slice.arguments.emplace_back(name, value.get<double>());
-  }
+  for (const auto& [name, value] : event.at("args").items()) read_argument(name, value, slice);
   rank.slices.push_back(std::move(slice));
 }
 

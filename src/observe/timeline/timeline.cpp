@@ -9,6 +9,7 @@
 
 #include "base/index.h"
 #include "lockstep/error.h"
+#include "observe/timeline/read_argument.h"
 
 namespace lockstep::observe {
 namespace {
@@ -31,16 +32,8 @@ TimelineSlice slice_from(const nlohmann::json& document) {
       .name = document.at(2).get<std::string>(),
       .begin = document.at(3).get<double>(),
       .end = document.at(4).get<double>()};
-  for (const nlohmann::json& argument : document.at(5)) {
-    const nlohmann::json& value = argument.at(1);
-    const auto name = argument.at(0).get<std::string>();
-    if (value.is_string())
-      slice.arguments.emplace_back(name, value.get<std::string>());
-    else if (value.is_number_integer())
-      slice.arguments.emplace_back(name, value.get<int64_t>());
-    else
-      slice.arguments.emplace_back(name, value.get<double>());
-  }
+  for (const nlohmann::json& argument : document.at(5))
+    read_argument(argument.at(0).get<std::string>(), argument.at(1), slice);
   slice.sends = document.at(6).get<std::vector<uint64_t>>();
   slice.receives = document.at(7).get<std::vector<uint64_t>>();
   return slice;
