@@ -12,7 +12,7 @@ verify() {
 
 share verify
 if selected verify; then
-  verify gpt_bfloat16 shakespeare_gpt "dp=1; dp=2; dp=1,pp=2,dp=2; dp=4" data.synthetic.classes=65 precision.compute=BFLOAT16
+  verify gpt_bfloat16 shakespeare_gpt "dp=1; dp=2; pp=2,dp=2; dp=4" data.synthetic.classes=65 precision.compute=BFLOAT16
   verify lenet_tf32 mnist_lenet "dp=1; dp=2" data.synthetic.classes=10 precision.compute=TF32
   # Several virtual replicas at once on one rank, one on each of four.
   verify mlp_joined mnist_mlp "dp=1; dp=4" data.synthetic.classes=10 trainer.virtual_replicas=4 trainer.micro_batch=64
