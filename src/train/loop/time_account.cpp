@@ -20,7 +20,8 @@ std::optional<plan::MachineSpeed> speed_of(const Worker& worker) {
   auto speed = plan::kept_speed(plan::kept_speed_path());
   if (!speed || compute != DType::float32) return {};
   const auto cores = static_cast<double>(std::max(worker.config().parallel.intra_op_threads, 1));
-  return plan::MachineSpeed{cores * speed->flops_per_second, cores * speed->bytes_per_second};
+  return plan::MachineSpeed{cores * speed->flops_per_second, cores * speed->bytes_per_second,
+                            cores * speed->cached_bytes_per_second};
 }
 
 }  // namespace
