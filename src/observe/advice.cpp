@@ -66,7 +66,6 @@ void look_for_data(const RunReport& report, const RunTraits& traits, Advices& ad
 }
 
 void look_for_communication(const RunReport& report, const RunTraits& traits, Advices& advice) {
-  if (report.ranks.size() < 2) return;  // what looks like it is the loop's own work
   const RankExplanation& rank = worst(report, TimePart::communication);
   const double share = share_of_steps(rank, TimePart::communication);
   if (share <= 0.10) return;

@@ -15,8 +15,9 @@ namespace {
 /// does not look like a fault of the run.
 class Faults {
  public:
-  explicit Faults(const std::string& hidden = "512, 512", int batch = 512) {
-    write_file(path(), "model { mlp { image: [16, 16, 1] hidden: [" + hidden +
+  explicit Faults(const std::string& hidden = "512, 512", int batch = 512, int pixels = 16) {
+    const std::string side = std::to_string(pixels);
+    write_file(path(), "model { mlp { image: [" + side + ", " + side + ", 1] hidden: [" + hidden +
                            "] classes: 3 } }\n"
                            "data { synthetic { samples: 1024 eval_samples: 256 classes: 3 } }\n"
                            "trainer { global_batch: " +
@@ -105,7 +106,8 @@ TEST(Advice, AWorkerThatTakesLongerThanOthers) {
 }
 
 TEST(Advice, LayersThatDoLittleInALaunch) {
-  const Json advice = Faults("1", 1).advice(1, {"--set", "trainer.steps=4000"});
+  const Json advice =
+      Faults("1", 1, 2).advice(1, {"--set", "trainer.steps=150000", "--set", "data.prefetch_threads=0"});
   const Json found = of_rule(advice, "launches");
   ASSERT_FALSE(found.is_null()) << advice;
   EXPECT_GT(found["cost"], 0.15);

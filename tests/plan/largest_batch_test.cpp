@@ -56,6 +56,28 @@ TEST(LargestBatch, IsExact) {
     }
 }
 
+/// GPT-2 in 70 GiB.
+TEST(LargestBatch, OfALargeModel) {
+  compile::CompileOptions options{
+      .model =
+          model::make_gpt({.vocabulary = 50257, .context = 1024, .layers = 12, .heads = 12, .width = 768}),
+      .storage = DType::bfloat16,
+      .global_batch = 512,
+      .micro_batch = 16,
+      .state_slots = 2};
+  options.parallel.layout = layout::parse_layout("dp=1");
+  options.parallel.reduction = layout::Reduction::fast;
+  const compile::CompileFacts facts = facts_of(options);
+  const int64_t limit = int64_t{70} << 30;
+  const auto found = largest_batch(options, facts, limit, kManySamples);
+  ASSERT_TRUE(found);
+  EXPECT_GT(found->micro_batch, 16);
+  EXPECT_EQ(found->global_batch, 32 * found->micro_batch);
+  EXPECT_LE(found->bytes, limit);
+  EXPECT_EQ(fit_batch(options, facts, limit, found->micro_batch), found);
+  EXPECT_FALSE(fit_batch(options, facts, limit, found->micro_batch + 1));
+}
+
 TEST(LargestBatch, MayBeSmallerThanTheBatchThatDoesNotFit) {
   const compile::CompileOptions options = with_batch(gpt_options("dp=1"), 0, 16);
   const compile::CompileFacts facts = facts_of(options);
