@@ -61,7 +61,9 @@ std::vector<Layout> other_layouts(const compile::CompiledRun& run, const compile
   }
   if (own.pp > 1) candidates.push_back(with_stages(own, 1));
   if (own.pp == 1 && own.workers() % 2 == 0) candidates.push_back(with_stages(own, 2));
-  if (own.sync != SyncMethod::parameter_server) candidates.push_back(with_servers(own));
+  // A stated algorithm is one of sums among workers, and refused beside servers.
+  const bool may_serve = options.parallel.algorithm == parallel::AllReduceAlgorithm::automatic;
+  if (own.sync != SyncMethod::parameter_server && may_serve) candidates.push_back(with_servers(own));
   std::vector<Layout> layouts;
   for (Layout& candidate : candidates) {
     if (layouts.size() == kMostLayouts) break;

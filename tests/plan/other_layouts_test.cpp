@@ -10,8 +10,10 @@
 namespace lockstep::plan {
 namespace {
 
-std::vector<std::string> others_of(const std::string& layout) {
-  const compile::CompileOptions options = gpt_options(layout);
+std::vector<std::string> others_of(const std::string& layout, parallel::AllReduceAlgorithm algorithm =
+                                                                  parallel::AllReduceAlgorithm::automatic) {
+  compile::CompileOptions options = gpt_options(layout);
+  options.parallel.algorithm = algorithm;
   const compile::CompileFacts facts = facts_of(options);
   std::vector<std::string> names;
   for (const auto& other : other_layouts(compile::CompiledRun(options, facts), options, facts))
@@ -23,6 +25,7 @@ TEST(OtherLayouts, CommunicateOtherwise) {
   EXPECT_THAT(others_of("dp=2"), testing::ElementsAre("pp=2", "sync=ps,servers=2,placement=colocated"));
   EXPECT_THAT(others_of("dp=2,sync=ps"), testing::ElementsAre("pp=1", "sync=ps,servers=2", "pp=2"));
   EXPECT_THAT(others_of("dp=1,pp=2"), testing::Contains("pp=1"));
+  EXPECT_THAT(others_of("dp=2", parallel::AllReduceAlgorithm::ring), testing::ElementsAre("pp=2"));
 }
 
 TEST(OtherLayouts, CanBeCompiled) {

@@ -74,6 +74,11 @@ struct MachineThread::Body {
     return true;
   }
 
+  void begin(const std::vector<MachineSample>& samples) {
+    const std::lock_guard lock(mutex);
+    for (const auto& each : samples) summary.begin(each);
+  }
+
   MachineIdentity who() const {
     const std::lock_guard lock(mutex);
     return identity;
@@ -90,7 +95,7 @@ struct MachineThread::Body {
   void work() {
     ::setpriority(PRIO_PROCESS, 0, std::max(10, ::getpriority(PRIO_PROCESS, 0)));
     if (!options.gpu_uuid.empty()) gpu.emplace(options.gpu_uuid);
-    sample(who());
+    begin(sample(who()));
     while (true) {
       const Next next = wait(std::chrono::duration<double>(options.every_seconds));
       if (next == Next::nothing || !tell(sample(who())) || next == Next::last_sample) return;

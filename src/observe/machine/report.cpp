@@ -194,10 +194,24 @@ std::vector<std::pair<std::string, std::string>> describe(const std::vector<Mach
   return rows;
 }
 
-void MachineSummary::add(const MachineSample& sample) {
+MachineSummary::Machine& MachineSummary::machine_of(const MachineSample& sample) {
   const bool is_process = sample.subject.kind == Kind::process;
   Machine& machine = machines_[is_process ? "process" : group_of(sample.subject, false)];
   machine.subject = sample.subject;
+  return machine;
+}
+
+void MachineSummary::begin(const MachineSample& sample) {
+  Machine& machine = machine_of(sample);
+  for (const auto& [field, value] : sample.figures) {
+    const MachineFigure* kind = find_machine_figure(sample.subject.kind, field);
+    if (kind != nullptr && kind->kind == FigureKind::counter)
+      machine.figures[field] = {.count = 1, .first = value, .last = value, .max = value, .histogram = {}};
+  }
+}
+
+void MachineSummary::add(const MachineSample& sample) {
+  Machine& machine = machine_of(sample);
   machine.seconds += sample.seconds;
   ++machine.samples;
   for (const auto& [field, value] : sample.figures) {
@@ -257,6 +271,7 @@ FigureReport MachineSummary::report_of(const MachineFigure& kind, const Figure& 
 std::vector<MachineReport> MachineSummary::reports() const {
   std::vector<MachineReport> reports;
   for (const auto& [group, machine] : machines_) {
+    if (machine.samples == 0) continue;
     MachineReport report{.subject = machine.subject,
                          .seconds = short_share(machine.seconds),
                          .samples = machine.samples,

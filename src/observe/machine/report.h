@@ -49,6 +49,8 @@ std::vector<std::pair<std::string, std::string>> describe(const std::vector<Mach
 /// continues without others. Not thread-safe.
 class MachineSummary {
  public:
+  /// What counters count from: a sample before the first one, which is about no time.
+  void begin(const MachineSample& sample);
   void add(const MachineSample& sample);
   std::vector<MachineReport> reports() const;
 
@@ -67,6 +69,7 @@ class MachineSummary {
     std::map<std::string, Figure, std::less<>> figures;
     std::map<std::string, double> held_down_seconds;
   };
+  Machine& machine_of(const MachineSample& sample);
   static FigureReport report_of(const MachineFigure& kind, const Figure& figure);
 
   std::map<std::string, Machine> machines_;  // by group

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "config/run_config.h"
+#include "control/last_words.h"
 #include "lockstep/error.h"
 #include "observe/sinks/append_file.h"
 #include "observe/sinks/tensorboard_sink.h"
@@ -125,6 +126,21 @@ void set_aside(const fs::path& path) {
   fs::rename(path, aside);
   log_warning(fmt::format("{} is of a run without a usable checkpoint; it is now {}", path.string(),
                           aside.filename().string()));
+}
+
+/// report.json, and the page unless that takes long.
+void write_report_to(const fs::path& directory, const std::string& report, bool quiet) {
+  constexpr uintmax_t kMostBytes = 16 << 20;  // of metrics: a second's reading
+  try {
+    observe::replace_file((directory / report::kReportFile).string(), report + "\n");
+    if (fs::file_size(directory / kMetricsFile) <= kMostBytes)
+      report::write_run_page(directory.string());
+    else if (!quiet)
+      log_info(
+          fmt::format("{} is large; `lockstep report {}` draws the run", kMetricsFile, directory.string()));
+  } catch (const std::exception& error) {
+    log_warning(fmt::format("the run has ended, but its report is not written: {}", error.what()));
+  }
 }
 
 }  // namespace
@@ -379,15 +395,12 @@ void RunOutput::close(observe::RunEnd end, const std::string& report,
 }
 
 void RunOutput::write_report(const std::string& report) const noexcept {
-  constexpr uintmax_t kMostBytes = 16 << 20;  // of metrics: a second's reading
-  const fs::path directory(options_.directory);
+  // As for metrics at the end: a disk that hangs must not keep the run from ending.
+  constexpr std::chrono::seconds kPatience{40};
   try {
-    observe::replace_file((directory / report::kReportFile).string(), report + "\n");
-    if (fs::file_size(directory / kMetricsFile) <= kMostBytes)
-      report::write_run_page(options_.directory);
-    else if (!options_.quiet)
-      log_info(
-          fmt::format("{} is large; `lockstep report {}` draws the run", kMetricsFile, options_.directory));
+    control::run_at_most(kPatience, [directory = options_.directory, quiet = options_.quiet, report] {
+      write_report_to(directory, report, quiet);
+    });
   } catch (const std::exception& error) {
     log_warning(fmt::format("the run has ended, but its report is not written: {}", error.what()));
   }

@@ -14,7 +14,8 @@
 namespace lockstep::train {
 namespace {
 
-/// "lockstep compare CONFIG --workers 2 --layouts 'sync=all_reduce; pp=2'". "" if there is no other layout.
+/// "lockstep compare CONFIG --workers 2 --layouts 'pp=1; pp=2' --out comparison". "" if there is no other
+/// layout.
 std::string compare_command(const Worker& worker, const RunCircumstances& circumstances) {
   const compile::CompiledRun& run = worker.compiled();
   std::vector<layout::Layout> layouts =
@@ -32,8 +33,12 @@ std::string compare_command(const Worker& worker, const RunCircumstances& circum
     words.emplace_back("CONFIG");
   else
     words.insert(words.end(), config.begin(), config.end());
-  words.insert(words.end(),
-               {"--workers", fmt::to_string(run.layout().workers()), "--layouts", join(names, "; ")});
+  words.insert(words.end(), {"--workers", fmt::to_string(run.layout().workers()), "--layouts",
+                             join(names, "; "), "--out", "comparison"});
+  // compare proves equal bits under REPRODUCIBLE, which these do not have.
+  const auto algorithm = worker.config().parallel.algorithm;
+  if (algorithm == parallel::AllReduceAlgorithm::ring || algorithm == parallel::AllReduceAlgorithm::library)
+    words.insert(words.end(), {"--proof-steps", "0"});
   if (!circumstances.one_host) words.insert(words.end(), {"--hostfile", "FILE"});
   return shell_line(words);
 }

@@ -63,6 +63,17 @@ TEST(MachineSummary, CountersSayByHowMuchTheyGrew) {
   EXPECT_EQ(report.held_down_by.at("software power cap"), 0.5);
 }
 
+TEST(MachineSummary, CountersCountFromTheBeginning) {
+  MachineSummary summary;
+  summary.begin(sample(Kind::gpu, {{"energy_joules", 100}, {"temperature_celsius", 90}}, 0));
+  EXPECT_THAT(summary.reports(), IsEmpty()) << "nothing was sampled";
+  summary.add(sample(Kind::gpu, {{"energy_joules", 130}, {"temperature_celsius", 60}}));
+  const MachineReport report = summary.reports().at(0);
+  EXPECT_EQ(report.find("energy_joules")->increase, 30);
+  EXPECT_EQ(report.find("temperature_celsius")->max, 60);
+  EXPECT_EQ(report.samples, 1);
+}
+
 TEST(MachineSummary, AProcessWithANewRankIsTheSameProcess) {
   MachineSummary summary;
   MachineSample process = sample(Kind::process, {{"processor_cores", 1}});
