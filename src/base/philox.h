@@ -38,6 +38,7 @@ struct Philox {
 enum class RandomPurpose : uint32_t {
   initialization = 1,
   dropout = 2,
+  data_split = 6,
   sample_order = 3,
   data_generation = 4
 };

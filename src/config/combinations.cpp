@@ -72,6 +72,18 @@ void check_range(const schema::SampleRange& range, const Document& document, con
                           range.begin(), range.end()));
 }
 
+bool draws_evaluation(const schema::Split& split) {
+  return split.has_eval_list() || (split.has_train_fraction() && split.train_fraction() < 1);
+}
+
+/// Files that evaluate leave a split nothing to choose.
+template <class Kind>
+void check_split(const Kind& kind, const Document& document, const std::string& path) {
+  if (kind.files().empty()) document.refuse(path + ".files", "must name a file, or a pattern");
+  if (kind.eval_files_size() > 0 && kind.split().kind_case() != schema::Split::KIND_NOT_SET)
+    document.refuse(path + ".split", "is ignored, since eval_files says what evaluates; remove one of them");
+}
+
 bool evaluates(const schema::Data& data) {
   switch (data.kind_case()) {
     case schema::Data::kIdx:
@@ -80,6 +92,8 @@ bool evaluates(const schema::Data& data) {
       return data.text().train_fraction() < 1;
     case schema::Data::kOwn:
       return data.own().eval_samples() > 0;
+    case schema::Data::kTokens:
+      return data.tokens().eval_files_size() > 0 || draws_evaluation(data.tokens().split());
     default:
       return data.synthetic().eval_samples() > 0;
   }
@@ -95,6 +109,7 @@ void check_data(const schema::Data& data, const Document& document) {
     if (data.idx().eval_images().empty() && (range.begin() != 0 || range.end() != -1))
       document.refuse("data.idx.eval_range", "is ignored without eval_images; remove it");
   }
+  if (data.has_tokens()) check_split(data.tokens(), document, "data.tokens");
   if (data.prefetch_threads() == 0 && data.prefetch_depth() != schema::Data().prefetch_depth())
     document.refuse("data.prefetch_depth", "is ignored with prefetch_threads: 0; remove it");
 }
@@ -315,6 +330,10 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
   if (data.has_text()) {
     check_fields(model, document, "data.text", "tokens");
     fit_context(*data.mutable_text(), model, document, "data.text.context");
+  }
+  if (data.has_tokens()) {
+    check_fields(model, document, "data.tokens", "tokens");
+    fit_context(*data.mutable_tokens(), model, document, "data.tokens.context");
   }
   if (data.has_synthetic()) fit_synthetic(*data.mutable_synthetic(), model, document);
 }

@@ -1,15 +1,18 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+
+#include "data/token_options.h"
 
 namespace lockstep::data {
 
 class Dataset;
 
-enum class DataKind { idx, text, synthetic, own };
+enum class DataKind { idx, text, synthetic, own, tokens };
 
 /// Which samples: [begin, end) of the files, in file order. -1: to the end.
 struct SampleRange {
@@ -18,13 +21,17 @@ struct SampleRange {
   bool operator==(const SampleRange&) const = default;
 };
 
+/// Texts of files that say how raw data become numbers, by their names. Checkpoints keep them.
+using Encodings = std::map<std::string, std::string>;
+
 struct DataOptions {
   DataKind kind = DataKind::synthetic;
   std::string directory;  ///< --data-dir; file names below are relative to it
   /// Where files are that are not in `directory`: it was moved with the run. Nothing: nowhere else.
   std::optional<std::string> other_directory;
   bool shuffle = true;
-  bool trains = true;  ///< if false, training data is not opened, and need not exist
+  Encodings encodings;  ///< of the model that is evaluated; empty: the data's own
+  bool trains = true;   ///< if false, training data is not opened, and need not exist
 
   // idx: images and labels in IDX files, gzip or not; pixels become (value / 255 - mean) / deviation. Without
   // evaluation files there is no evaluation.
@@ -32,10 +39,12 @@ struct DataOptions {
   SampleRange train_range, eval_range;
   double mean = 0, deviation = 1;
 
-  // text: one file of characters; the vocabulary is its sorted set of bytes, unless stated here.
-  std::string text_file, characters;
+  // text: one file of characters; the vocabulary is its sorted set of bytes, or the model's tokens.
+  std::string text_file;
   int64_t context = 0;          ///< tokens per sample
   double train_fraction = 0.9;  ///< the first part trains, the rest evaluates; 1: no evaluation
+
+  TokenOptions tokens;
 
   // synthetic: `samples` learnable samples made from the seed (see data/synthetic.h).
   int64_t samples = 0, eval_samples = 0;

@@ -8,6 +8,7 @@
 #include "data/own_samples.h"
 #include "data/synthetic.h"
 #include "data/text.h"
+#include "data/tokens.h"
 #include "lockstep/error.h"
 
 namespace lockstep::data {
@@ -18,10 +19,11 @@ struct KindRow {
   DatasetPair (*open)(const DataOptions&);
 };
 /// Every kind of data set there is.
-constexpr std::array<KindRow, 4> kKinds{{{DataKind::idx, open_idx_datasets},
+constexpr std::array<KindRow, 5> kKinds{{{DataKind::idx, open_idx_datasets},
                                          {DataKind::text, open_text_datasets},
                                          {DataKind::synthetic, open_synthetic_datasets},
-                                         {DataKind::own, open_own_datasets}}};
+                                         {DataKind::own, open_own_datasets},
+                                         {DataKind::tokens, open_token_datasets}}};
 
 }  // namespace
 
