@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <type_traits>
 #include <vector>
 
@@ -148,9 +149,9 @@ struct MatmulProblem {
   Layout first, second, result;
 };
 
-/// At most `most` that work, cuBLASLt's favourite first.
-std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& spec,
-                                                             device::CudaDevice& device, int most) {
+/// At most `most` that work for one item, cuBLASLt's favourite first.
+std::vector<cublasLtMatmulHeuristicResult_t> favourites(const ProductSpec& spec, device::CudaDevice& device,
+                                                        int most) {
   const MatmulProblem problem(spec.of_one(), device);
   const Preference preference = make_preference(problem.product);
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(most));
@@ -168,6 +169,24 @@ std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& 
   // Of several some may not do; that none does is an error, and not the answer that there is none.
   if (count > 0 && std::all_of(found.begin(), found.end(), failed)) device::check(found.front().state);
   std::erase_if(found, failed);
+  return found;
+}
+
+/// Among how many of cuBLASLt's favourites one is looked for that takes several items.
+constexpr int kFavourites = 8;
+
+/// At most `most` that work for one item, cuBLASLt's favourite first; if the spec is batchable, first those
+/// that take several items. Which do is asked of two, so that the choice does not depend on how many there
+/// are.
+std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& spec,
+                                                             device::CudaDevice& device, int most) {
+  if (!spec.batchable) return favourites(spec, device, most);
+  auto found = favourites(spec, device, std::max(most, kFavourites));
+  ProductSpec two = spec;
+  two.items = 2;
+  const MatmulProblem problem(two, device);
+  std::ranges::stable_partition(found, [&](const auto& each) { return problem.takes(each.algo); });
+  found.resize(std::min(found.size(), static_cast<size_t>(most)));
   return found;
 }
 
