@@ -36,6 +36,9 @@ static_assert(int{schema::Pool2d::AVERAGE} == static_cast<int>(PoolKind::average
 data::DataOptions convert_data(const schema::Data& data) {
   data::DataOptions options{.directory = data.directory(),
                             .shuffle = data.shuffle(),
+                            .on_damage = static_cast<data::DamagePolicy>(data.on_damage()),
+                            .transforms = convert_transforms(data.transforms()),
+                            .eval_transforms = convert_transforms(data.eval_transforms()),
                             .prefetch_threads = data.prefetch_threads(),
                             .prefetch_depth = data.prefetch_depth()};
   if (data.has_idx()) {
@@ -49,6 +52,14 @@ data::DataOptions convert_data(const schema::Data& data) {
     options.eval_range = {idx.eval_range().begin(), idx.eval_range().end()};
     options.mean = idx.mean();
     options.deviation = idx.deviation();
+    options.label_offset = idx.label_offset();
+    options.transposed = idx.transposed();
+  } else if (data.has_images()) {
+    options.kind = data::DataKind::images;
+    options.images = convert_images(data.images());
+  } else if (data.has_cifar()) {
+    options.kind = data::DataKind::cifar;
+    options.cifar = convert_cifar(data.cifar());
   } else if (data.has_text()) {
     options.kind = data::DataKind::text;
     options.text_file = data.text().file();

@@ -42,8 +42,8 @@ class TextDataset : public Dataset {
                        size_, context_, stride_, classes(), begin_, end_, text_->path);
   }
 
-  void read(int64_t sample, std::span<std::byte* const> destinations) const override {
-    const int64_t first = begin_ + sample * stride_;
+  void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
+    const int64_t first = begin_ + key.sample * stride_;
     const int64_t real = std::min(context_, end_ - 1 - first);  // predictions that the text holds
     const uint8_t* from = text_->tokens.data() + first;
     if (destinations[0]) copy(from, real, reinterpret_cast<int32_t*>(destinations[0]), 0);
