@@ -11,8 +11,9 @@
 # --archive FILE  archive of all logs; default: DIR.tar.gz
 # --build DIR     build folder of a checkout; default: build/release
 # --python P      Python that has PyTorch; default: python3
-# --limit S       seconds for all parts together; default: 300 for right, 320 for fast, 560 for --only
-# --only LIST     parts: device, tests, gpt, ncu, probes, start, kernels, benchmarks, verify, nccl, sanitizer
+# --limit S       seconds for all parts together; default: 320 for right, 330 for fast, 560 for --only
+# --only LIST     parts: device, tests, gpt, ncu, probes, start, kernels, replicas, runs, benchmarks, verify, layouts, nccl,
+#                 sanitizer
 # --also LIST     parts in addition to those of the call
 #
 # The archive holds all logs in less than 16 MiB. It is written anew whenever a part ends, so that only the running part is
@@ -25,11 +26,11 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # In this order, with their shares of the time.
-kinds=(device tests gpt ncu probes start kernels benchmarks verify nccl sanitizer)
-declare -A weights=([device]=8 [tests]=70 [gpt]=30 [ncu]=35 [probes]=90 [start]=15 [kernels]=45
-  [benchmarks]=150 [verify]=70 [nccl]=40 [sanitizer]=60)
-declare -A call_kinds=([right]="device,tests,gpt,ncu,probes,start,kernels" [fast]="benchmarks,verify,nccl,sanitizer")
-declare -A call_seconds=([right]=300 [fast]=320)
+kinds=(device tests gpt ncu probes start kernels replicas runs benchmarks verify layouts nccl sanitizer)
+declare -A weights=([device]=8 [tests]=70 [gpt]=30 [ncu]=35 [probes]=90 [start]=15 [kernels]=45 [replicas]=40 [runs]=40
+  [benchmarks]=150 [verify]=70 [layouts]=60 [nccl]=40 [sanitizer]=60)
+declare -A call_kinds=([right]="device,tests,gpt,ncu,probes,start,kernels,replicas,runs" [fast]="benchmarks,verify,layouts,nccl,sanitizer")
+declare -A call_seconds=([right]=320 [fast]=330)
 
 call=
 out=$PWD/runs/gpu-check
@@ -52,7 +53,7 @@ while [ $# -gt 0 ]; do
       shift 2
       ;;
     -h | --help)
-      sed -n '2,22s/^# \{0,1\}//p' "$script"
+      sed -n '2,23s/^# \{0,1\}//p' "$script"
       exit 0
       ;;
     *) fail "unknown option $1; see --help" ;;
@@ -242,6 +243,9 @@ if selected kernels && needs kernels "$programs/kernel_benchmark"; then
   fi
 fi
 
+# shellcheck source=gpu_check/runs.sh
+. scripts/gpu_check/runs.sh
+
 share benchmarks
 if selected benchmarks && needs benchmarks "$python"; then
   # What PyTorch keeps of a micro-batch of 64 x 1024 tokens does not fit into 80 GB.
@@ -262,26 +266,8 @@ if selected benchmarks && needs benchmarks "$python"; then
   fi
 fi
 
-share verify
-if selected verify; then
-  # verify NAME CONFIG LAYOUTS SETTING...
-  verify() {
-    local name=$1 config=$2 layouts=$3 settings=()
-    shift 3
-    for setting in data.synthetic.samples=2000 data.synthetic.eval_samples=100 "$@"; do settings+=(--set "$setting"); done
-    part "verify_$name" 60 of_verify "$lockstep" verify "configs/$config.textproto" --layouts "$layouts" --steps 5 \
-      --device cuda --allow-shared-gpu "${settings[@]}"
-  }
-  verify gpt_bfloat16 shakespeare_gpt "dp=1; dp=2; pp=2,dp=2; dp=4" data.synthetic.classes=65 precision.compute=BFLOAT16
-  verify lenet_tf32 mnist_lenet "dp=1; dp=2" data.synthetic.classes=10 precision.compute=TF32
-  # Several virtual replicas at once on one rank, one on each of four.
-  verify mlp_joined mnist_mlp "dp=1; dp=4" data.synthetic.classes=10 trainer.virtual_replicas=4 trainer.micro_batch=64
-  verify gpt_joined shakespeare_gpt "dp=1; dp=4" data.synthetic.classes=65 precision.compute=BFLOAT16 precision.fused_gelu=true \
-    trainer.global_batch=32 trainer.virtual_replicas=4 trainer.micro_batch=32
-  verify mlp_float16 mnist_mlp "dp=1; dp=2" data.synthetic.classes=10 precision.compute=FLOAT16
-  verify lenet_bfloat16 mnist_lenet "dp=1; dp=2" data.synthetic.classes=10 precision.compute=BFLOAT16
-  verify gpt shakespeare_gpt "dp=1; dp=2,shard=optimizer; dp=1,pp=2,schedule=zero_bubble; dp=2,sync=ps,servers=1" data.synthetic.classes=65
-fi
+# shellcheck source=gpu_check/layouts.sh
+. scripts/gpu_check/layouts.sh
 
 # Communicators are connected anew in every test, over sockets: a quarter of the 90 tests suffices.
 conforms=Checks/Gpu.Conforms

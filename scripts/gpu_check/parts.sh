@@ -133,7 +133,12 @@ of_tests() {
        }'
 }
 of_training() { sed -n 's/.*"first_step_ms":\([0-9]*\).*"startup_parts_ms":{\([^}]*\)}.*/first step done after \1 ms: \2/p' | tr -d '"'; }
-of_gpt() { sed -n 's/.*"tokens_per_second":\([0-9]*\).*"p50":\([0-9]*\.\{0,1\}[0-9]\{0,1\}\).*/\1 tokens\/s, \2 ms a step/p'; }
+of_gpt() { of_step tokens; }
+of_rate() { of_step samples; }
+# of_step WHAT: how many a second, and the median step, of which the report has one; other medians follow it.
+of_step() {
+  sed -n "s/.*\"${1}_per_second\":\([0-9]*\).*\"step_ms\":{[^}]*\"p50\":\([0-9]*\.\{0,1\}[0-9]\{0,2\}\).*/\1 $1\/s, \2 ms a step/p"
+}
 of_ceilings() {
   sed -n 's/.*"copy_bytes_per_second": *\([0-9.e+]*\).*"product_flops": *\([0-9.e+]*\).*/\1 \2/p' |
     awk '{printf "copy %.2f TB/s, product %.0f TFLOP/s\n", $1 / 1e12, $2 / 1e12}'

@@ -17,8 +17,9 @@ FAILS = 'echo "[       OK ] A.b (0 ms)"; echo "[  FAILED  ] A.c (0 ms)"; exit 1'
 SKIPS = 'echo "[  SKIPPED ] A.c (0 ms)"'
 GOLDENS = 'test -d "${LOCKSTEP_TEST_GOLDENS%/goldens}"'
 # What lockstep prints of a training, and of two layouts.
-REPORT = ('{"tokens_per_second":400000.5,"step_ms":{"mean":161,"p50":160.25,"p99":170},"data_wait_ms":0.5,"first_step_ms":12.5,'
-          '"startup_parts_ms":{"launch":8,"other":4.5},"peak_memory_bytes":34359738368}')
+REPORT = ('{"tokens_per_second":400000.5,"samples_per_second":5000,"step_ms":{"mean":161,"p50":160.25,"p99":170},"data_wait_ms":0.5,"first_step_ms":12.5,'
+          '"startup_parts_ms":{"launch":8,"other":4.5},"peak_memory_bytes":34359738368,'
+          '"machine":{"power":{"p50":1.0}}}')
 # What ncu prints around a program, of a kernel that takes a millisecond.
 NCU = """while [ "${1#-}" != "$1" ]; do
   case $1 in --csv) ;; *) shift ;; esac
@@ -223,9 +224,12 @@ class GpuCheck(Case):
         self.assertEqual(names[0], "device_test")
         self.assertEqual(set(names[1:5]), {f"ops_gpu_test.{shard}" for shard in range(4)})
         self.assertEqual(names[5:], ["ceilings", "gpt", "gpt_fused_gelu", "ncu_counters", "gpt_under_ncu", "step_kernels", "probe_launches",
-                                     "probe_products", "probe_attention", "probe_convolutions", "start", "shared_gpu_refused", "kernels"])
+                                     "probe_products", "probe_attention", "probe_convolutions", "start", "shared_gpu_refused", "kernels",
+                                     *(f"replicas_{model}_{how}" for model in ("gpt2", "mlp", "lenet") for how in ("fast", "apart", "joined")),
+                                     "watched_run", "profile", "compare", "chaos"])
+        self.assertEqual(table["replicas_gpt2_joined"][2], "5000 samples/s, 160.25 ms a step")
         self.assertEqual(table["ceilings"][2], "copy 3.00 TB/s, product 650 TFLOP/s")
-        self.assertEqual(table["gpt"][2], "400000 tokens/s, 160.2 ms a step")
+        self.assertEqual(table["gpt"][2], "400000 tokens/s, 160.25 ms a step")
         self.assertEqual(table["gpt_under_ncu"][2], "times of 1 kernels")
         self.assertEqual(table["kernels"][2], "2 of 3 kernels below")
         self.assertIn("of bfloat16 float32 float16\n", self.log("kernels"))
