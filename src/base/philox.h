@@ -38,9 +38,9 @@ struct Philox {
 enum class RandomPurpose : uint32_t {
   initialization = 1,
   dropout = 2,
-  data_split = 6,
   sample_order = 3,
-  data_generation = 4
+  data_generation = 4,
+  transforms = 5
 };
 
 /// Standard normal number `index` of stream (`seed`, `purpose`, `stream`), by Box-Muller in double precision.

@@ -42,7 +42,9 @@ void fit_context(Kind& kind, const ModelSpec& model, const Document& document, c
   }
 }
 
-void fit_synthetic(schema::Synthetic& data, const ModelSpec& model, const Document& document) {
+/// `transformed`: the model gets images of another size than the data have.
+void fit_synthetic(schema::Synthetic& data, const ModelSpec& model, bool transformed,
+                   const Document& document) {
   const std::string path = "data.synthetic";
   if (find_input(model, "tokens")) {
     check_fields(model, document, path, "tokens");
@@ -60,7 +62,7 @@ void fit_synthetic(schema::Synthetic& data, const ModelSpec& model, const Docume
     for (const int64_t dim : image->spec.shape.dims()) data.add_shape(dim);
   }
   const Shape shape(std::vector<int64_t>(data.shape().begin(), data.shape().end()));
-  if (image && shape != image->spec.shape)
+  if (image && shape != image->spec.shape && !transformed)
     document.refuse(path + ".shape", fmt::format("is {}, but the model's input 'image' is {}",
                                                  shape.to_string(), image->spec.shape.to_string()));
 }
@@ -72,16 +74,17 @@ void check_range(const schema::SampleRange& range, const Document& document, con
                           range.begin(), range.end()));
 }
 
-bool draws_evaluation(const schema::Split& split) {
-  return split.has_eval_list() || (split.has_train_fraction() && split.train_fraction() < 1);
+/// How many fields say what evaluates.
+template <class Kind>
+int splits(const Kind& kind) {
+  return (kind.eval_files_size() > 0) + kind.has_eval_list() + (kind.eval_fraction() > 0);
 }
 
-/// Files that evaluate leave a split nothing to choose.
 template <class Kind>
 void check_split(const Kind& kind, const Document& document, const std::string& path) {
   if (kind.files().empty()) document.refuse(path + ".files", "must name a file, or a pattern");
-  if (kind.eval_files_size() > 0 && kind.split().kind_case() != schema::Split::KIND_NOT_SET)
-    document.refuse(path + ".split", "is ignored, since eval_files says what evaluates; remove one of them");
+  if (splits(kind) > 1)
+    document.refuse(path, "sets more than one of eval_files, eval_list and eval_fraction; choose one");
 }
 
 bool evaluates(const schema::Data& data) {
@@ -93,7 +96,11 @@ bool evaluates(const schema::Data& data) {
     case schema::Data::kOwn:
       return data.own().eval_samples() > 0;
     case schema::Data::kTokens:
-      return data.tokens().eval_files_size() > 0 || draws_evaluation(data.tokens().split());
+      return splits(data.tokens()) > 0;
+    case schema::Data::kImages:
+      return data.images().has_eval() || data.images().has_eval_list() || data.images().eval_fraction() > 0;
+    case schema::Data::kCifar:
+      return true;  // files, or a share of the training samples
     default:
       return data.synthetic().eval_samples() > 0;
   }
@@ -106,6 +113,8 @@ void check_data(const schema::Data& data, const Document& document) {
     if (data.idx().eval_images().empty() != data.idx().eval_labels().empty())
       document.refuse("data.idx", "names only one of eval_images and eval_labels; set both or neither");
     const auto& range = data.idx().eval_range();
+    if (data.eval_transforms_size() > 0 && data.idx().eval_images().empty())
+      document.refuse("data.eval_transforms", "are ignored without eval_images; remove them");
     if (data.idx().eval_images().empty() && (range.begin() != 0 || range.end() != -1))
       document.refuse("data.idx.eval_range", "is ignored without eval_images; remove it");
   }
@@ -327,6 +336,9 @@ void check_evaluations(const schema::RunConfig& config, const Document& document
 
 void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Document& document) {
   if (data.has_idx()) check_fields(model, document, "data.idx", "image");
+  if (data.has_images()) check_fields(model, document, "data.images", "image");
+  if (data.has_cifar()) check_fields(model, document, "data.cifar", "image");
+  fit_image_data(data, model, document);
   if (data.has_text()) {
     check_fields(model, document, "data.text", "tokens");
     fit_context(*data.mutable_text(), model, document, "data.text.context");
@@ -335,7 +347,9 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
     check_fields(model, document, "data.tokens", "tokens");
     fit_context(*data.mutable_tokens(), model, document, "data.tokens.context");
   }
-  if (data.has_synthetic()) fit_synthetic(*data.mutable_synthetic(), model, document);
+  if (data.has_synthetic())
+    fit_synthetic(*data.mutable_synthetic(), model, data.transforms_size() + data.eval_transforms_size() > 0,
+                  document);
 }
 
 void check_combinations(const schema::RunConfig& config, const model::Graph& graph,

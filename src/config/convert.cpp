@@ -38,17 +38,12 @@ static_assert(int{schema::Tokens::LLMC} == static_cast<int>(data::TokenFormat::l
 static_assert(int{schema::Tokens::UINT16} == static_cast<int>(data::TokenFormat::uint16));
 static_assert(int{schema::Tokens::UINT32} == static_cast<int>(data::TokenFormat::uint32));
 
-/// Without a kind all samples train.
-data::SplitOptions convert_split(const schema::Split& split) {
-  data::SplitOptions options{.train_fraction = 1, .eval_list = split.eval_list(), .seed = split.seed()};
-  if (split.has_train_fraction()) options.train_fraction = split.train_fraction();
-  return options;
-}
-
 data::TokenOptions convert_tokens(const schema::Tokens& tokens) {
   return {.files = {tokens.files().begin(), tokens.files().end()},
           .eval_files = {tokens.eval_files().begin(), tokens.eval_files().end()},
-          .split = convert_split(tokens.split()),
+          .eval_list = tokens.eval_list(),
+          .eval_fraction = tokens.eval_fraction(),
+          .split_seed = tokens.split_seed(),
           .format = static_cast<data::TokenFormat>(tokens.format()),
           .context = tokens.context(),
           .stride = tokens.stride(),
@@ -59,6 +54,9 @@ data::TokenOptions convert_tokens(const schema::Tokens& tokens) {
 data::DataOptions convert_data(const schema::Data& data) {
   data::DataOptions options{.directory = data.directory(),
                             .shuffle = data.shuffle(),
+                            .on_damage = static_cast<data::DamagePolicy>(data.on_damage()),
+                            .transforms = convert_transforms(data.transforms()),
+                            .eval_transforms = convert_transforms(data.eval_transforms()),
                             .prefetch_threads = data.prefetch_threads(),
                             .prefetch_depth = data.prefetch_depth()};
   if (data.has_idx()) {
@@ -72,6 +70,14 @@ data::DataOptions convert_data(const schema::Data& data) {
     options.eval_range = {idx.eval_range().begin(), idx.eval_range().end()};
     options.mean = idx.mean();
     options.deviation = idx.deviation();
+    options.label_offset = idx.label_offset();
+    options.transposed = idx.transposed();
+  } else if (data.has_images()) {
+    options.kind = data::DataKind::images;
+    options.images = convert_images(data.images());
+  } else if (data.has_cifar()) {
+    options.kind = data::DataKind::cifar;
+    options.cifar = convert_cifar(data.cifar());
   } else if (data.has_text()) {
     options.kind = data::DataKind::text;
     options.text_file = data.text().file();

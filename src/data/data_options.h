@@ -5,14 +5,21 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "data/cifar_options.h"
+#include "data/images/images_options.h"
 #include "data/token_options.h"
+#include "data/transforms/options.h"
 
 namespace lockstep::data {
 
 class Dataset;
 
-enum class DataKind { idx, text, synthetic, own, tokens };
+enum class DataKind { idx, text, synthetic, own, images, cifar, tokens };
+
+/// What happens if a sample cannot be read: the run ends, or it goes on without the sample.
+enum class DamagePolicy { fail, skip };
 
 /// Which samples: [begin, end) of the files, in file order. -1: to the end.
 struct SampleRange {
@@ -37,7 +44,9 @@ struct DataOptions {
   // evaluation files there is no evaluation.
   std::string train_images, train_labels, eval_images, eval_labels;
   SampleRange train_range, eval_range;
-  double mean = 0, deviation = 1;
+  double mean = 0, deviation = 1;  ///< applied after `transforms`
+  int64_t label_offset = 0;        ///< the label that the files have for class 0
+  bool transposed = false;         ///< files hold columns where others hold rows
 
   // text: one file of characters; the vocabulary is its sorted set of bytes, or the model's tokens.
   std::string text_file;
@@ -54,6 +63,12 @@ struct DataOptions {
 
   // own: samples of the program that trains; a config knows only their number.
   std::shared_ptr<const Dataset> own_train, own_eval;
+
+  ImagesOptions images;
+  CifarOptions cifar;
+  DamagePolicy on_damage = DamagePolicy::fail;  ///< of images
+  /// What happens to images, in this order. Random ones are for training alone.
+  std::vector<TransformOptions> transforms, eval_transforms;
 
   int prefetch_threads = 1;
   int prefetch_depth = 4;  ///< micro-batches held ready

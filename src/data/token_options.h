@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "data/split.h"
-
 namespace lockstep::data {
 
 /// How files say where tokens are: llm.c's header, or nothing but tokens.
@@ -15,7 +13,9 @@ enum class TokenFormat { automatic, llmc, uint16, uint32 };
 struct TokenOptions {
   std::vector<std::string> files;       ///< names or patterns
   std::vector<std::string> eval_files;  ///< of these, or further ones: they evaluate
-  SplitOptions split;
+  std::string eval_list;                ///< a file that lists such files; "": none
+  double eval_fraction = 0;             ///< share to evaluate on, drawn in passages
+  uint64_t split_seed = 1;              ///< decides which
   TokenFormat format = TokenFormat::automatic;
   int64_t context = 0;     ///< tokens per sample
   int64_t stride = 0;      ///< tokens between beginnings of training samples; 0: as many as `context`

@@ -47,11 +47,11 @@ class TokenWindows : public Dataset {
                        options_.stride, classes(), options_.description);
   }
 
-  void read(int64_t sample, std::span<std::byte* const> destinations) const override {
-    const auto next = std::ranges::upper_bound(segments_, sample, {},
+  void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
+    const auto next = std::ranges::upper_bound(segments_, key.sample, {},
                                                [](const Numbered& each) { return each.first_sample; });
     const auto& [segment, first_sample] = *(next - 1);
-    const int64_t first = segment.begin + (sample - first_sample) * options_.stride;
+    const int64_t first = segment.begin + (key.sample - first_sample) * options_.stride;
     const int64_t real = std::min(options_.context, segment.end - 1 - first);  // predictions in the segment
     if (destinations[0]) read_to(segment, first, real, destinations[0], 0);
     if (destinations[1]) read_to(segment, first + 1, real, destinations[1], -1);

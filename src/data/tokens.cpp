@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "data/byte_source.h"
 #include "data/file_list.h"
+#include "data/split.h"
 #include "data/token_file.h"
 #include "data/token_windows.h"
 #include "lockstep/error.h"
@@ -32,8 +33,8 @@ struct Paths {
 Paths find_paths(const DataOptions& options) {
   const TokenOptions& tokens = options.tokens;
   auto eval_names = tokens.eval_files;
-  if (!tokens.split.eval_list.empty())
-    for (const auto& line : split(read_text_file(data_file(options, tokens.split.eval_list)), '\n'))
+  if (!tokens.eval_list.empty())
+    for (const auto& line : split(read_text_file(data_file(options, tokens.eval_list)), '\n'))
       if (!line.empty()) eval_names.push_back(line);
   Paths paths{list_files(options, tokens.files), list_files(options, eval_names)};
   std::erase_if(paths.train, [&](const std::string& path) {
@@ -78,11 +79,13 @@ std::vector<TokenSegment> whole(const Files& files) {
 /// which only the former predicts.
 Segments draw_segments(const Files& files, const TokenOptions& tokens) {
   const int64_t block = kBlockWindows * tokens.context;
-  std::vector<uint64_t> units;
+  std::vector<std::string> units;
   for (const auto& file : files)
     for (int64_t begin = 0; begin < file->count(); begin += block)
-      units.push_back(hash_combine(file->identity(), static_cast<uint64_t>(begin)));
-  const std::vector<bool> evaluates = draw_evaluation(tokens.split, units);
+      units.push_back(fmt::format("{} {}", to_hex(file->identity()), begin));
+  const std::vector<bool> evaluates =
+      draw_split(std::vector<std::string_view>(units.begin(), units.end()),
+                 std::vector<int32_t>(units.size(), 0), tokens.eval_fraction, tokens.split_seed);
   Segments segments;
   size_t unit = 0;
   for (const auto& file : files)
@@ -142,6 +145,8 @@ int64_t largest_of(const Files& files) {
 
 void check(const TokenOptions& tokens) {
   require(!tokens.files.empty(), "data.tokens.files: expected a file or a pattern, found none");
+  require(tokens.eval_fraction >= 0 && tokens.eval_fraction <= 1,
+          fmt::format("data.tokens.eval_fraction: expected 0 to 1, found {}", tokens.eval_fraction));
   require(tokens.context >= 1 && tokens.stride >= 0 && tokens.vocabulary >= 0,
           fmt::format("data.tokens: expected a context from 1 on, a stride and a vocabulary from 0 on, found "
                       "{}, {} and {}",
@@ -175,7 +180,7 @@ DatasetPair open_token_datasets(const DataOptions& options) {
   windows.segments = segments.eval;
   windows.stride = windows.context;
   windows.pads = true;
-  if (by_file || tokens.split.train_fraction < 1) data.eval = make(windows, "evaluate");
+  if (by_file || tokens.eval_fraction > 0) data.eval = make(windows, "evaluate");
   return data;
 }
 

@@ -133,7 +133,7 @@ TEST(Eval, ReadsTextsByTheTokenizerThatTheModelLearnedWith) {
   const std::string vocabulary = std::to_string(made["vocabulary"].get<int>());
   const std::vector<std::string> gpt = {
       "--set",      "model={gpt {vocabulary: " + vocabulary + " context: 6 layers: 1 heads: 1 width: 8}}",
-      "--set",      "data={tokens {files: \"tokens/*.bin\" split {train_fraction: 0.75}}}",
+      "--set",      "data={tokens {files: \"tokens/*.bin\" eval_fraction: 0.25}}",
       "--data-dir", config / ""};
   const Json trained = only_json(
       lockstep(std::vector<std::string>{"train", config.path(), "--json", "--out", config / "a"} + gpt));

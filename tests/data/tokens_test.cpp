@@ -87,7 +87,7 @@ TEST_F(Tokens, FilesEvaluateEachTokenButTheirFirstOnce) {
   EXPECT_EQ(read_window(*data.eval, 2), (Window{{20, 21, 22}, {21, 22, 23}}));
   options_.tokens.eval_files.clear();
   write_file(folder_ / "list", "v1.bin\nv2.bin\n");
-  options_.tokens.split.eval_list = "list";
+  options_.tokens.eval_list = "list";
   const auto listed = open_datasets(options_);
   EXPECT_EQ(listed.eval->identity(), data.eval->identity());
   EXPECT_EQ(listed.train->identity(), data.train->identity());
@@ -101,7 +101,7 @@ TEST_F(Tokens, FilesEvaluateEachTokenButTheirFirstOnce) {
 TEST_F(Tokens, ADrawnSplitLeavesNothingOutAndSharesNothing) {
   constexpr int64_t kCount = 48 * 40;
   write("a.bin", 0, kCount);
-  options_.tokens.split.train_fraction = 0.75;
+  options_.tokens.eval_fraction = 0.25;
   options_.tokens.stride = 1;
   const auto data = open_datasets(options_);
   std::map<int32_t, int> trained, evaluated;
@@ -122,7 +122,7 @@ TEST_F(Tokens, ADrawnSplitLeavesNothingOutAndSharesNothing) {
 TEST_F(Tokens, ADrawnSplitDoesNotDependOnTheOrderOfFiles) {
   write("a.bin", 0, 48 * 20);
   write("b.bin", 5000, 48 * 20);
-  options_.tokens.split.train_fraction = 0.8;
+  options_.tokens.eval_fraction = 0.2;
   const auto labels = [&] {
     std::vector<int32_t> all;
     const auto data = open_datasets(options_);
@@ -135,7 +135,7 @@ TEST_F(Tokens, ADrawnSplitDoesNotDependOnTheOrderOfFiles) {
   const auto forward = labels();
   options_.tokens.files = {"b.bin", "a.bin"};
   EXPECT_EQ(labels(), forward);
-  options_.tokens.split.seed = 2;
+  options_.tokens.split_seed = 2;
   EXPECT_NE(labels(), forward);
 }
 
@@ -159,7 +159,7 @@ TEST_F(Tokens, RefuseWhatGivesNoSample) {
   write("a.bin", 0, 3);
   EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_); }), Mentions("4 tokens ... a.bin"));
   write("a.bin", 0, 40);
-  options_.tokens.split.train_fraction = 0.9;
+  options_.tokens.eval_fraction = 0.1;
   EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_); }),
               AllOf(HasSubstr("evaluate"), HasSubstr("no file")));
   options_.tokens.context = 0;
