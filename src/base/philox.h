@@ -39,7 +39,8 @@ enum class RandomPurpose : uint32_t {
   initialization = 1,
   dropout = 2,
   sample_order = 3,
-  data_generation = 4
+  data_generation = 4,
+  transforms = 5
 };
 
 /// Standard normal number `index` of stream (`seed`, `purpose`, `stream`), by Box-Muller in double precision.
