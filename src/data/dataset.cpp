@@ -7,8 +7,10 @@
 #include "data/cifar.h"
 #include "data/idx.h"
 #include "data/images/images.h"
+#include "data/lines/lines.h"
 #include "data/own_samples.h"
 #include "data/synthetic.h"
+#include "data/tables/table.h"
 #include "data/text.h"
 #include "data/tokens.h"
 #include "data/transforms/chain.h"
@@ -31,6 +33,8 @@ constexpr KindRow kKinds[] = {
     {DataKind::images, open_image_datasets},  // transforms images itself: it decodes what they need
     {DataKind::cifar, open_cifar_datasets},
     {DataKind::tokens, open_token_datasets},
+    {DataKind::table, open_table_datasets},
+    {DataKind::lines, open_line_datasets},
 };
 
 DatasetPair open_kind(const DataOptions& options) {
