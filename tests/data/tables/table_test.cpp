@@ -179,7 +179,7 @@ TEST_F(Table, AListSaysWhichRowsEvaluate) {
 
 TEST_F(Table, NamesDamageOrLeavesItOut) {
   const std::pair<std::string, std::string> damages[] = {
-      {"9,red,10\n", "a.csv ... line 6 ... byte 98 ... 4 ... 3"},
+      {"9,red,10\n", "a.csv ... line 6 (byte 99) ... 4 ... 3"},
       {"9,red,10,setosa,1\n", "line 6 ... 4 ... 5"},
       {"x,red,10,setosa\n", "line 6 ... sepal ... 'x'"},
       {"nan,red,10,setosa\n", "line 6 ... sepal ... 'nan'"},
