@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "data/order.h"
 #include "data/sheet.h"
 #include "lockstep/error.h"
+#include "tokenizer/tokenizer_file.h"
 
 namespace lockstep::cli {
 namespace {
@@ -97,12 +99,13 @@ std::string shown_values(const data::Dataset& dataset, const data::Field& field,
   std::string text;
   if (field.spec.dtype == DType::int32) {
     const auto values = reader.values<int32_t>(index);
-    const std::string characters = field.name == "tokens" ? dataset.characters() : "";
-    for (size_t i = 0; i < std::min(values.size(), kMost); ++i)
-      text += characters.empty() ? fmt::format("{}{}", i == 0 ? "" : " ", values[i])
-              : values[i] >= 0 && values[i] < static_cast<int32_t>(characters.size())
-                  ? std::string(1, nth(characters, values[i]))
-                  : "?";
+    const auto first = values.first(std::min(values.size(), kMost));
+    const auto encodings = dataset.encodings();
+    const auto found = encodings.find(std::string(tokenizer::kTokenizerFile));
+    if (field.name == "tokens" && found != encodings.end())
+      text = tokenizer::tokenizer_from_json(found->second, found->first).decode(first);
+    else
+      text = fmt::format("{}", fmt::join(first, " "));
     return values.size() > kMost ? text + " ..." : text;
   }
   const auto values = reader.values<float>(index);

@@ -33,6 +33,7 @@ program::ModelCode::Options code_options(const CompileOptions& options, const la
           .loss_weight = 1.0 / (static_cast<double>(division.global_batch) *
                                 static_cast<double>(graph.loss_positions())),
           .tf32 = options.tf32,
+          .reproducible = options.parallel.reduction == layout::Reduction::reproducible,
           .fuse_gelu = options.fused_gelu,
           .repeats = training && options.parallel.layout.recompute == layout::Recompute::selective};
 }

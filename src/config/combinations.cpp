@@ -74,6 +74,19 @@ void check_range(const schema::SampleRange& range, const Document& document, con
                           range.begin(), range.end()));
 }
 
+/// How many fields say what evaluates.
+template <class Kind>
+int splits(const Kind& kind) {
+  return (kind.eval_files_size() > 0) + kind.has_eval_list() + (kind.eval_fraction() > 0);
+}
+
+template <class Kind>
+void check_split(const Kind& kind, const Document& document, const std::string& path) {
+  if (kind.files().empty()) document.refuse(path + ".files", "must name a file, or a pattern");
+  if (splits(kind) > 1)
+    document.refuse(path, "sets more than one of eval_files, eval_list and eval_fraction; choose one");
+}
+
 bool evaluates(const schema::Data& data) {
   switch (data.kind_case()) {
     case schema::Data::kIdx:
@@ -82,6 +95,8 @@ bool evaluates(const schema::Data& data) {
       return data.text().train_fraction() < 1;
     case schema::Data::kOwn:
       return data.own().eval_samples() > 0;
+    case schema::Data::kTokens:
+      return splits(data.tokens()) > 0;
     case schema::Data::kImages:
       return data.images().has_eval() || data.images().has_eval_list() || data.images().eval_fraction() > 0;
     case schema::Data::kCifar:
@@ -103,6 +118,7 @@ void check_data(const schema::Data& data, const Document& document) {
     if (data.idx().eval_images().empty() && (range.begin() != 0 || range.end() != -1))
       document.refuse("data.idx.eval_range", "is ignored without eval_images; remove it");
   }
+  if (data.has_tokens()) check_split(data.tokens(), document, "data.tokens");
   if (data.prefetch_threads() == 0 && data.prefetch_depth() != schema::Data().prefetch_depth())
     document.refuse("data.prefetch_depth", "is ignored with prefetch_threads: 0; remove it");
 }
@@ -326,6 +342,10 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
   if (data.has_text()) {
     check_fields(model, document, "data.text", "tokens");
     fit_context(*data.mutable_text(), model, document, "data.text.context");
+  }
+  if (data.has_tokens()) {
+    check_fields(model, document, "data.tokens", "tokens");
+    fit_context(*data.mutable_tokens(), model, document, "data.tokens.context");
   }
   if (data.has_synthetic())
     fit_synthetic(*data.mutable_synthetic(), model, data.transforms_size() + data.eval_transforms_size() > 0,

@@ -15,10 +15,11 @@ using Fields = std::vector<std::pair<std::string, std::string>>;
 // in `data`, `trainer`, `optimizer` and `precision` that is not listed here counts; of `parallel`, only what
 // is named below.
 constexpr std::string_view kWithoutEffect[] = {
-    "data.directory",           "data.prefetch_threads",     "data.prefetch_depth",
-    "trainer.eval_every_steps", "trainer.eval_at_end",       "trainer.nonfinite",
-    "trainer.nonfinite_limit",  "trainer.check_every_steps", "trainer.spike_threshold",
-    "trainer.early_stopping",
+    "data.directory",          "data.prefetch_threads",    "data.prefetch_depth",
+    "data.tokens.files",       "data.tokens.eval_files",   "data.tokens.eval_list",
+    "data.tokens.tokenizer",   "trainer.eval_every_steps", "trainer.eval_at_end",
+    "trainer.nonfinite",       "trainer.nonfinite_limit",  "trainer.check_every_steps",
+    "trainer.spike_threshold", "trainer.early_stopping",
 };
 // Left to the layout under FAST, which promises no bits; decisive under REPRODUCIBLE.
 constexpr std::string_view kReproducibleOnly[] = {"trainer.virtual_replicas"};
@@ -39,8 +40,10 @@ constexpr std::string_view kAsyncLearningRate = "parallel.async_learning_rate";
 constexpr std::string_view kFusedGelu = "precision.fused_gelu";
 constexpr std::string_view kSections[] = {"data.", "trainer.", "optimizer.", "precision."};
 
+/// Whether it is there, or the list of which it is an element.
 template <size_t n>
 bool contains(const std::string_view (&list)[n], std::string_view path) {
+  if (path.ends_with(']')) path = path.substr(0, path.rfind('['));
   return std::find(std::begin(list), std::end(list), path) != std::end(list);
 }
 

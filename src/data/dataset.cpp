@@ -11,6 +11,7 @@
 #include "data/own_samples.h"
 #include "data/synthetic.h"
 #include "data/text.h"
+#include "data/tokens.h"
 #include "data/transforms/chain.h"
 #include "data/transforms/transformed_dataset.h"
 #include "lockstep/error.h"
@@ -30,6 +31,7 @@ constexpr KindRow kKinds[] = {
     {DataKind::own, open_own_datasets},
     {DataKind::images, open_image_datasets},  // transforms images itself: it decodes what they need
     {DataKind::cifar, open_cifar_datasets},
+    {DataKind::tokens, open_token_datasets},
 };
 
 DatasetPair open_kind(const DataOptions& options) {

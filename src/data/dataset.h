@@ -51,8 +51,8 @@ class Dataset {
   virtual int64_t classes() const = 0;  ///< labels lie in [0, classes), or are negative (ignored)
   /// Whole numbers of a field, such as tokens, lie in [0, vocabulary).
   virtual int64_t vocabulary(std::string_view /*field*/) const { return classes(); }
-  /// For texts, the characters of tokens: token k is the k-th byte; "" for other data.
-  virtual std::string characters() const { return ""; }
+  /// What made numbers of raw data, and evaluation must do likewise: "tokenizer.json" of texts.
+  virtual Encodings encodings() const { return {}; }
   /// The largest value of a field of whole numbers; `ignored` does not count.
   virtual LargestValue largest(std::string_view field, int64_t ignored) const {
     const int64_t last = vocabulary(field) - 1;

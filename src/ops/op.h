@@ -154,8 +154,11 @@ struct KernelOptions {
   uint32_t op_number = 0;    ///< the op's place in the graph: key of its random stream
   DType compute = DType::float32;  ///< type of activations, their gradients and narrow parameters
   bool tf32 = false;               ///< GPUs: products of float32 tensors may round their factors to TF32
-  FusedNeighbors fused;            ///< GPUs
-  int64_t column_bytes = 0;        ///< convolutions on GPUs: columns made at once; 0: the library's choice
+  /// GPUs: products take algorithms that can compute several virtual replicas at once, also where there is
+  /// one, so that bits do not depend on how many there are.
+  bool reproducible = false;
+  FusedNeighbors fused;      ///< GPUs
+  int64_t column_bytes = 0;  ///< convolutions on GPUs: columns made at once; 0: the library's choice
 };
 
 /// An op bound to shapes and options for a kind of device. Making it and asking for its workspace needs no

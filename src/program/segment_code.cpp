@@ -89,6 +89,7 @@ ModelCode::ModelCode(const model::Graph& graph, const model::Partition& partitio
                                          .op_number = static_cast<uint32_t>(n),
                                          .compute = graph.compute,
                                          .tf32 = options.tf32,
+                                         .reproducible = options.reproducible,
                                          .fused = fusion_.neighbors[n]}));
   }
   segments_.resize(partition.segments.size());

@@ -102,9 +102,10 @@ class ModelCode {
     int virtual_replicas = 1;  ///< in a micro-batch; see KernelOptions
     bool training = true;
     int intra_op_threads = 1;
-    double loss_weight = 1;  ///< see KernelOptions
-    bool tf32 = false;       ///< see KernelOptions
-    bool fuse_gelu = false;  ///< GPUs: see fuse_for_gpu
+    double loss_weight = 1;     ///< see KernelOptions
+    bool tf32 = false;          ///< see KernelOptions
+    bool reproducible = false;  ///< see KernelOptions
+    bool fuse_gelu = false;     ///< GPUs: see fuse_for_gpu
     /// Backward may find what is cheap to repeat in a separate stash, so that it need not be kept. What a
     /// neighbour's kernel computes is kept.
     bool repeats = false;

@@ -39,7 +39,7 @@ class TransformedDataset : public Dataset {
   int64_t size() const override { return base_->size(); }
   int64_t classes() const override { return base_->classes(); }
   int64_t vocabulary(std::string_view field) const override { return base_->vocabulary(field); }
-  std::string characters() const override { return base_->characters(); }
+  Encodings encodings() const override { return base_->encodings(); }
   LargestValue largest(std::string_view field, int64_t ignored) const override {
     return base_->largest(field, ignored);
   }

@@ -161,8 +161,8 @@ __device__ inline void store_partials(const ColumnGrid& g, const ColumnPlace<N>&
 
 inline constexpr int kFoldLanes = 32, kFoldRowLanes = 32, kFoldThreads = kFoldLanes * kFoldRowLanes;
 
-/// finish(column, its partial results joined in double precision) for every column. Reads the partial results
-/// once; they were written just before and are still in the GPU's cache.
+/// finish(column, its partial results joined in double precision) for every column of matrix blockIdx.y.
+/// Reads the partial results once; they were written just before and are still in the GPU's cache.
 template <class Partial, class Finish>
 __global__ void __launch_bounds__(kFoldThreads)
     fold_columns_kernel(const Partial* partials, int count, int64_t columns, Finish finish) {
@@ -170,6 +170,7 @@ __global__ void __launch_bounds__(kFoldThreads)
   const int lane = static_cast<int>(threadIdx.x) % kFoldLanes,
             row_lane = static_cast<int>(threadIdx.x) / kFoldLanes;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kFoldLanes + lane;
+  partials += static_cast<int64_t>(blockIdx.y) * count * columns;
   Wide values[1];
   if (column < columns) {
 #pragma unroll 4
@@ -181,12 +182,13 @@ __global__ void __launch_bounds__(kFoldThreads)
 
 template <class Partial, class Finish>
 void fold_columns(device::Stream& stream, const Partial* partials, int count, int64_t columns,
-                  const Finish& finish) {
-  device::launch(stream,
-                 {.blocks = device::blocks_for(columns, kFoldLanes, columns),
-                  .threads = kFoldThreads,
-                  .shared_bytes = kFoldThreads * sizeof(typename Partial::Wide)},
-                 fold_columns_kernel<Partial, Finish>, partials, count, columns, finish);
+                  const Finish& finish, int matrices = 1) {
+  device::launch(
+      stream,
+      {.blocks = dim3(device::blocks_for(columns, kFoldLanes, columns), static_cast<unsigned>(matrices)),
+       .threads = kFoldThreads,
+       .shared_bytes = kFoldThreads * sizeof(typename Partial::Wide)},
+      fold_columns_kernel<Partial, Finish>, partials, count, columns, finish);
 }
 
 }  // namespace lockstep::ops

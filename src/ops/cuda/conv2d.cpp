@@ -1,9 +1,13 @@
+#include "ops/cuda/conv2d.h"
+
 #include <algorithm>
 #include <optional>
 
+#include "base/ensure.h"
 #include "ops/checks.h"
 #include "ops/cuda/column_sum.h"
 #include "ops/cuda/columns.h"
+#include "ops/cuda/folded_product.h"
 #include "ops/cuda/product.h"
 #include "ops/parts.h"
 
@@ -11,6 +15,10 @@ namespace lockstep::ops {
 namespace {
 
 int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+int64_t most_column_bytes(const KernelOptions& options) {
+  return options.column_bytes > 0 ? options.column_bytes : Product::factor_bytes();
+}
 
 Windows windows_of(const Conv2d& op, const Shape& image) {
   const Shape output = window_output(op.kName, image, op.kernel, op.stride, op.padding, op.channels);
@@ -33,13 +41,20 @@ Windows windows_of(const Conv2d& op, const Shape& image) {
           .out_width = narrow(output[1])};
 }
 
-/// One product for every chunk of a batch; the last may be smaller and has a product of its own.
+/// One product for every chunk of a batch; the last may be smaller and has a product of its own. `AProduct`
+/// is Product or FoldedProduct.
+template <class AProduct>
 class ChunkedProduct {
  public:
-  template <class MakeSpec>
-  ChunkedProduct(int64_t batch, int64_t chunk, const MakeSpec& make_spec)
-      : batch_(batch), chunk_(chunk), whole_(make_spec(chunk)) {
-    if (batch % chunk != 0) rest_.emplace(make_spec(batch % chunk));
+  /// `make`: of a number of samples.
+  template <class Make>
+  ChunkedProduct(int64_t batch, int64_t chunk, const Make& make)
+      : batch_(batch), chunk_(chunk), whole_(make(chunk)) {
+    if (batch % chunk != 0) rest_.emplace(make(batch % chunk));
+  }
+
+  int64_t workspace_bytes() const {
+    return std::max(whole_.workspace_bytes(), rest_ ? rest_->workspace_bytes() : 0);
   }
 
   void prepare(device::Device& device) {
@@ -58,8 +73,8 @@ class ChunkedProduct {
 
  private:
   int64_t batch_, chunk_;
-  Product whole_;
-  std::optional<Product> rest_;
+  AProduct whole_;
+  std::optional<AProduct> rest_;
 };
 
 /// Images become matrices of columns, a chunk of the batch at a time, and the rest is three products as in a
@@ -69,18 +84,20 @@ class ChunkedProduct {
 /// Chosen before cuDNN's convolutions, which make no columns in memory, because everything but the product
 /// runs on any machine's tests, because all products obey one rule of precision and order (cuDNN has no
 /// float32 gradient of two-byte weights, and few of its algorithms are deterministic), and because nothing
-/// depends on which layouts cuDNN supports for a type. Not measured against it yet.
+/// depends on which layouts cuDNN supports for a type. docs/gpu-results.md says what that costs.
+///
+/// Several virtual replicas are several items of the products (joins_replicas()).
 class Conv2dKernel : public Kernel {
  public:
   Conv2dKernel(const Conv2d& op, const TensorSpec& input, const KernelOptions& options)
-      : Conv2dKernel(op, windows_of(op, input.shape), options) {}
+      : Conv2dKernel(op, windows_of(op, input.shape), options, options.virtual_replicas) {}
 
   int64_t workspace_bytes(KernelPhase phase) const override {
+    if (phase == KernelPhase::forward) return columns_bytes_ + Product::workspace_bytes();
     if (phase == KernelPhase::backward_input) return input_columns_bytes_ + Product::workspace_bytes();
     // The products and the bias's sums follow each other and share the memory.
-    const int64_t sums =
-        phase == KernelPhase::backward_weight && bias_sum_ ? bias_sum_->workspace_bytes() : 0;
-    return std::max(columns_bytes_ + Product::workspace_bytes(), sums);
+    return std::max(columns_bytes_ + weight_gradient_.workspace_bytes(),
+                    bias_sum_ ? bias_sum_->workspace_bytes() : 0);
   }
 
   void prepare(device::Device& device) override {
@@ -123,7 +140,7 @@ class Conv2dKernel : public Kernel {
     const auto* x = arguments.inputs[0].as<std::byte>();
     const auto* dy = arguments.output_gradients[0].as<std::byte>();
     auto* workspace = static_cast<std::byte*>(arguments.workspace);
-    weight_gradient_.for_each([&](Product& product, int64_t first, int64_t samples) {
+    weight_gradient_.for_each([&](FoldedProduct& product, int64_t first, int64_t samples) {
       const void* columns = columns_of(x + first * image_bytes_, samples, workspace, stream);
       product.run({.a = dy + first * output_bytes_,
                    .b = columns,
@@ -137,13 +154,13 @@ class Conv2dKernel : public Kernel {
   }
 
  private:
-  Conv2dKernel(const Conv2d& op, const Windows& windows, const KernelOptions& options)
+  Conv2dKernel(const Conv2d& op, const Windows& windows, const KernelOptions& options, int replicas)
       : windows_(windows),
         compute_(options.compute),
         training_(options.training),
         image_bytes_(int64_t{windows.height} * windows.width * windows.channels * size_of(compute_)),
         output_bytes_(windows.per_image() * op.channels * size_of(compute_)),
-        column_bytes_(options.column_bytes > 0 ? options.column_bytes : Product::factor_bytes()),
+        column_bytes_(most_column_bytes(options)),
         chunk_(chunk_of(options.batch, size_of(compute_))),
         // Gradients of columns stay float32 until those of a pixel are added.
         input_chunk_(chunk_of(options.batch, size_of(DType::float32))),
@@ -151,7 +168,7 @@ class Conv2dKernel : public Kernel {
         input_columns_bytes_(columns_bytes(input_chunk_, size_of(DType::float32))),
         forward_(options.batch, chunk_,
                  [&](int64_t samples) {
-                   return ProductSpec{.rows = samples * windows.per_image(),
+                   return ProductSpec{.rows = samples / replicas * windows.per_image(),
                                       .columns = op.channels,
                                       .inner = windows.row_length(),
                                       .transpose_b = true,
@@ -159,28 +176,39 @@ class Conv2dKernel : public Kernel {
                                       .result = compute_,
                                       .bias = op.bias,
                                       .tf32 = options.tf32,
-                                      .c_alignment = alignment_of(chunk_, options.batch)};
+                                      .c_alignment = alignment_of(chunk_, options.batch),
+                                      .items = replicas,
+                                      .shares_b = true,
+                                      .batchable = options.reproducible};
                  }),
         input_gradient_(options.batch, input_chunk_,
                         [&](int64_t samples) {
-                          return ProductSpec{.rows = samples * windows.per_image(),
+                          return ProductSpec{.rows = samples / replicas * windows.per_image(),
                                              .columns = windows.row_length(),
                                              .inner = op.channels,
                                              .factors = compute_,
                                              .result = windows.are_pixels() ? compute_ : DType::float32,
                                              .tf32 = options.tf32,
-                                             .a_alignment = alignment_of(input_chunk_, options.batch)};
+                                             .a_alignment = alignment_of(input_chunk_, options.batch),
+                                             .items = replicas,
+                                             .shares_b = true,
+                                             .batchable = options.reproducible};
                         }),
         weight_gradient_(options.batch, chunk_, [&](int64_t samples) {
-          return ProductSpec{.rows = op.channels,
-                             .columns = windows.row_length(),
-                             .inner = samples * windows.per_image(),
-                             .transpose_a = true,
-                             .factors = compute_,
-                             .tf32 = options.tf32,
-                             .a_alignment = alignment_of(chunk_, options.batch)};
+          return FoldedProduct({.rows = op.channels,
+                                .columns = windows.row_length(),
+                                .inner = samples / replicas * windows.per_image(),
+                                .transpose_a = true,
+                                .factors = compute_,
+                                .tf32 = options.tf32,
+                                .a_alignment = alignment_of(chunk_, options.batch),
+                                .batchable = options.reproducible},
+                               replicas);
         }) {
-    if (op.bias) bias_sum_.emplace(windows.per_image() * options.batch, op.channels, compute_);
+    ensure(replicas == 1 || (chunk_ == options.batch && input_chunk_ == options.batch),
+           "columns of all virtual replicas are in memory at once");
+    if (op.bias)
+      bias_sum_.emplace(windows.per_image() * (options.batch / replicas), op.channels, compute_, replicas);
   }
 
   int64_t chunk_of(int64_t batch, int64_t element_bytes) const {
@@ -209,11 +237,18 @@ class Conv2dKernel : public Kernel {
   int64_t column_bytes_;                         ///< at the most, as far as one sample allows
   int64_t chunk_, input_chunk_;                  ///< samples whose columns are in memory at once
   int64_t columns_bytes_, input_columns_bytes_;  ///< the workspace begins with them; the products' follows
-  ChunkedProduct forward_, input_gradient_, weight_gradient_;
+  ChunkedProduct<Product> forward_, input_gradient_;
+  ChunkedProduct<FoldedProduct> weight_gradient_;
   std::optional<ColumnSum> bias_sum_;  ///< of the bias's gradient; none where there is no bias
 };
 
 }  // namespace
+
+bool joins_replicas(const Conv2d& op, const TensorSpec& input, const KernelOptions& options) {
+  const Windows windows = windows_of(op, input.shape);
+  return windows.are_pixels() ||
+         options.batch * windows.columns_per_image() * size_of(DType::float32) <= most_column_bytes(options);
+}
 
 template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Conv2d& op, Inputs inputs, const KernelOptions& options) {

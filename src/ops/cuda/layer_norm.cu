@@ -1,6 +1,8 @@
 #include <cmath>
 
+#include "base/ensure.h"
 #include "ops/cuda/column_reduction.h"
+#include "ops/cuda/replica_sum.h"
 #include "ops/parts.h"
 
 namespace lockstep::ops {
@@ -177,8 +179,8 @@ struct BackwardArguments {
   const float *weight, *means, *inverses;
   T* dx;                     // null where not wanted
   const T* addend;           // null, or what is added to dx: the gradient that another reader of x gives it
-  SumPair<float>* partials;  // [blocks, width]: of dy n, and of dy
-  int64_t rows;
+  SumPair<float>* partials;  // [virtual replicas, blocks, width]: of dy n, and of dy
+  int64_t rows;              // of a virtual replica, whose blocks those of one blockIdx.y are
   int width;
 };
 
@@ -202,9 +204,11 @@ __global__ void __launch_bounds__(kGroup == device::kWarpSize ? kWarps * device:
   const RowGroup<N, kPacks, kWarp> group(a.width);
   const float share = 1.0f / static_cast<float>(a.width);
   const bool adds = a.addend != nullptr && a.dx != nullptr;
-  SumPair<float>* const of_block = a.partials + static_cast<int64_t>(blockIdx.x) * a.width;
+  SumPair<float>* const of_block =
+      a.partials + (int64_t{blockIdx.y} * gridDim.x + blockIdx.x) * int64_t{a.width};
+  const int64_t first = blockIdx.y * a.rows + group.first, end = (blockIdx.y + int64_t{1}) * a.rows;
   SumPair<float> sums[kPacks][N];
-  for (int64_t row = group.first; row < a.rows; row += group.step) {
+  for (int64_t row = first; row < end; row += group.step) {
     const int64_t begin = row * a.width;
     const T *row_x = a.x + begin, *row_dy = a.dy + begin;
     device::Pack<T, N> x[kPacks], dy[kPacks];
@@ -239,7 +243,7 @@ __global__ void __launch_bounds__(kGroup == device::kWarpSize ? kWarps * device:
     // Sums of columns beyond the registers are kept where they are to end up.
     group.for_rest([&](int c) {
       SumPair<float> of_columns[N];
-      if (row != group.first)
+      if (row != first)
         for (int i = 0; i < N; ++i) of_columns[i] = of_block[c + i];
       add(c, load_pack<N>(row_x + c), load_pack<N>(row_dy + c), of_columns);
       for (int i = 0; i < N; ++i) of_block[c + i] = of_columns[i];
@@ -319,12 +323,14 @@ __global__ void __launch_bounds__(kGroup == device::kWarpSize ? kWarps * device:
 }
 
 struct FinishParameters {
-  float *dweight, *dbias;  // no bias: null
+  float *dweight, *dbias;  // [virtual replicas, width]; no bias: null
+  int64_t width;
   bool accumulate;
 
   __device__ void operator()(int64_t c, const SumPair<double>& sums) const {
-    add_or_set(dweight[c], sums.first, accumulate);
-    if (dbias != nullptr) add_or_set(dbias[c], sums.second, accumulate);
+    const int64_t at = blockIdx.y * width + c;
+    add_or_set(dweight[at], sums.first, accumulate);
+    if (dbias != nullptr) add_or_set(dbias[at], sums.second, accumulate);
   }
 };
 
@@ -354,12 +360,15 @@ class LayerNormKernel : public Kernel {
       : op_(op),
         fused_(options.fused),
         dtype_(options.compute),
-        rows_(input.shape.count() / input.shape[-1] * options.batch),
+        replicas_(options.virtual_replicas),
+        rows_(input.shape.count() / input.shape[-1] * (options.batch / options.virtual_replicas)),
         width_(input.shape[-1]) {}
 
+  /// Partial sums, and of several virtual replicas the gradients of each.
   int64_t workspace_bytes(KernelPhase phase) const override {
     if (phase != KernelPhase::backward_input) return 0;
-    return backward_blocks(backward_layout()) * width_ * static_cast<int64_t>(sizeof(SumPair<float>));
+    const int64_t gradients = replicas_ == 1 ? 0 : 2 * replicas_ * width_ * size_of(DType::float32);
+    return partial_bytes() + gradients;
   }
 
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
@@ -393,7 +402,7 @@ class LayerNormKernel : public Kernel {
                                    rows_,
                                    static_cast<int>(width_)};
       const device::Grid grid{
-          .blocks = static_cast<unsigned>(blocks),
+          .blocks = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(replicas_)),
           .threads = layout.threads,
           .shared_bytes = layout.by_warps ? static_cast<size_t>(width_) * sizeof(SumPair<float>) : 0};
       if (layout.threads > 512)
@@ -407,10 +416,7 @@ class LayerNormKernel : public Kernel {
       else
         device::launch(stream, grid, backward_kernel<T, N, 32 / N, device::kWarpSize>, a);
     });
-    fold_columns(stream, partials, static_cast<int>(blocks), width_,
-                 FinishParameters{arguments.parameter_gradients[0].as<float>(),
-                                  op_.bias ? arguments.parameter_gradients[1].as<float>() : nullptr,
-                                  arguments.accumulate});
+    finish(arguments, partials, static_cast<int>(blocks), stream);
   }
 
  private:
@@ -420,21 +426,43 @@ class LayerNormKernel : public Kernel {
   template <class T, int N, int kPacks, bool kWarp>
   void launch_forward(const KernelArguments& arguments, device::Stream& stream) const {
     const Layout layout(width_, kForwardValues);
-    device::launch(
-        stream,
-        {.blocks = device::blocks_for(rows_, layout.groups_per_block, INT32_MAX), .threads = layout.threads},
-        fused_.add_before ? forward_kernel<T, N, kPacks, kWarp, true>
-                          : forward_kernel<T, N, kPacks, kWarp, false>,
-        ForwardArguments<T>{arguments.inputs[0].as<const T>(),
-                            fused_.add_before ? arguments.inputs[1].as<const T>() : nullptr,
-                            fused_.add_before ? arguments.outputs[1].as<T>() : nullptr,
-                            arguments.parameters[0].as<const float>(),
-                            op_.bias ? arguments.parameters[1].as<const float>() : nullptr,
-                            arguments.outputs[0].as<T>(), arguments.auxiliary[0].as<float>(),
-                            arguments.auxiliary[1].as<float>(), rows_, static_cast<int>(width_),
-                            op_.epsilon});
+    device::launch(stream,
+                   {.blocks = device::blocks_for(replicas_ * rows_, layout.groups_per_block, INT32_MAX),
+                    .threads = layout.threads},
+                   fused_.add_before ? forward_kernel<T, N, kPacks, kWarp, true>
+                                     : forward_kernel<T, N, kPacks, kWarp, false>,
+                   ForwardArguments<T>{arguments.inputs[0].as<const T>(),
+                                       fused_.add_before ? arguments.inputs[1].as<const T>() : nullptr,
+                                       fused_.add_before ? arguments.outputs[1].as<T>() : nullptr,
+                                       arguments.parameters[0].as<const float>(),
+                                       op_.bias ? arguments.parameters[1].as<const float>() : nullptr,
+                                       arguments.outputs[0].as<T>(), arguments.auxiliary[0].as<float>(),
+                                       arguments.auxiliary[1].as<float>(), replicas_ * rows_,
+                                       static_cast<int>(width_), op_.epsilon});
   }
 
+  void finish(const KernelArguments& arguments, const SumPair<float>* partials, int blocks,
+              device::Stream& stream) const {
+    float *dweight = arguments.parameter_gradients[0].as<float>(),
+          *dbias = op_.bias ? arguments.parameter_gradients[1].as<float>() : nullptr;
+    if (replicas_ == 1)
+      return fold_columns(stream, partials, blocks, width_,
+                          FinishParameters{dweight, dbias, width_, arguments.accumulate});
+    ensure(!arguments.accumulate, "gradients of several virtual replicas are complete");
+    auto* const each =
+        reinterpret_cast<float*>(static_cast<std::byte*>(arguments.workspace) + partial_bytes());
+    float* const each_bias = dbias == nullptr ? nullptr : each + replicas_ * width_;
+    fold_columns(stream, partials, blocks, width_, FinishParameters{each, each_bias, width_, false},
+                 replicas_);
+    sum_replicas(each, width_, replicas_, width_, dweight, stream);
+    if (dbias != nullptr) sum_replicas(each_bias, width_, replicas_, width_, dbias, stream);
+  }
+
+  int64_t partial_bytes() const {
+    const int64_t bytes = replicas_ * backward_blocks(backward_layout()) * width_ *
+                          static_cast<int64_t>(sizeof(SumPair<float>));
+    return (bytes + 15) / 16 * 16;
+  }
   Layout backward_layout() const { return Layout(width_, kBackwardValues); }
   /// As many as fill a large GPU's 132 multiprocessors once or twice, since each leaves partial sums: two of
   /// eight warps on each, or four smaller ones or with short rows. Not as many as the device has: bits
@@ -448,7 +476,9 @@ class LayerNormKernel : public Kernel {
   LayerNorm op_;
   FusedNeighbors fused_;
   DType dtype_;
-  int64_t rows_, width_;
+  int replicas_;
+  int64_t rows_;  ///< of a virtual replica
+  int64_t width_;
 };
 
 }  // namespace

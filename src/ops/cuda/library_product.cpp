@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <type_traits>
 #include <vector>
 
@@ -149,9 +150,9 @@ struct MatmulProblem {
 };
 
 /// At most `most` that work, cuBLASLt's favourite first.
-std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& spec,
-                                                             device::CudaDevice& device, int most) {
-  const MatmulProblem problem(spec.of_one(), device);
+std::vector<cublasLtMatmulHeuristicResult_t> favourites(const ProductSpec& spec, device::CudaDevice& device,
+                                                        int most) {
+  const MatmulProblem problem(spec, device);
   const Preference preference = make_preference(problem.product);
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(most));
   int count = 0;
@@ -159,8 +160,9 @@ std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& 
       problem.library, problem.operation.get(), problem.first.get(), problem.second.get(),
       problem.result.get(), problem.result.get(), preference.get(), most, found.data(), &count);
   // INVALID_VALUE is documented for descriptions "in conflict or in an impossible configuration": an epilogue
-  // may be what is impossible.
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_INVALID_VALUE && spec.has_epilogue()))
+  // or several items may be what is impossible.
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
+      (status == CUBLAS_STATUS_INVALID_VALUE && (spec.has_epilogue() || spec.items > 1)))
     return {};
   device::check(status);
   found.resize(static_cast<size_t>(count));
@@ -169,6 +171,22 @@ std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& 
   if (count > 0 && std::all_of(found.begin(), found.end(), failed)) device::check(found.front().state);
   std::erase_if(found, failed);
   return found;
+}
+
+/// At most `most` that work for one item, cuBLASLt's favourite first; if the spec is batchable, its
+/// favourites for several items, if there are any that also work for one. They are asked for two, so that the
+/// choice does not depend on how many there are.
+std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& spec,
+                                                             device::CudaDevice& device, int most) {
+  if (spec.batchable) {
+    ProductSpec two = spec;
+    two.items = 2;
+    auto found = favourites(two, device, most);
+    const MatmulProblem one(spec.of_one(), device);
+    std::erase_if(found, [&](const auto& each) { return !one.takes(each.algo); });
+    if (!found.empty()) return found;
+  }
+  return favourites(spec.of_one(), device, most);
 }
 
 /// The algorithm is chosen for one item, so that each has the bits that it has alone, and computes all of

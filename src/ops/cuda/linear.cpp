@@ -102,7 +102,8 @@ LinearProducts linear_products(const Linear& op, int64_t rows, int64_t in, const
                       .epilogue = options.fused.gelu_behind ? Epilogue::gelu : Epilogue::none,
                       .tf32 = options.tf32,
                       .items = options.virtual_replicas,
-                      .shares_b = true},
+                      .shares_b = true,
+                      .batchable = options.reproducible},
           .input_gradient = {.rows = rows,
                              .columns = in,
                              .inner = op.units,
@@ -111,13 +112,15 @@ LinearProducts linear_products(const Linear& op, int64_t rows, int64_t in, const
                              .epilogue = options.fused.gelu_before ? Epilogue::gelu_gradient : Epilogue::none,
                              .tf32 = options.tf32,
                              .items = options.virtual_replicas,
-                             .shares_b = true},
+                             .shares_b = true,
+                             .batchable = options.reproducible},
           .weight_gradient = {.rows = op.units,
                               .columns = in,
                               .inner = rows,
                               .transpose_a = true,
                               .factors = options.compute,
-                              .tf32 = options.tf32}};
+                              .tf32 = options.tf32,
+                              .batchable = options.reproducible}};
 }
 
 template <>

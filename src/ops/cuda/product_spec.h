@@ -35,7 +35,8 @@ struct ProductSpec {
   int a_alignment = kTensorAlignment, b_alignment = kTensorAlignment,
       c_alignment = kTensorAlignment;  ///< bytes
   int64_t items = 1;
-  bool shares_b = false;  ///< all items have the same B; otherwise these follow each other, too
+  bool shares_b = false;   ///< all items have the same B; otherwise these follow each other, too
+  bool batchable = false;  ///< prefers algorithms that compute several items in a call, also for one item
 
   int64_t a_count() const { return rows * inner; }  ///< elements of an item
   int64_t b_count() const { return inner * columns; }

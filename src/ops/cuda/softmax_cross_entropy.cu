@@ -247,9 +247,12 @@ __global__ void __launch_bounds__(kThreads<kWarp>)
 
 constexpr int kSumThreads = 1024;
 
-/// Reads 16 bytes of each row, next to nothing beside its logits.
+/// Reads 16 bytes of each row, next to nothing beside its logits. A block for each virtual replica, of
+/// `rows`.
 __global__ void __launch_bounds__(kSumThreads)
     metrics_kernel(const RowTerm* terms, int64_t rows, bool accumulate, double* metrics) {
+  terms += blockIdx.x * rows;
+  metrics += blockIdx.x * kMetricCount;
   __shared__ double scratch[3][device::kWarpSize + 1];
   double loss = 0, counted = 0, correct = 0;
 #pragma unroll 4
@@ -288,6 +291,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
   SoftmaxCrossEntropyKernel(const SoftmaxCrossEntropy& op, Inputs inputs, const KernelOptions& options)
       : sizes_{options.batch * inputs[1].shape.count(), inputs[1].shape.count(),
                static_cast<int>(inputs[0].shape[-1]), op.ignore_index},
+        replicas_(options.virtual_replicas),
         loss_weight_(options.loss_weight),
         gradient_in_forward_(options.fused.gradient_in_forward),
         dtype_(options.compute) {}
@@ -306,9 +310,9 @@ class SoftmaxCrossEntropyKernel : public Kernel {
                                  if (!warp && gradient) start_forward<T, N, false, true>(arguments, stream);
                                  if (!warp && !gradient) start_forward<T, N, false, false>(arguments, stream);
                                });
-    device::launch(stream, {.blocks = 1, .threads = kSumThreads}, metrics_kernel,
-                   static_cast<const RowTerm*>(arguments.workspace), sizes_.rows, arguments.accumulate,
-                   arguments.metrics);
+    device::launch(stream, {.blocks = static_cast<unsigned>(replicas_), .threads = kSumThreads},
+                   metrics_kernel, static_cast<const RowTerm*>(arguments.workspace), sizes_.rows / replicas_,
+                   arguments.accumulate, arguments.metrics);
   }
 
   void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
@@ -337,6 +341,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
   }
 
   Sizes sizes_;
+  int replicas_;
   double loss_weight_;
   bool gradient_in_forward_;
   DType dtype_;
