@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "base/hash.h"
