@@ -68,7 +68,7 @@ class LineDataset : public Dataset {
                        classes(), reading_.length, reading_.tokenizer->size(), reading_.source);
   }
   std::vector<std::string> class_names() const override { return reading_.classes; }
-  DamageCount damage() const override { return {.left_out = reading_.left_out}; }
+  Damage damage() const override { return {.left_out = reading_.left_out, .replaced = {}}; }
 
   void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
     const auto& [tokens, label] = texts_[static_cast<size_t>(key.sample)];

@@ -52,7 +52,7 @@ class TableDataset : public Dataset {
   uint64_t identity() const override { return identity_; }
   std::string description() const override { return description_; }
   std::vector<std::string> class_names() const override { return columns_.target.values; }
-  DamageCount damage() const override { return {.left_out = left_out_}; }
+  Damage damage() const override { return {.left_out = left_out_, .replaced = {}}; }
 
   void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
     const auto sample = static_cast<size_t>(key.sample), width = static_cast<size_t>(width_);
