@@ -99,9 +99,11 @@ void TableRows::take(const TableRow& row) {
     if (row.is_empty(in_file_[c]))
       problem = fmt::format("column '{}': expected a value, found an empty cell", one_line(columns_[c].name));
   if (problem.empty() && !knows_kinds_) decide_kinds(row);
-  row_.clear();
-  for (size_t c = 0; problem.empty() && c < columns_.size(); ++c)
-    if (const auto value = value_of(row, c, problem)) row_.push_back(*value);
+  // Numbers first, so that a damaged row adds no value to a category.
+  row_.resize(columns_.size());
+  for (const bool categories : {false, true})
+    for (size_t c = 0; problem.empty() && c < columns_.size(); ++c)
+      if (columns_[c].is_category == categories) row_[c] = value_of(row, c, problem).value_or(kUnknown);
   if (!problem.empty()) return damage_.note(fmt::format("{}: {}", row.place(), problem));
   values_.insert(values_.end(), row_.begin(), row_.end());
   numbers_.push_back(number);

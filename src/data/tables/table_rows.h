@@ -52,8 +52,8 @@ class TableRows {
   DamageLog damage_;
   std::vector<Column> columns_;
   std::vector<std::unordered_map<std::string, int64_t>> places_;  // of categories' values
-  std::vector<size_t> in_file_;  // where columns are in the file that is read
-  std::vector<double> values_, row_;
+  std::vector<size_t> in_file_;       // where columns are in the file that is read
+  std::vector<double> values_, row_;  // of all rows; of the one that is read
   std::vector<int64_t> numbers_;
   int64_t rows_read_ = 0;
 };

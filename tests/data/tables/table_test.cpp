@@ -198,6 +198,14 @@ TEST_F(Table, NamesDamageOrLeavesItOut) {
   }
 }
 
+TEST_F(Table, ADamagedRowNamesNoClass) {
+  write("a.csv", "species,x\nrose,1\ntulip,\nlily,y\n");
+  options_.on_damage = DamagePolicy::skip;
+  const auto data = open_datasets(options_).train;
+  EXPECT_THAT(data->class_names(), ElementsAre("rose"));
+  EXPECT_EQ(data->damage().left_out, 2);
+}
+
 TEST_F(Table, NamesWhatAFileLacks) {
   write("a.csv", "sepal,specie\n1,x\n");
   EXPECT_THAT(refusal(), Mentions("a.csv ... 'species' ... specie"));
