@@ -202,8 +202,9 @@ void add_fetch_command(CLI::App& command, CommandAction& selected, const std::st
 }  // namespace
 
 void add_data_command(CLI::App& program, CommandAction& selected) {
-  auto& command = add_subcommand(program, "data", "Makes data sets, or gets public ones",
-                                 "  lockstep data digits --out digits");
+  auto& command =
+      add_subcommand(program, "data", "Makes data sets, gets public ones, and shows what a config trains on",
+                     "  lockstep data digits --out digits");
   command.require_subcommand(1);
   auto& digits = add_subcommand(
       command, "digits",
@@ -211,11 +212,13 @@ void add_data_command(CLI::App& program, CommandAction& selected) {
       "contents are kept, others are refused",
       "  lockstep data digits --out digits --train 12000 --eval 2000 --seed 1");
   const auto arguments = std::make_shared<DigitsArguments>();
-  digits.add_option("--out", arguments->directory, "Folder for the four files")->type_name("DIR")->required();
+  digits.add_option("--out", arguments->directory, "Folder for the files")->type_name("DIR")->required();
   digits.add_option("--train", arguments->digits.train_count, "Training samples")->capture_default_str();
   digits.add_option("--eval", arguments->digits.eval_count, "Evaluation samples")->capture_default_str();
   digits.add_option("--seed", arguments->digits.seed, "Another seed draws other digits")
       ->capture_default_str();
+  digits.add_flag("--as-images", arguments->digits.as_images,
+                  "Write a colored JPEG for each digit, in folders by class, for data.images");
   digits.add_flag("--force", arguments->digits.overwrite, "Replace existing files with other contents");
   add_json(digits, arguments->output);
   add_tokens_command(command, selected);
@@ -225,6 +228,8 @@ void add_data_command(CLI::App& program, CommandAction& selected) {
   add_fetch_command(
       command, selected, "shakespeare",
       "Gets Tiny Shakespeare, the text of configs/shakespeare_gpt.textproto; compares its checksum");
+  add_data_show_command(command, selected);
+  add_data_summary_command(command, selected);
   digits.callback([&selected, arguments] { selected = [arguments] { return make_digits(*arguments); }; });
 }
 

@@ -104,7 +104,8 @@ int evaluate(const EvalArguments& arguments) {
     const train::WatchedWorker watched(world, *worker);
     if (!worker->has_eval_data())
       throw comm::CollectiveError(
-          "eval: there are no evaluation data: set data.idx.eval_images and eval_labels, a smaller "
+          "eval: there are no evaluation data: set data.idx.eval_images and eval_labels, data.images.eval, a "
+          "smaller "
           "data.text.train_fraction, data.tokens.eval_files, or data.synthetic.eval_samples",
           ExitCode::usage);
     train::TrainerEvents events;

@@ -27,6 +27,26 @@ void check_fields(const ModelSpec& model, const Document& document, const std::s
                             input.name));
 }
 
+void check_fields_among(const ModelSpec& model, const Document& document, const std::string& kind,
+                        const std::vector<std::string>& fields) {
+  for (const auto& input : model.inputs)
+    if (std::ranges::find(fields, input.name) == fields.end())
+      document.refuse(kind, fmt::format("its samples have the fields {}, but the model reads '{}'",
+                                        join(fields, ", "), input.name));
+}
+
+void fit_length(schema::Lines& lines, const ModelSpec& model, const Document& document) {
+  const auto* tokens = find_input(model, "tokens");
+  const bool sequence = tokens && tokens->spec.shape.rank() == 1;
+  if (!lines.has_length() && !sequence)
+    document.refuse("data.lines.length",
+                    "is required, since the model has no input 'tokens' of one dimension");
+  if (!lines.has_length()) lines.set_length(tokens->spec.shape[0]);
+  if (sequence && lines.length() != tokens->spec.shape[0])
+    document.refuse("data.lines.length", fmt::format("is {}, but the model takes {} tokens", lines.length(),
+                                                     tokens->spec.shape[0]));
+}
+
 /// Tokens per sample: as the model takes them, and as stated where something is stated.
 template <class Kind>
 void fit_context(Kind& kind, const ModelSpec& model, const Document& document, const std::string& path) {
@@ -80,6 +100,20 @@ int splits(const Kind& kind) {
   return (kind.eval_files_size() > 0) + kind.has_eval_list() + (kind.eval_fraction() > 0);
 }
 
+int splits(const schema::Lines& lines) {
+  return (lines.eval_files_size() > 0) + lines.has_eval_folder() + (lines.eval_fraction() > 0);
+}
+
+void check_lines(const schema::Lines& lines, const Document& document) {
+  if (lines.files().empty() != lines.has_folder())
+    document.refuse("data.lines", "needs either files or a folder");
+  if (lines.has_folder() ? lines.eval_files_size() > 0 : lines.has_eval_folder())
+    document.refuse("data.lines", "takes eval_files with files, and eval_folder with a folder");
+  if (splits(lines) > 1)
+    document.refuse("data.lines",
+                    "sets more than one of eval_files, eval_folder and eval_fraction; choose one");
+}
+
 template <class Kind>
 void check_split(const Kind& kind, const Document& document, const std::string& path) {
   if (kind.files().empty()) document.refuse(path + ".files", "must name a file, or a pattern");
@@ -97,6 +131,10 @@ bool evaluates(const schema::Data& data) {
       return data.own().eval_samples() > 0;
     case schema::Data::kTokens:
       return splits(data.tokens()) > 0;
+    case schema::Data::kLines:
+      return splits(data.lines()) > 0;
+    case schema::Data::kTable:
+      return splits(data.table()) > 0;
     case schema::Data::kImages:
       return data.images().has_eval() || data.images().has_eval_list() || data.images().eval_fraction() > 0;
     case schema::Data::kCifar:
@@ -118,6 +156,8 @@ void check_data(const schema::Data& data, const Document& document) {
     if (data.idx().eval_images().empty() && (range.begin() != 0 || range.end() != -1))
       document.refuse("data.idx.eval_range", "is ignored without eval_images; remove it");
   }
+  if (data.has_lines()) check_lines(data.lines(), document);
+  if (data.has_table()) check_split(data.table(), document, "data.table");
   if (data.has_tokens()) check_split(data.tokens(), document, "data.tokens");
   if (data.prefetch_threads() == 0 && data.prefetch_depth() != schema::Data().prefetch_depth())
     document.refuse("data.prefetch_depth", "is ignored with prefetch_threads: 0; remove it");
@@ -342,6 +382,11 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
   if (data.has_text()) {
     check_fields(model, document, "data.text", "tokens");
     fit_context(*data.mutable_text(), model, document, "data.text.context");
+  }
+  if (data.has_table()) check_fields_among(model, document, "data.table", {"features", "label", "target"});
+  if (data.has_lines()) {
+    check_fields_among(model, document, "data.lines", {"tokens", "mask", "label"});
+    fit_length(*data.mutable_lines(), model, document);
   }
   if (data.has_tokens()) {
     check_fields(model, document, "data.tokens", "tokens");

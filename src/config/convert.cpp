@@ -51,6 +51,35 @@ data::TokenOptions convert_tokens(const schema::Tokens& tokens) {
           .tokenizer = tokens.tokenizer()};
 }
 
+static_assert(int{schema::Table::AUTOMATIC} == static_cast<int>(data::TableFormat::automatic));
+static_assert(int{schema::Table::CSV} == static_cast<int>(data::TableFormat::csv));
+static_assert(int{schema::Table::TSV} == static_cast<int>(data::TableFormat::tsv));
+static_assert(int{schema::Table::NPY} == static_cast<int>(data::TableFormat::npy));
+
+data::TableOptions convert_table(const schema::Table& table) {
+  return {.files = {table.files().begin(), table.files().end()},
+          .eval_files = {table.eval_files().begin(), table.eval_files().end()},
+          .eval_list = table.eval_list(),
+          .eval_fraction = table.eval_fraction(),
+          .split_seed = table.split_seed(),
+          .format = static_cast<data::TableFormat>(table.format()),
+          .target = table.target(),
+          .columns = {table.columns().begin(), table.columns().end()},
+          .categories = {table.categories().begin(), table.categories().end()},
+          .standardize = table.standardize()};
+}
+
+data::LineOptions convert_lines(const schema::Lines& lines) {
+  return {.files = {lines.files().begin(), lines.files().end()},
+          .eval_files = {lines.eval_files().begin(), lines.eval_files().end()},
+          .folder = lines.folder(),
+          .eval_folder = lines.eval_folder(),
+          .eval_fraction = lines.eval_fraction(),
+          .split_seed = lines.split_seed(),
+          .length = lines.length(),
+          .tokenizer = lines.tokenizer()};
+}
+
 data::DataOptions convert_data(const schema::Data& data) {
   data::DataOptions options{.directory = data.directory(),
                             .shuffle = data.shuffle(),
@@ -86,6 +115,12 @@ data::DataOptions convert_data(const schema::Data& data) {
   } else if (data.has_tokens()) {
     options.kind = data::DataKind::tokens;
     options.tokens = convert_tokens(data.tokens());
+  } else if (data.has_table()) {
+    options.kind = data::DataKind::table;
+    options.table = convert_table(data.table());
+  } else if (data.has_lines()) {
+    options.kind = data::DataKind::lines;
+    options.lines = convert_lines(data.lines());
   } else if (data.has_own()) {
     options.kind = data::DataKind::own;
     options.samples = data.own().samples();

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "config/schema.h"
 
@@ -94,8 +95,9 @@ void fit_image_data(schema::Data& data, const ModelSpec& model, const Document& 
   if (data.has_text() && data.transforms_size() + data.eval_transforms_size() > 0)
     document.refuse(data.transforms_size() > 0 ? "data.transforms" : "data.eval_transforms",
                     "are for images, but the data are texts; remove them");
-  if (data.on_damage() != schema::Data().on_damage() && !data.has_images())
-    document.refuse("data.on_damage", "applies only to data.images; remove it");
+  if (data.on_damage() != schema::Data().on_damage() && !data.has_images() && !data.has_table() &&
+      !data.has_lines())
+    document.refuse("data.on_damage", "applies only to data.images, table and lines; remove it");
 }
 
 }  // namespace lockstep::config

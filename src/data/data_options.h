@@ -9,6 +9,8 @@
 
 #include "data/cifar_options.h"
 #include "data/images/images_options.h"
+#include "data/lines/line_options.h"
+#include "data/tables/table_options.h"
 #include "data/token_options.h"
 #include "data/transforms/options.h"
 
@@ -16,7 +18,7 @@ namespace lockstep::data {
 
 class Dataset;
 
-enum class DataKind { idx, text, synthetic, own, images, cifar, tokens };
+enum class DataKind { idx, text, synthetic, own, images, cifar, tokens, table, lines };
 
 /// What happens if a sample cannot be read: the run ends, or it goes on without the sample.
 enum class DamagePolicy { fail, skip };
@@ -54,6 +56,8 @@ struct DataOptions {
   double train_fraction = 0.9;  ///< the first part trains, the rest evaluates; 1: no evaluation
 
   TokenOptions tokens;
+  TableOptions table;
+  LineOptions lines;
 
   // synthetic: `samples` learnable samples made from the seed (see data/synthetic.h).
   int64_t samples = 0, eval_samples = 0;
@@ -66,7 +70,7 @@ struct DataOptions {
 
   ImagesOptions images;
   CifarOptions cifar;
-  DamagePolicy on_damage = DamagePolicy::fail;  ///< of images
+  DamagePolicy on_damage = DamagePolicy::fail;  ///< of images and rows
   /// What happens to images, in this order. Random ones are for training alone.
   std::vector<TransformOptions> transforms, eval_transforms;
 

@@ -4,11 +4,14 @@
 
 #include <vector>
 
+#include "base/hash.h"
 #include "data/cifar.h"
 #include "data/idx.h"
 #include "data/images/images.h"
+#include "data/lines/lines.h"
 #include "data/own_samples.h"
 #include "data/synthetic.h"
+#include "data/tables/table.h"
 #include "data/text.h"
 #include "data/tokens.h"
 #include "data/transforms/chain.h"
@@ -31,6 +34,8 @@ constexpr KindRow kKinds[] = {
     {DataKind::images, open_image_datasets},  // transforms images itself: it decodes what they need
     {DataKind::cifar, open_cifar_datasets},
     {DataKind::tokens, open_token_datasets},
+    {DataKind::table, open_table_datasets},
+    {DataKind::lines, open_line_datasets},
 };
 
 DatasetPair open_kind(const DataOptions& options) {
@@ -58,6 +63,21 @@ void move_normalization(DataOptions& options) {
 }
 
 }  // namespace
+
+uint64_t Dataset::content_hash(int64_t sample) const {
+  std::vector<std::vector<std::byte>> values(fields().size());
+  std::vector<std::byte*> destinations(fields().size(), nullptr);
+  for (size_t i = 0; i < fields().size(); ++i) {
+    if (fields()[i].name == kLabelField) continue;
+    const auto& spec = fields()[i].spec;
+    values[i].resize(static_cast<size_t>(spec.shape.count() * size_of(spec.dtype)));
+    destinations[i] = values[i].data();
+  }
+  read(sample, destinations);
+  uint64_t hash = 0;
+  for (const auto& value : values) hash = hash_combine(hash, hash64(value.data(), value.size()));
+  return hash;
+}
 
 DatasetPair open_datasets(const DataOptions& options) {
   const TransformChain evaluation(options.eval_transforms);

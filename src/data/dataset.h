@@ -3,9 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "data/data_options.h"
@@ -34,10 +36,10 @@ struct LargestValue {
 };
 
 /// Samples that could not be read, with `on_damage: SKIP`.
-struct DamageCount {
-  int64_t left_out = 0;  ///< found when the data set was opened, and no samples of it
-  int64_t replaced = 0;  ///< found by this process when it read them; each counts once
-  bool operator==(const DamageCount&) const = default;
+struct Damage {
+  int64_t left_out = 0;  ///< how many were found when the data set was opened, and are no samples of it
+  std::vector<int64_t> replaced;  ///< those that this process found when it read them, ascending
+  bool operator==(const Damage&) const = default;
 };
 
 /// Samples in a fixed order. Immutable: every method may be called from several threads at once.
@@ -66,7 +68,12 @@ class Dataset {
   virtual std::vector<std::string> class_names() const { return {}; }
   /// From where a sample is, such as its file; "" if there is nothing to say.
   virtual std::string sample_name(int64_t /*sample*/) const { return ""; }
-  virtual DamageCount damage() const { return {}; }
+  virtual Damage damage() const { return {}; }
+  /// Height and width that an image has where it comes from; nothing if all have the field's.
+  virtual std::optional<std::pair<int64_t, int64_t>> stored_size(int64_t /*sample*/) const { return {}; }
+  /// Of a sample without its label and before anything random: equal samples have equal hashes. Reads all of
+  /// it.
+  virtual uint64_t content_hash(int64_t sample) const;
 };
 
 struct DatasetPair {

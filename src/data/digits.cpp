@@ -17,6 +17,7 @@
 #include "data/byte_source.h"
 #include "data/glyphs.h"
 #include "data/idx.h"
+#include "data/images/image_writer.h"
 #include "lockstep/error.h"
 
 namespace lockstep::data {
@@ -187,7 +188,7 @@ class Pen {
 };
 
 /// Writes a file beside its place and renames it, so that nobody ever sees half of it.
-void write_atomically(const std::string& path, const std::vector<uint8_t>& bytes) {
+void write_atomically(const std::string& path, const std::vector<uint8_t>& bytes, bool durable) {
   const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
   const auto fail = [&](const char* what, int error) {
     std::remove(temporary.c_str());
@@ -205,14 +206,77 @@ void write_atomically(const std::string& path, const std::vector<uint8_t>& bytes
     }
     done += static_cast<size_t>(wrote);
   }
-  const bool synced = fsync(file) == 0;
+  const bool synced = !durable || fsync(file) == 0;
   const int sync_error = errno;
   if (close(file) != 0 && synced) fail("write", errno);
   if (!synced) fail("write", sync_error);
   if (std::rename(temporary.c_str(), path.c_str()) != 0) fail("rename the new", errno);
 }
 
+struct GeneratedFile {
+  std::string path;
+  std::vector<uint8_t> bytes;
+};
+
+std::vector<GeneratedFile> idx_files(const std::string& directory, const DigitsOptions& options) {
+  std::vector<GeneratedFile> files;
+  uint32_t part = 0;
+  for (const auto& [name, count] : {std::pair{"train", options.train_count}, {"eval", options.eval_count}}) {
+    constexpr size_t kPixels = kDigitSize * kDigitSize;
+    std::vector<uint8_t> images(static_cast<size_t>(count) * kPixels), labels(static_cast<size_t>(count));
+    for (size_t i = 0; i < labels.size(); ++i)
+      labels[i] = static_cast<uint8_t>(draw_digit(options.seed, part, static_cast<uint32_t>(i),
+                                                  std::span(images).subspan(i * kPixels, kPixels)));
+    const int64_t image_dims[] = {count, kDigitSize, kDigitSize}, label_dims[] = {count};
+    files.push_back(
+        {path_in(directory, fmt::format("{}-images-idx3-ubyte", name)), idx_bytes(image_dims, images)});
+    files.push_back(
+        {path_in(directory, fmt::format("{}-labels-idx1-ubyte", name)), idx_bytes(label_dims, labels)});
+    ++part;
+  }
+  return files;
+}
+
+std::vector<GeneratedFile> image_files(const std::string& directory, const DigitsOptions& options) {
+  std::vector<GeneratedFile> files;
+  uint32_t part = 0;
+  for (const auto& [name, count] : {std::pair{"train", options.train_count}, {"eval", options.eval_count}}) {
+    for (int digit = 0; digit < 10; ++digit)
+      std::filesystem::create_directories(path_in(directory, fmt::format("{}/{}", name, digit)));
+    for (int64_t i = 0; i < count; ++i) {
+      int digit = 0;
+      auto bytes = digit_jpeg(options.seed, part, static_cast<uint32_t>(i), digit);
+      files.push_back({path_in(directory, fmt::format("{}/{}/{:06}.jpg", name, digit, i)), std::move(bytes)});
+    }
+    ++part;
+  }
+  return files;
+}
+
 }  // namespace
+
+std::vector<uint8_t> digit_jpeg(uint64_t seed, uint32_t part, uint32_t index, int& digit) {
+  std::array<uint8_t, kDigitSize * kDigitSize> ink{};
+  digit = draw_digit(seed, part, index, ink);
+  Draws draws(seed, part + 2, index);  // other numbers than those of the strokes
+  const ImageShape shape{36 + draws.below(13), 36 + draws.below(13), 3};
+  const int64_t top = draws.below(static_cast<uint32_t>(shape.height - kDigitSize + 1));
+  const int64_t left = draws.below(static_cast<uint32_t>(shape.width - kDigitSize + 1));
+  double paper[3], pen[3];
+  for (int c = 0; c < 3; ++c) {
+    paper[c] = draws.between(0, 110);
+    pen[c] = draws.between(145, 255);
+  }
+  std::vector<uint8_t> pixels;
+  for (int64_t y = 0; y < shape.height; ++y)
+    for (int64_t x = 0; x < shape.width; ++x) {
+      const bool inside = y >= top && y < top + kDigitSize && x >= left && x < left + kDigitSize;
+      const double share = inside ? nth(ink, (y - top) * kDigitSize + x - left) / 255.0 : 0;
+      for (int c = 0; c < 3; ++c)
+        pixels.push_back(static_cast<uint8_t>(std::floor(paper[c] + share * (pen[c] - paper[c]) + 0.5)));
+    }
+  return jpeg_bytes(shape, pixels);
+}
 
 int draw_digit(uint64_t seed, uint32_t part, uint32_t index, std::span<uint8_t> pixels) {
   Draws draws(seed, part, index);
@@ -242,27 +306,8 @@ void generate_digits(const std::string& directory, const DigitsOptions& options)
   std::filesystem::create_directories(directory, failure);
   if (failure) throw IoError(fmt::format("cannot make the folder {}: {}", directory, failure.message()));
 
-  struct File {
-    std::string path;
-    std::vector<uint8_t> bytes;
-  };
-  std::vector<File> files;
-  uint32_t part = 0;
-  for (const auto& [name, count] : {std::pair{"train", options.train_count}, {"eval", options.eval_count}}) {
-    constexpr size_t kPixels = kDigitSize * kDigitSize;
-    std::vector<uint8_t> images(static_cast<size_t>(count) * kPixels), labels(static_cast<size_t>(count));
-    for (size_t i = 0; i < labels.size(); ++i)
-      labels[i] = static_cast<uint8_t>(draw_digit(options.seed, part, static_cast<uint32_t>(i),
-                                                  std::span(images).subspan(i * kPixels, kPixels)));
-    const int64_t image_dims[] = {count, kDigitSize, kDigitSize}, label_dims[] = {count};
-    files.push_back(
-        {path_in(directory, fmt::format("{}-images-idx3-ubyte", name)), idx_bytes(image_dims, images)});
-    files.push_back(
-        {path_in(directory, fmt::format("{}-labels-idx1-ubyte", name)), idx_bytes(label_dims, labels)});
-    ++part;
-  }
-
-  std::erase_if(files, [&](const File& file) {
+  auto files = options.as_images ? image_files(directory, options) : idx_files(directory, options);
+  std::erase_if(files, [&](const GeneratedFile& file) {
     std::error_code unknown;
     if (!std::filesystem::exists(file.path, unknown)) return false;
     if (read_all_bytes(file.path) == file.bytes) return true;
@@ -273,7 +318,8 @@ void generate_digits(const std::string& directory, const DigitsOptions& options)
                       file.path, options.seed, options.train_count, options.eval_count));
     return false;
   });
-  for (const auto& file : files) write_atomically(file.path, file.bytes);
+  // Thousands of small files would wait for the disk thousands of times.
+  for (const auto& file : files) write_atomically(file.path, file.bytes, /*durable=*/!options.as_images);
 }
 
 }  // namespace lockstep::data

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/text.h"
 #include "data/byte_source.h"
 #include "lockstep/error.h"
 
@@ -44,6 +45,24 @@ std::vector<std::string> list_files(const DataOptions& options, const std::vecto
     for (const auto& path : expand(options, name))
       if (std::ranges::find(files, path) == files.end()) files.push_back(path);
   return files;
+}
+
+SplitFiles split_files(const DataOptions& options, const std::vector<std::string>& files,
+                       const std::vector<std::string>& eval_files) {
+  SplitFiles split{list_files(options, files), list_files(options, eval_files)};
+  std::erase_if(split.train, [&](const std::string& path) {
+    return std::ranges::any_of(split.eval, [&](const std::string& other) {
+      std::error_code unknown;
+      return path == other || std::filesystem::equivalent(path, other, unknown);
+    });
+  });
+  return split;
+}
+
+std::vector<std::string> read_list(const DataOptions& options, const std::string& name) {
+  auto lines = split(read_text_file(data_file(options, name)), '\n');
+  std::erase(lines, "");
+  return lines;
 }
 
 std::string one_line(const std::string& name) {

@@ -12,6 +12,17 @@ namespace lockstep::data {
 /// there once. Throws IoError for a file that is not there, or a pattern that nothing matches.
 std::vector<std::string> list_files(const DataOptions& options, const std::vector<std::string>& names);
 
+/// The files that train, and those that evaluate, which do not train even if `files` names them. A pattern
+/// for them may stand for files that `files` name.
+struct SplitFiles {
+  std::vector<std::string> train, eval;
+};
+SplitFiles split_files(const DataOptions& options, const std::vector<std::string>& files,
+                       const std::vector<std::string>& eval_files);
+
+/// The lines of a small file, without those that are empty.
+std::vector<std::string> read_list(const DataOptions& options, const std::string& name);
+
 /// The same name in messages of one line: control characters as \x0a.
 std::string one_line(const std::string& name);
 

@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "base/hash.h"
-#include "base/text.h"
 #include "data/byte_source.h"
 #include "data/file_list.h"
 #include "data/split.h"
@@ -25,28 +24,16 @@ constexpr int64_t kBlockWindows = 16;
 
 using Files = std::vector<std::shared_ptr<const TokenFile>>;
 
-/// All files, and which of them only evaluate.
-struct Paths {
-  std::vector<std::string> train, eval;
-};
-
-Paths find_paths(const DataOptions& options) {
+SplitFiles find_paths(const DataOptions& options) {
   const TokenOptions& tokens = options.tokens;
-  auto eval_names = tokens.eval_files;
+  auto eval_files = tokens.eval_files;
   if (!tokens.eval_list.empty())
-    for (const auto& line : split(read_text_file(data_file(options, tokens.eval_list)), '\n'))
-      if (!line.empty()) eval_names.push_back(line);
-  Paths paths{list_files(options, tokens.files), list_files(options, eval_names)};
-  std::erase_if(paths.train, [&](const std::string& path) {
-    return std::ranges::any_of(paths.eval, [&](const std::string& other) {
-      std::error_code unknown;
-      return path == other || fs::equivalent(path, other, unknown);
-    });
-  });
-  return paths;
+    for (auto& name : read_list(options, tokens.eval_list)) eval_files.push_back(std::move(name));
+  return split_files(options, tokens.files, eval_files);
 }
 
-std::shared_ptr<const tokenizer::Tokenizer> find_tokenizer(const DataOptions& options, const Paths& paths) {
+std::shared_ptr<const tokenizer::Tokenizer> find_tokenizer(const DataOptions& options,
+                                                           const SplitFiles& paths) {
   const auto& stated = options.tokens.tokenizer;
   if (!stated.empty())
     return std::make_shared<const tokenizer::Tokenizer>(
@@ -158,7 +145,7 @@ void check(const TokenOptions& tokens) {
 DatasetPair open_token_datasets(const DataOptions& options) {
   const TokenOptions& tokens = options.tokens;
   check(tokens);
-  const Paths paths = find_paths(options);
+  const SplitFiles paths = find_paths(options);
   const auto tokenizer = find_tokenizer(options, paths);
   const int64_t limit = tokens.vocabulary > 0 ? tokens.vocabulary : tokenizer ? tokenizer->size() : 0;
   const bool by_file = !paths.eval.empty();

@@ -113,6 +113,12 @@ std::string to_json(const RunReport& report) {
   json.count("steps", report.steps);
   json.number("epochs", report.epochs);
   json.count("skipped_steps", report.skipped_steps);
+  if (report.left_out_samples + report.replaced_samples > 0) {
+    JsonObject damaged;
+    damaged.count("left_out", report.left_out_samples);
+    damaged.count("replaced", report.replaced_samples);
+    json.add("damaged_samples", damaged.text());
+  }
   json.number("loss_scale", report.loss_scale);
   json.number("train_loss", report.train_loss);
   json.number("eval_loss", report.eval_loss);
@@ -184,6 +190,9 @@ std::string describe(const RunReport& report, bool verbose) {
   rows.emplace_back("steps", fmt::format("{} ({:.2f} epochs)", report.steps, report.epochs));
   if (report.skipped_steps > 0)
     rows.emplace_back("skipped steps", fmt::format("{}, not finite", report.skipped_steps));
+  if (report.left_out_samples + report.replaced_samples > 0)
+    rows.emplace_back("damaged samples", fmt::format("{} left out, {} replaced", report.left_out_samples,
+                                                     report.replaced_samples));
   if (report.loss_scale) rows.emplace_back("loss scale", fmt::format("{}", *report.loss_scale));
   if (report.samples_per_second)
     rows.emplace_back("samples/s", fmt::format("{:.1f}", *report.samples_per_second));

@@ -45,7 +45,9 @@ struct StalenessReport {
 struct RunReport {
   int64_t steps = 0;  ///< complete, from the beginning of the training
   double epochs = 0;
-  int64_t skipped_steps = 0;         ///< of all steps, those not applied because they were not finite
+  int64_t skipped_steps = 0;  ///< of all steps, those not applied because they were not finite
+  /// Samples of training and evaluation that data.on_damage: SKIP left out, and those that it replaced.
+  int64_t left_out_samples = 0, replaced_samples = 0;
   std::optional<double> loss_scale;  ///< at the end; float16
   std::optional<double> train_loss;  ///< of the last step
   std::optional<double> eval_loss;

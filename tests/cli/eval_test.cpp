@@ -154,6 +154,62 @@ TEST(Eval, ReadsTextsByTheTokenizerThatTheModelLearnedWith) {
   EXPECT_EQ(only_json(lockstep(eval + stated))["eval_loss"], trained["eval_loss"]);
 }
 
+TEST(Eval, ReadsTablesByTheColumnsThatTheModelLearnedWith) {
+  const SmallConfig config;
+  std::string rows = "x,color,class\n";
+  for (int i = 0; i < 60; ++i)
+    rows += fmt::format("{},{},{}\n", i * i % 13, i % 3 == 0 ? "red" : "blue", i % 3 == 0 ? "a" : "b");
+  write_file(config / "rows.csv", rows + "1,red\n");
+  write_file(config / "other.csv", std::string("class,x,color\na,3,red\nb,100,green\n"));
+  const std::vector<std::string> table = {
+      "--set",
+      "model={input {name: \"features\" shape: 3} input {name: \"label\" type: INT32} layer {name: \"fc\" "
+      "input: "
+      "\"features\" linear {units: 2}} layer {name: \"loss\" input: [\"fc\", \"label\"] "
+      "softmax_cross_entropy {}}}",
+      "--set",
+      "data={table {files: \"rows.csv\" target: \"class\" eval_fraction: 0.2}}",
+      "--data-dir",
+      config / ""};
+  const auto train = [&](const std::vector<std::string>& more) {
+    return std::vector<std::string>{"train", config.path(), "--json"} + table + more;
+  };
+  const Ran damaged = lockstep(train({}));
+  EXPECT_EQ(damaged.code, 65);
+  EXPECT_THAT(damaged.err, HasSubstr("line 62"));
+  const std::vector<std::string> skip = {"--set", "data.on_damage=SKIP", "--out", config / "a"};
+  const Json trained = only_json(lockstep(train(skip)));
+  const Json two = only_json(mpirun(2, train({"--set", "data.on_damage=SKIP"})));
+  EXPECT_EQ(two["params_hash"], trained["params_hash"]);
+  const std::vector<std::string> eval = {"eval", "--checkpoint", config / "a", "--json", "--quiet"};
+  EXPECT_EQ(only_json(lockstep(eval))["eval_loss"], trained["eval_loss"]);
+  const Json other =
+      only_json(lockstep(eval + std::vector<std::string>{"--set", "data.table.files=[\"other.csv\"]", "--set",
+                                                         "data.table.eval_fraction=1"}));
+  EXPECT_EQ(other["eval_samples"], 2);
+}
+
+TEST(Eval, ReadsLinesOfClasses) {
+  const SmallConfig config;
+  std::string lines;
+  for (int i = 0; i < 60; ++i) lines += i % 2 ? "long\tabcdef\n" : "short\tab\n";
+  write_file(config / "lines.tsv", lines);
+  const std::vector<std::string> data = {
+      "--set",
+      "model={input {name: \"mask\" shape: 6} input {name: \"label\" type: INT32} layer {name: \"fc\" input: "
+      "\"mask\" "
+      "linear {units: 2}} layer {name: \"loss\" input: [\"fc\", \"label\"] softmax_cross_entropy {}}}",
+      "--set",
+      "data={lines {files: \"lines.tsv\" length: 6 eval_fraction: 0.2}}",
+      "--data-dir",
+      config / ""};
+  const Json trained = only_json(
+      lockstep(std::vector<std::string>{"train", config.path(), "--json", "--out", config / "a"} + data));
+  EXPECT_EQ(trained["eval_accuracy"], 1);
+  EXPECT_EQ(only_json(lockstep({"eval", "--checkpoint", config / "a", "--json", "--quiet"}))["eval_loss"],
+            trained["eval_loss"]);
+}
+
 TEST(Eval, ReadsTextsByTheModelsCharacters) {
   const SmallConfig config;
   std::string text, other;

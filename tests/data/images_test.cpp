@@ -176,7 +176,7 @@ TEST_F(Images, NameDamageByFileSampleAndByte) {
   options_.on_damage = DamagePolicy::skip;
   const auto data = open_datasets(options_);
   EXPECT_EQ(data.train->size(), 1);
-  EXPECT_EQ(data.train->damage(), (DamageCount{1, 0}));
+  EXPECT_EQ(data.train->damage(), (Damage{1, {}}));
   fs::remove(directory_ / "train/a/x.png");
   EXPECT_THAT(error(), HasSubstr("train"));  // nothing is left
 }
@@ -216,7 +216,7 @@ TEST_F(Images, ReplaceDamagedPixelsByARuleOfTheSampleAlone) {
   data = open_datasets(options_);
   EXPECT_EQ(label(*data.train, 1), 1);  // also without its image
   EXPECT_THAT(values(*data.train), ElementsAre(1, 3, 3));
-  EXPECT_EQ(data.train->damage(), (DamageCount{0, 1}));
+  EXPECT_EQ(data.train->damage(), (Damage{0, {1}}));
 }
 
 TEST_F(Images, NoticeFilesThatChange) {

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <mutex>
+#include <optional>
 #include <set>
-#include <unordered_set>
 
 #include "base/hash.h"
 #include "base/index.h"
@@ -68,9 +67,23 @@ class ImagesDataset : public Dataset {
   }
   std::vector<std::string> class_names() const override { return classes_.names; }
   std::string sample_name(int64_t sample) const override { return shown_path(nth(images_, sample).path); }
-  DamageCount damage() const override {
+  Damage damage() const override {
     const std::lock_guard lock(mutex_);
-    return {.left_out = left_out_, .replaced = static_cast<int64_t>(replaced_.size())};
+    return {.left_out = left_out_, .replaced = {replaced_.begin(), replaced_.end()}};
+  }
+
+  std::optional<std::pair<int64_t, int64_t>> stored_size(int64_t sample) const override {
+    const ImageHeader& header = nth(images_, sample).header;
+    return std::pair(header.shown_height(), header.shown_width());
+  }
+  uint64_t content_hash(int64_t sample) const override {
+    std::vector<uint8_t> bytes;
+    try {
+      read_image_file(nth(images_, sample), bytes);
+    } catch (const ImageDamage& damage) {
+      throw DataError(damage_message(nth(images_, sample).path, sample, damage));
+    }
+    return hash64(bytes.data(), bytes.size());
   }
 
   void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
@@ -155,7 +168,7 @@ class ImagesDataset : public Dataset {
   std::vector<Field> fields_;
   uint64_t identity_ = 0;
   mutable std::mutex mutex_;  // guards replaced_
-  mutable std::unordered_set<int64_t> replaced_;
+  mutable std::set<int64_t> replaced_;
 };
 
 /// The images of a folder, or of a list; nothing if neither is named.

@@ -47,7 +47,11 @@ class TransformedDataset : public Dataset {
   std::string description() const override { return base_->description(); }
   std::vector<std::string> class_names() const override { return base_->class_names(); }
   std::string sample_name(int64_t sample) const override { return base_->sample_name(sample); }
-  DamageCount damage() const override { return base_->damage(); }
+  Damage damage() const override { return base_->damage(); }
+  std::optional<std::pair<int64_t, int64_t>> stored_size(int64_t /*sample*/) const override {
+    return std::pair(images_.front().shape.height, images_.front().shape.width);
+  }
+  uint64_t content_hash(int64_t sample) const override { return base_->content_hash(sample); }
 
   void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
     TransformScratch& scratch = scratch_of_thread();

@@ -1,10 +1,12 @@
 #include "train/loop/run_recorder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <set>
 #include <variant>
 
 #include "base/index.h"
@@ -47,6 +49,17 @@ std::vector<std::vector<double>> gather(comm::Communicator& world, const std::ve
     for (const auto& value : split(trim(line), ' '))
       all.back().push_back(std::strtod(std::string(value).c_str(), nullptr));
   }
+  return all;
+}
+
+/// COLLECTIVE: damaged samples of a data set, of which each rank has met others.
+data::Damage gather_damage(comm::Communicator& world, const data::Dataset* dataset) {
+  data::Damage all = dataset != nullptr ? dataset->damage() : data::Damage{};
+  std::set<int64_t> replaced;
+  for (const auto& line :
+       comm::gather_texts(world, fmt::format("{}", fmt::join(all.replaced, " ")), kReportTimeout))
+    for (const auto& sample : split(trim(line), ' ')) replaced.insert(std::stoll(sample));
+  all.replaced.assign(replaced.begin(), replaced.end());
   return all;
 }
 
@@ -198,6 +211,12 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   report.steps = outcome.steps;
   report.epochs = outcome.epochs;
   report.skipped_steps = outcome.skipped_steps;
+  if (worker_->config().data.on_damage == data::DamagePolicy::skip)
+    for (const auto* dataset : worker_->datasets()) {
+      const data::Damage damage = gather_damage(world, dataset);
+      report.left_out_samples += damage.left_out;
+      report.replaced_samples += static_cast<int64_t>(damage.replaced.size());
+    }
   report.loss_scale = outcome.loss_scale;
   if (times_.steps() > 0) report.train_loss = outcome.train_loss;
   if (outcome.evaluation && outcome.evaluation->has_loss()) {

@@ -1,0 +1,84 @@
+#include "data/lines/texts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "data/byte_source.h"
+#include "data/file_list.h"
+#include "data/tables/csv.h"
+#include "lockstep/error.h"
+
+namespace lockstep::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_whole(const std::string& path) {
+  const auto bytes = read_all_bytes(path);
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string problem_of(const LabelledText& text) {
+  if (text.label.empty()) return "expected a class, found an empty one";
+  if (text.text.empty()) return "expected a text, found an empty one";
+  for (const auto* part : {&text.label, &text.text})
+    if (const auto problem = utf8_problem(*part); !problem.empty()) return "no UTF-8: " + problem;
+  return "";
+}
+
+void take(LabelledText text, DamageLog& damage, std::vector<LabelledText>& texts) {
+  if (const auto problem = problem_of(text); !problem.empty())
+    damage.note(fmt::format("{}: {}", text.place, problem));
+  else
+    texts.push_back(std::move(text));
+}
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::error_code problem;
+  std::vector<fs::path> entries;
+  for (fs::directory_iterator entry(folder, problem), end; !problem && entry != end; entry.increment(problem))
+    if (!entry->path().filename().string().starts_with('.')) entries.push_back(entry->path());
+  if (problem)
+    throw IoError(fmt::format("cannot read the folder {}: {}; check the data directory (--data-dir)",
+                              one_line(folder.string()), problem.message()));
+  std::ranges::sort(entries);
+  return entries;
+}
+
+}  // namespace
+
+void read_lines(const std::string& path, DamageLog& damage, std::vector<LabelledText>& texts) {
+  const std::string all = read_whole(path);
+  int64_t number = 0;
+  for (size_t begin = 0; begin < all.size();) {
+    const size_t end = std::min(all.find('\n', begin), all.size());
+    std::string_view line = std::string_view(all).substr(begin, end - begin);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    const std::string place = fmt::format("{}: line {} (byte {})", one_line(path), ++number, begin);
+    begin = end + 1;
+    if (line.empty()) continue;
+    const size_t tab = line.find('\t');
+    if (tab == std::string_view::npos)
+      damage.note(place + ": expected a class, a tab and a text, found no tab");
+    else
+      take({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1)), place}, damage, texts);
+  }
+}
+
+void read_text_folder(const std::string& folder, DamageLog& damage, std::vector<LabelledText>& texts) {
+  for (const auto& label : entries_of(folder)) {
+    std::error_code unknown;
+    if (!fs::is_directory(label, unknown)) continue;
+    const size_t before = texts.size();
+    for (const auto& file : entries_of(label))
+      if (fs::is_regular_file(file, unknown))
+        take({label.filename().string(), read_whole(file.string()), one_line(file.string())}, damage, texts);
+    if (texts.size() == before)
+      damage.note(fmt::format("{}: expected texts of this class, found none", one_line(label.string())));
+  }
+}
+
+}  // namespace lockstep::data

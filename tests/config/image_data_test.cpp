@@ -1,0 +1,87 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/run_config.h"
+#include "data/test_files.h"
+#include "lockstep/error.h"
+
+namespace lockstep::config {
+namespace {
+
+using test::message_of;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+RunConfig read(const std::string& data, const std::string& channels = "3") {
+  return parse_run_config(
+      "model { lenet { image: [20, 24, " + channels + "] } } data { " + data +
+          " } trainer { global_batch: 8 steps: 2 } optimizer { learning_rate: 0.1 sgd {} }",
+      "c.textproto", {});
+}
+std::string refusal(const std::string& data) {
+  return message_of<ConfigError>([&] { read(data); });
+}
+
+TEST(ImageData, TakesSizesAndChannelsOfTheModel) {
+  const auto config = read(
+      "images { train: \"a\" } transforms { random_resized_crop {} } "
+      "transforms { resize { shorter: 30 } } transforms { center_crop { size: [5, 6] } }",
+      "1");
+  EXPECT_EQ(config.data.kind, data::DataKind::images);
+  EXPECT_EQ(config.data.images.channels, 1);
+  const auto& transforms = config.data.transforms;
+  EXPECT_EQ(std::get<data::RandomResizedCropOptions>(transforms.at(0)).height, 20);
+  EXPECT_EQ(std::get<data::RandomResizedCropOptions>(transforms.at(0)).width, 24);
+  EXPECT_EQ(transforms.at(1), data::TransformOptions(data::ResizeOptions{.shorter = 30}));
+  EXPECT_EQ(transforms.at(2), data::TransformOptions(data::CenterCropOptions{5, 6}));
+}
+
+TEST(ImageData, IsReadBackFromItsEffectiveText) {
+  const auto config = read(
+      "images { train_list: \"a\" eval_fraction: 0.25 classes: [\"x\", \"y\"] background: 7 } "
+      "on_damage: SKIP transforms { affine { degrees: 3 } } transforms { erase {} } "
+      "transforms { color_jitter { hue: 0.1 } } transforms { pad_crop {} } transforms { flip {} } "
+      "transforms { grayscale {} } eval_transforms { resize { filter: BICUBIC } } "
+      "eval_transforms { normalize { mean: [1, 2, 3] deviation: [4, 5, 6] } }");
+  const auto again = parse_run_config(config.effective_text, "again", {});
+  EXPECT_EQ(again.data, config.data);
+  EXPECT_EQ(again.math_hash, config.math_hash);
+}
+
+TEST(ImageData, KnowsTheNamesOfCifarsFiles) {
+  auto cifar = read("cifar {}").data.cifar;
+  EXPECT_EQ(cifar.train_files.size(), 5u);
+  EXPECT_THAT(cifar.eval_files, ElementsAre("test_batch.bin"));
+  cifar = read("cifar { labels: CIFAR100 eval_fraction: 0.1 }").data.cifar;
+  EXPECT_THAT(cifar.train_files, ElementsAre("train.bin"));
+  EXPECT_TRUE(cifar.eval_files.empty());
+}
+
+TEST(ImageData, RefusesWhatContradictsItself) {
+  EXPECT_THAT(refusal("images {}"), AllOf(HasSubstr("data.images"), HasSubstr("train_list")));
+  EXPECT_THAT(refusal("images { train: \"a\" train_list: \"b\" }"), HasSubstr("data.images"));
+  EXPECT_THAT(refusal("images { train: \"a\" eval: \"b\" eval_fraction: 0.5 }"), HasSubstr("eval_fraction"));
+  EXPECT_THAT(refusal("images { train: \"a\" split_seed: 2 }"), HasSubstr("split_seed"));
+  EXPECT_THAT(refusal("images { train: \"a\" channels: 2 }"), HasSubstr("channels"));
+  EXPECT_THAT(refusal("cifar { eval_files: \"x\" eval_fraction: 0.5 }"), HasSubstr("eval_fraction"));
+  EXPECT_THAT(refusal("cifar {} on_damage: SKIP"), HasSubstr("on_damage"));
+  EXPECT_THAT(refusal("cifar {} transforms { resize { size: [3, 3] shorter: 4 } }"),
+              HasSubstr("data.transforms[0].resize"));
+  EXPECT_THAT(refusal("cifar {} transforms { center_crop { size: 3 } }"), HasSubstr("center_crop.size"));
+  EXPECT_THAT(refusal("cifar {} transforms { normalize { mean: 1 } }"), HasSubstr("normalize"));
+  EXPECT_THAT(refusal("cifar {} transforms {}"), HasSubstr("data.transforms[0]"));
+  EXPECT_THAT(refusal("cifar {} transforms { flip { horizontal: 2 } }"), HasSubstr("flip.horizontal"));
+}
+
+TEST(ImageData, CountsForWhatDecidesNumbers) {
+  const auto hash = [](const std::string& data) { return read(data).math_hash; };
+  EXPECT_EQ(hash("images { train: \"a\" }"), hash("images { train: \"b/a\" }"));
+  EXPECT_NE(hash("images { train: \"a\" }"), hash("images { train: \"a\" } on_damage: SKIP"));
+  EXPECT_NE(hash("cifar {}"), hash("cifar {} transforms { flip {} }"));
+  EXPECT_NE(hash("cifar {} transforms { flip {} } transforms { pad_crop {} }"),
+            hash("cifar {} transforms { pad_crop {} } transforms { flip {} }"));
+}
+
+}  // namespace
+}  // namespace lockstep::config

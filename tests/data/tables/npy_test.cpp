@@ -1,0 +1,90 @@
+#include "data/tables/npy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "data/tables/npy_testing.h"
+#include "data/test_files.h"
+#include "lockstep/error.h"
+#include "mentions.h"
+
+namespace lockstep::data {
+namespace {
+
+using test::message_of;
+using test::npy_bytes;
+using ::testing::HasSubstr;
+
+TEST(Npy, ReadsNumbersOfEveryKind) {
+  const auto first = [](const std::string& type, const auto& values) {
+    const std::string bytes = npy_bytes(type, "(2,)", values);
+    return NpyArray(bytes, "name").value(1, 0);
+  };
+  EXPECT_EQ(first("<f4", std::vector<float>{1, -2.5f}), -2.5);
+  EXPECT_EQ(first("<f8", std::vector<double>{1, 1e300}), 1e300);
+  EXPECT_EQ(first("<f2", std::vector<uint16_t>{0, 0xc100}), -2.5);
+  EXPECT_EQ(first("|i1", std::vector<int8_t>{1, -3}), -3);
+  EXPECT_EQ(first("<i2", std::vector<int16_t>{1, -300}), -300);
+  EXPECT_EQ(first("<i4", std::vector<int32_t>{1, -70000}), -70000);
+  EXPECT_EQ(first("<i8", std::vector<int64_t>{1, -(int64_t{1} << 40)}), -0x1p40);
+  EXPECT_EQ(first("|u1", std::vector<uint8_t>{1, 255}), 255);
+  EXPECT_EQ(first("<u2", std::vector<uint16_t>{1, 65535}), 65535);
+  EXPECT_EQ(first("<u4", std::vector<uint32_t>{1, UINT32_MAX}), 0xffffffff);
+  EXPECT_EQ(first("<u8", std::vector<uint64_t>{1, uint64_t{1} << 63}), 0x1p63);
+  EXPECT_EQ(first("|b1", std::vector<uint8_t>{0, 1}), 1);
+}
+
+TEST(Npy, HasRowsAndColumnsInEitherOrder) {
+  const std::vector<float> values{1, 2, 3, 4, 5, 6};
+  const std::string bytes = npy_bytes("<f4", "(2, 3)", values);
+  const NpyArray by_rows(bytes, "name");
+  EXPECT_EQ(by_rows.rows(), 2);
+  EXPECT_EQ(by_rows.columns(), 3);
+  EXPECT_EQ(by_rows.value(1, 0), 4);
+  EXPECT_EQ(by_rows.byte_of(1), 128 + 12);
+  const std::string turned = npy_bytes("<f4", "(2, 3)", values, "True");
+  EXPECT_EQ(NpyArray(turned, "name").value(1, 0), 2);
+  EXPECT_EQ(NpyArray(turned, "name").value(0, 2), 5);
+}
+
+TEST(Npy, RefusesWhatItCannotRead) {
+  const auto refusal = [](const std::string& bytes) {
+    return message_of<DataError>([&] { NpyArray(bytes, "some/file"); });
+  };
+  const std::vector<float> values{1, 2, 3, 4};
+  EXPECT_THAT(refusal("PK"), HasSubstr("some/file"));
+  EXPECT_THAT(refusal(npy_bytes("|O", "(4,)", values)), HasSubstr("|O"));
+  EXPECT_THAT(refusal(npy_bytes(">f4", "(4,)", values)), HasSubstr(">f4"));
+  EXPECT_THAT(refusal(npy_bytes("<f4", "(1, 2, 2)", values)), HasSubstr("3 dimensions"));
+  EXPECT_THAT(refusal(npy_bytes("<f4", "(5,)", values)), Mentions("5 x 1 ... 16 bytes"));
+  EXPECT_THAT(refusal(npy_bytes("<f4", "(4611686018427387904, 4)", values)), HasSubstr("16 bytes"));
+  EXPECT_THAT(refusal(npy_bytes("<f4", "(-4,)", values)), HasSubstr("-4"));
+  EXPECT_THAT(refusal(npy_bytes("<f4", "(9223372036854775807, 0)", std::vector<float>{})),
+              HasSubstr("no columns"));
+  EXPECT_THAT(refusal(npy_bytes("<f4", "4", values)), HasSubstr("parentheses"));
+  EXPECT_THAT(refusal(npy_bytes("<f4", "(4,)", values, "Perhaps")), HasSubstr("Perhaps"));
+  std::string longer = npy_bytes("<f4", "(4,)", values);
+  longer[9] = '\x7f';
+  EXPECT_THAT(refusal(longer), HasSubstr("byte 8"));
+}
+
+TEST(Npy, SurvivesDamage) {
+  std::mt19937 random(6);
+  const std::string whole = npy_bytes("<f4", "(2, 2)", std::vector<float>{1, 2, 3, 4});
+  for (int round = 0; round < 5000; ++round) {
+    std::string damaged = whole;
+    for (int flip = 0; flip < 2; ++flip) damaged[random() % 90] = static_cast<char>(random());
+    damaged.resize(random() % 3 ? damaged.size() : random() % damaged.size());
+    try {
+      const NpyArray array(damaged, "name");
+      for (int64_t row = 0; row < array.rows(); ++row) array.value(row, array.columns() - 1);
+    } catch (const DataError&) {
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::data
