@@ -47,6 +47,13 @@ double sum_of_gradients(const Worker& worker, const program::Program& program, i
   return sum;
 }
 
+/// Whether no later instruction of the program is of its kind.
+bool is_last_of_its_kind(const program::Program& program, int instruction) {
+  for (int later = instruction + 1; later < static_cast<int>(program.instructions.size()); ++later)
+    if (program.instruction(later).kind == program.instruction(instruction).kind) return false;
+  return true;
+}
+
 /// A muster of threads, of which the test loses some.
 class Roll {
  public:
@@ -116,8 +123,8 @@ struct Lost : std::exception {};
 struct Loss {
   int rank;
   uint64_t iteration;
-  program::InstructionKind kind;
-  size_t pushed = 0;  ///< not before it has pushed so many, in steps before
+  program::InstructionKind kind;  ///< the step's last of this kind
+  size_t pushed = 0;              ///< not before it has pushed so many, in steps before
 };
 
 /// Trains on threads, one of which is lost with each of `losses`; what the others end with.
@@ -153,7 +160,7 @@ std::vector<Ended> train_with_losses(const config::RunConfig& config, const std:
         step = iteration;
         for (const Loss& loss : losses)
           if (loss.rank == rank && iteration >= loss.iteration && kind == loss.kind &&
-              pushed_before_step >= loss.pushed) {
+              is_last_of_its_kind(program, instruction) && pushed_before_step >= loss.pushed) {
             // What it has pushed of this step waits for the last push of the step, and is dropped with it.
             own.pushed.resize(pushed_before_step);
             if (kind == program::InstructionKind::norm)  // servers have it by then
@@ -235,8 +242,9 @@ TEST(LostWorkers, AreNotWaitedFor) {
 }
 
 TEST(LostWorkers, LeaveAllPushesThatWereAcknowledgedInTheCheckpointThatFollows) {
-  // Whoever begins a step has heard that the pushes of the one before have arrived. With SGD, parameters move
-  // by the sum of all gradients.
+  // Who has all parameters of a step has heard from every server that the pushes of the one before have
+  // arrived. (The first forward waits for its own parameters alone.) With SGD, parameters move by the sum of
+  // all gradients.
   const auto config =
       config_of(kMlp, {"parallel.reduction=FAST", "trainer.steps=8", "trainer.eval_every_steps=0",
                        "optimizer.sgd={}", "optimizer.learning_rate=0.3", "optimizer.weight_decay=0",
