@@ -2,7 +2,7 @@
 """Writes tests/ops/goldens/<op>.txt: inputs, parameters, outputs and gradients of ops as PyTorch computes them, and
 tests/optim/goldens/optimizers.txt: the parameters after each of five updates.
 
-    python3 scripts/make_goldens.py [OP ...]      # needs torch; without OP: all
+    python3 scripts/make_goldens.py [OP ...]      # needs torch, and transformers for llama; without OP: all
 
 PyTorch runs in double precision on numbers that float32 represents exactly, so the files hold the true values (except for
 narrow_linear). Images are
@@ -217,6 +217,43 @@ def softmax_cross_entropy():
                       "loss sum": tensors["output0"] * count, "gradient of input0": tensors["gradient of input0"]}
 
 
+def llama():
+    """transformers' LlamaForCausalLM in float32: its weights under our names, the logits of four samples, and the losses
+    of twenty steps on them, with the weights after the first step and at the end."""
+    import transformers
+
+    def ours(model):
+        weights = {name.removeprefix("model."): value.detach().clone() for name, value in model.named_parameters()}
+        for block in {name.rsplit("q_proj", 1)[0] for name in weights if "q_proj" in name}:
+            weights[block + "qkv_proj.weight"] = torch.cat([weights.pop(f"{block}{part}_proj.weight") for part in "qkv"])
+        return weights
+
+    def case(key_heads, tied, make_optimizer):
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            vocab_size=11, hidden_size=8, intermediate_size=12, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=key_heads, max_position_embeddings=8, rms_norm_eps=1e-5, tie_word_embeddings=tied)).float()
+        for name, value in model.named_parameters():
+            torch.nn.init.normal_(value, 1.0 if "norm" in name else 0.0, 0.3)
+        tokens, labels = integers(4, 8, below=11), integers(4, 8, below=11)
+        tensors = {"tokens": tokens, "labels": labels} | ours(model)
+        optimizer, losses = make_optimizer(model.parameters()), []
+        for step in range(20):
+            logits = model(input_ids=tokens.long()).logits
+            loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten().long())
+            if step == 0:
+                tensors["logits"] = logits.detach().clone()
+            losses.append(loss.detach())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if step == 0:
+                tensors |= {f"after one step {name}": value for name, value in ours(model).items()}
+        return tensors | {"losses": torch.stack(losses)}
+
+    yield "grouped", case(2, False, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+    yield "tied", case(4, True, lambda p: torch.optim.AdamW(p, lr=0.01, betas=(0.9, 0.99), eps=1e-3, weight_decay=0))
+
+
 def optimizers():
     def case(kind, **options):
         p = torch.nn.Parameter(random(13))
@@ -241,7 +278,8 @@ def optimizers():
 
 
 OPS = [linear, narrow_linear, conv2d, pool2d, global_pool2d, batch_norm, mean_squared_error, relu, gelu, silu, sigmoid, tanh, layer_norm,
-       rms_norm, multiply, embedding, rotary_embedding, attention, softmax_cross_entropy, optimizers]
+       rms_norm, multiply, embedding, rotary_embedding, attention, softmax_cross_entropy, llama,
+       optimizers]
 
 
 def write(op):
