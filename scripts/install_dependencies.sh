@@ -10,7 +10,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 packages=(g++ cmake ninja-build openmpi-bin libopenmpi-dev libprotobuf-dev protobuf-compiler libfmt-dev
-  libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev
+  libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev libjpeg62-turbo-dev libpng-dev
   libcurl4-openssl-dev python3)
 
 for argument in "$@"; do

@@ -8,7 +8,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ORDER = ["base", "device", "tensor", "ops", "model", "optim", "control", "comm", "layout", "program", "proof", "run",
-         "parallel", "compile", "data", "checkpoint", "infer", "observe", "plan", "config", "charts", "report", "train",
+         "parallel", "compile", "tokenizer", "data", "checkpoint", "infer", "observe", "plan", "config", "charts", "report", "train",
          "doctor", "jobs", "compare", "cli"]
 # From a graph to proven programs.
 BEFORE_RUNS = {"ops", "model", "optim", "layout", "program", "proof", "parallel", "compile"}
@@ -23,6 +23,7 @@ NEVER = {
     "run": {"proof"},
     "parallel": {"comm", "control", "optim", "proof", "run"},
     "compile": {"comm", "control", "optim", "run"},
+    "tokenizer": BEFORE_RUNS | {"comm", "control", "run", "device", "tensor"},
     "data": BEFORE_RUNS | {"comm", "control", "run"},
     "checkpoint": BEFORE_RUNS | {"comm", "control", "run", "data"},
     "infer": {"optim", "control", "comm", "layout", "program", "proof", "run", "parallel", "compile"},

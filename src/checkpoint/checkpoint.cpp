@@ -143,6 +143,9 @@ Manifest read_manifest(const std::string& path) {
     if (static_cast<int64_t>(size_bytes) != file.size_bytes)
       throw CheckpointError(
           fmt::format("{}: expected {} bytes, found {}", file_path, file.size_bytes, size_bytes));
+    if (file.kind != FileKind::encoding) continue;
+    verify_file(file_path, file, {});
+    manifest.encodings[file.name] = read_text_file(file_path);
   }
   return manifest;
 }
@@ -152,7 +155,7 @@ Checkpoint::Checkpoint(const std::string& path, const BeforeRead& before_read)
   for (const auto& record : manifest_.files) {
     const std::string file_path = path_ + "/" + record.name;
     verify_file(file_path, record, before_read);
-    if (record.kind == FileKind::index) continue;
+    if (!has_tensors(record.kind)) continue;
     const Shard& shard = shards_.emplace_back(record.kind, SafetensorsFile(file_path));
     verify_tensors(shard.file, record);
     for (const auto& part : record.tensors) {

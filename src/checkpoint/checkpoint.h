@@ -35,7 +35,7 @@ struct FoundCheckpoint {
 std::vector<FoundCheckpoint> find_checkpoints(const std::string& directory);
 
 /// Reads the manifest of a checkpoint, and checks that all files exist with the sizes that it states, without
-/// reading them. Throws CheckpointError if something is missing or does not fit.
+/// reading them, apart from the encodings. Throws CheckpointError if something is missing or does not fit.
 Manifest read_manifest(const std::string& path);
 
 /// A completely verified checkpoint: the manifest's hash, then size and both checksums of every file, then

@@ -87,7 +87,7 @@ void CheckpointWriter::clear_leftover(const std::string& path) {
 
 FileRecord CheckpointWriter::write_shard(FileKind kind, int index, int count,
                                          std::span<const NamedTensor> tensors) {
-  require(kind != FileKind::index && 1 <= index && index <= count,
+  require(has_tensors(kind) && 1 <= index && index <= count,
           fmt::format("checkpoint: expected a shard from 1 to {}, found {} {}", count, name_of(kind), index));
   FileRecord record;
   record.kind = kind;
@@ -107,6 +107,10 @@ FileRecord CheckpointWriter::write_shard(FileKind kind, int index, int count,
 std::string CheckpointWriter::commit(Manifest manifest) {
   check_shards(manifest);
   manifest.files.push_back(write_index(manifest));
+  for (const auto& [name, text] : manifest.encodings) {
+    const auto written = write_text(name, text);
+    manifest.files.push_back({name, FileKind::encoding, written.size_bytes, written.checksums, {}});
+  }
   write_text(std::string(kManifestName), to_text(manifest));
   files_.sync_directory(temporary_path_);
 

@@ -38,9 +38,9 @@ class CheckpointWriter {
   /// one shard.
   FileRecord write_shard(FileKind kind, int index, int count, std::span<const NamedTensor> tensors);
   /// Makes the checkpoint visible and returns its path. `manifest.files` holds the records of all shards;
-  /// commit() adds the index of the model that other programs read (model.safetensors.index.json). Even if it
-  /// throws, the checkpoint is complete or invisible. NotDurableError: it is complete and visible, and the
-  /// one that it replaces still exists.
+  /// commit() adds the index of the model that other programs read (model.safetensors.index.json), and the
+  /// encodings. Even if it throws, the checkpoint is complete or invisible. NotDurableError: it is complete
+  /// and visible, and the one that it replaces still exists.
   std::string commit(Manifest manifest);
   /// Deletes all but the newest `keep` complete checkpoints (0: keeps all) up to the one just committed.
   /// Never deletes that one, nor the one of `best_step` or, if it does not exist, of the best step before it.

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "checkpoint/strict_json.h"
 #include "lockstep/error.h"
+#include "tokenizer/tokenizer_file.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -23,8 +24,10 @@ struct KindRow {
   FileKind kind;
   std::string_view name;
 };
-constexpr std::array<KindRow, 3> kKinds{
-    {{FileKind::model, "model"}, {FileKind::optimizer, "optimizer"}, {FileKind::index, "index"}}};
+constexpr std::array<KindRow, 4> kKinds{{{FileKind::model, "model"},
+                                         {FileKind::optimizer, "optimizer"},
+                                         {FileKind::index, "index"},
+                                         {FileKind::encoding, "encoding"}}};
 
 // 64-bit hashes are hexadecimal strings: many readers of JSON keep only 53 bits of a number.
 std::string hex32(uint32_t value) { return fmt::format("{:08x}", value); }
@@ -38,11 +41,6 @@ uint64_t from_hex(const Json& json, size_t digits) {
 }
 
 // Characters need not be UTF-8, which JSON's text is.
-std::string hex_of_bytes(std::string_view bytes) {
-  std::string hex;
-  for (const char byte : bytes) hex += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return hex;
-}
 std::string bytes_from_hex(const std::string& hex) {
   std::string bytes;
   for (size_t i = 0; i < hex.size(); i += 2)
@@ -169,7 +167,10 @@ Manifest manifest_from(const Json& json) {
   if (json.contains("evaluation_data_identity"))
     manifest.evaluation_data_identity = from_hex(json.at("evaluation_data_identity"), 16);
   if (json.contains("characters"))
-    manifest.characters = bytes_from_hex(json.at("characters").get_ref<const std::string&>());
+    // Earlier builds knew no other tokens.
+    manifest.encodings[std::string(tokenizer::kTokenizerFile)] =
+        tokenizer::to_json(tokenizer::Tokenizer::of_characters(
+            bytes_from_hex(json.at("characters").get_ref<const std::string&>())));
   for (const auto& file : json.at("files")) manifest.files.push_back(record_from(file));
   return manifest;
 }
@@ -223,7 +224,6 @@ std::string to_text(const Manifest& manifest) {
   }
   if (manifest.evaluation_data_identity != 0)
     json["evaluation_data_identity"] = to_hex(manifest.evaluation_data_identity);
-  if (!manifest.characters.empty()) json["characters"] = hex_of_bytes(manifest.characters);
   // Replacing bad UTF-8 before hashing: the hash is that of what a reader will see.
   json = Json::parse(json.dump(-1, ' ', false, Json::error_handler_t::replace));
   json["manifest_hash"] = hash_of(json);

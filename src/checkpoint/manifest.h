@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,9 +13,11 @@
 
 namespace lockstep::checkpoint {
 
-/// The contents of a checkpoint's file: parameters and statistics, optimizer state ("<parameter>.<slot>"), or
-/// the index by which other programs find the parameters.
-enum class FileKind { model, optimizer, index };
+/// The contents of a checkpoint's file: parameters and statistics, optimizer state ("<parameter>.<slot>"),
+/// the index by which other programs find the parameters, or what turned raw data into numbers.
+enum class FileKind { model, optimizer, index, encoding };
+/// Whether files of this kind hold tensors.
+constexpr bool has_tensors(FileKind kind) { return kind == FileKind::model || kind == FileKind::optimizer; }
 std::string_view name_of(FileKind kind);
 
 struct FileRecord {
@@ -63,8 +66,10 @@ struct Manifest {
   int64_t evaluations_since_best = 0;     ///< without a best one, all of them
   int64_t last_evaluated_step = -1;       ///< -1: none
   uint64_t evaluation_data_identity = 0;  ///< 0: nothing to evaluate on, or not known
-  std::string characters;                 ///< that tokens stand for, byte by byte; "": no text, or not known
-  bool keeps_best = false;                ///< the checkpoint of best_step is not to be deleted
+  /// Texts of files that turn raw data into numbers, by name: "tokenizer.json". They lie beside
+  /// manifest.json, which only lists them.
+  std::map<std::string, std::string> encodings;
+  bool keeps_best = false;  ///< the checkpoint of best_step is not to be deleted
   std::vector<FileRecord> files;
   bool operator==(const Manifest&) const = default;
 };

@@ -67,13 +67,25 @@ compare::BenchReport measure(train::World& world, const BenchArguments& argument
 /// A shorter measurement is a trial.
 constexpr double kSecondsToKeep = 0.1;
 
-/// For the share of the speed of light that later runs on this host report.
+/// The most that one core moves, of arrays that its caches hold.
+double cached_bytes_per_second() {
+  double best = 0;
+  for (const int64_t bytes : {int64_t{12} << 10, int64_t{128} << 10, int64_t{1} << 20})
+    best = std::max(best, comm::measure_copying(bytes));
+  return best;
+}
+
+/// For the share of the speed of light that later runs on this host report: what cannot be exceeded.
 void keep(const compare::BenchReport& report) {
   const std::string path = plan::kept_speed_path();
   if (path.empty() || report.addition_per_byte <= 0) return;
   try {
     // An addition reads two numbers and writes one.
-    plan::keep_speed(path, {report.arithmetic->products, 3 / report.addition_per_byte});
+    const double from_memory = std::max(3 / report.addition_per_byte,
+                                        comm::measure_copying(2 * static_cast<int64_t>(plan::kCachedBytes)));
+    plan::keep_speed(path, {.flops_per_second = report.arithmetic->peak,
+                            .bytes_per_second = from_memory,
+                            .cached_bytes_per_second = cached_bytes_per_second()});
   } catch (const IoError& error) {
     log_warning(error.what());
   }

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "data/digits.h"
 #include "data/known_files.h"
+#include "data/token_writer.h"
 #include "jobs/child_process.h"
 #include "jobs/job.h"
 #include "lockstep/error.h"
@@ -37,6 +38,62 @@ int make_digits(const DigitsArguments& arguments) {
                              arguments.directory, digits.train_count, digits.eval_count, data::kDigitSize,
                              data::kDigitSize, digits.seed));
   return static_cast<int>(ExitCode::done);
+}
+
+struct TokensArguments {
+  data::TokenizeOptions options;
+  jobs::OutputArguments output;
+};
+
+int make_tokens(const TokensArguments& arguments) {
+  const auto& options = arguments.options;
+  const data::TokenizeResult made = data::tokenize(options);
+  if (arguments.output.json) {
+    write_result(
+        fmt::format("{{\"directory\":{},\"files\":{},\"tokens\":{},\"text_bytes\":{},\"vocabulary\":{},"
+                    "\"token_bytes\":{},\"encoding_seconds\":{}}}\n",
+                    observe::json_string(options.directory), made.files, made.tokens, made.text_bytes,
+                    made.vocabulary, made.token_bytes, observe::json_number(made.encoding_seconds)));
+    return static_cast<int>(ExitCode::done);
+  }
+  const double bytes_per_token = static_cast<double>(made.text_bytes) / static_cast<double>(made.tokens);
+  write_result(
+      fmt::format("{}: {} tokens of {} bytes of text ({:.2f} bytes a token), in {} file{}; set the model's "
+                  "vocabulary to {}\n",
+                  options.directory, made.tokens, made.text_bytes, bytes_per_token, made.files,
+                  made.files == 1 ? "" : "s", made.vocabulary));
+  return static_cast<int>(ExitCode::done);
+}
+
+void add_tokens_command(CLI::App& command, CommandAction& selected) {
+  auto& tokens = add_subcommand(command, "tokens",
+                                "Encodes texts as tokens, by byte-level byte-pair encoding that it learns "
+                                "from them or that a file has; "
+                                "writes tokens_000000.bin, ... in llm.c's format, and tokenizer.json",
+                                "  lockstep data tokens tinyshakespeare.txt --out tokens --vocabulary 8192\n"
+                                "  lockstep data tokens a.txt b.txt.gz --out tokens --tokenizer vocab.bpe");
+  const auto arguments = std::make_shared<TokensArguments>();
+  auto& options = arguments->options;
+  tokens.add_option("TEXT", options.texts, "Text files, compressed by gzip or not; each is a document")
+      ->type_name("")
+      ->required();
+  tokens.add_option("--out", options.directory, "Folder for the files")->type_name("DIR")->required();
+  auto* vocabulary = tokens
+                         .add_option("--vocabulary", options.vocabulary,
+                                     "Tokens to learn: 256 bytes, merges, and <|endoftext|>")
+                         ->capture_default_str();
+  tokens
+      .add_option(
+          "--tokenizer", options.tokenizer,
+          "Take this tokenizer instead: a tokenizer.json of Hugging Face's format, or GPT-2's vocab.bpe")
+      ->type_name("FILE")
+      ->excludes(vocabulary);
+  tokens.add_option("--shard-tokens", options.shard_tokens, "Tokens in a file")->capture_default_str();
+  tokens.add_flag("!--no-end-of-text", options.marks_documents,
+                  "Do not write <|endoftext|> before each text");
+  tokens.add_flag("--force", options.overwrite, "Replace tokens that the folder has");
+  add_json(tokens, arguments->output);
+  tokens.callback([&selected, arguments] { selected = [arguments] { return make_tokens(*arguments); }; });
 }
 
 struct FetchArguments {
@@ -161,6 +218,7 @@ void add_data_command(CLI::App& program, CommandAction& selected) {
       ->capture_default_str();
   digits.add_flag("--force", arguments->digits.overwrite, "Replace existing files with other contents");
   add_json(digits, arguments->output);
+  add_tokens_command(command, selected);
   add_fetch_command(command, selected, "mnist",
                     "Gets MNIST's ten thousand test images, which configs/mnist_*.textproto divide; compares "
                     "checksums");

@@ -43,10 +43,10 @@ config::RunConfig load_config(const EvalArguments& arguments) {
 config::RunConfig load(const EvalArguments& arguments) {
   config::RunConfig config = load_config(arguments);
   config.data.trains = false;
-  // Before data are read by what may be another model's characters, or judged by another model.
+  // Before data are read by what may be another model's encodings, or judged by another model.
   if (const auto manifest = train::manifest_of(arguments.checkpoint)) {
     train::require_same_model(*manifest, config.math_fields);
-    config.data.characters = manifest->characters;
+    config.data.encodings = manifest->encodings;
   }
   return config;
 }
@@ -91,7 +91,7 @@ int evaluate(const EvalArguments& arguments) {
     if (!worker->has_eval_data())
       throw comm::CollectiveError(
           "eval: there are no evaluation data: set data.idx.eval_images and eval_labels, a smaller "
-          "data.text.train_fraction, or data.synthetic.eval_samples",
+          "data.text.train_fraction, data.tokens.eval_files, or data.synthetic.eval_samples",
           ExitCode::usage);
     train::TrainerEvents events;
     events.on_message = [&](const std::string& text) {

@@ -7,12 +7,12 @@
 #include "cli/commands.h"
 #include "cli/kept_config.h"
 #include "config/run_config.h"
-#include "data/text.h"
 #include "device/openmp_team.h"
 #include "infer/checkpoint_model.h"
 #include "infer/language_model.h"
 #include "lockstep/error.h"
 #include "observe/json_text.h"
+#include "tokenizer/tokenizer_file.h"
 #include "train/checkpoints/best_checkpoint.h"
 
 namespace lockstep::cli {
@@ -26,30 +26,23 @@ struct GenerateArguments {
   infer::WritingOptions writing{.tokens = 200};
 };
 
-/// What tokens stand for: the characters of the text that the run was trained on.
-class Characters {
- public:
-  explicit Characters(const checkpoint::Manifest& manifest, const std::string& path)
-      : vocabulary_(
-            {reinterpret_cast<const uint8_t*>(manifest.characters.data()), manifest.characters.size()}) {
-    if (manifest.characters.empty())
-      throw ConfigError(
-          fmt::format("generate: the checkpoint {} does not say what its tokens stand for: it was not "
-                      "trained on data.text",
-                      path));
-  }
-  std::vector<int32_t> encode(const std::string& text) const { return vocabulary_.encode(text); }
-  std::string decode(int32_t token) const { return vocabulary_.decode({&token, 1}); }
-  int64_t size() const { return vocabulary_.size(); }
-
- private:
-  data::Vocabulary vocabulary_;
-};
+/// What the run's tokens stand for.
+tokenizer::Tokenizer tokenizer_of(const checkpoint::Checkpoint& checkpoint) {
+  const auto& encodings = checkpoint.manifest().encodings;
+  const auto found = encodings.find(std::string(tokenizer::kTokenizerFile));
+  if (found == encodings.end())
+    throw ConfigError(fmt::format(
+        "generate: the checkpoint {} does not say what its tokens stand for: it has no {}, because "
+        "it was not trained on text",
+        checkpoint.path(), tokenizer::kTokenizerFile));
+  return tokenizer::tokenizer_from_json(found->second,
+                                        fmt::format("{}/{}", checkpoint.path(), tokenizer::kTokenizerFile));
+}
 
 /// A model opened from a checkpoint, and what its tokens stand for.
 struct Opened {
   checkpoint::Checkpoint checkpoint;
-  Characters characters;
+  tokenizer::Tokenizer tokenizer;
   infer::LanguageModel model;
 };
 
@@ -66,13 +59,13 @@ Opened open(const GenerateArguments& arguments) {
       path.empty() ? kept_config_of(arguments.checkpoint, "generate") : path, overrides, "pp=1");
   checkpoint::Checkpoint checkpoint(train::find_checkpoint(arguments.checkpoint));
   train::require_same_model(checkpoint.manifest(), config.math_fields);
-  Characters characters(checkpoint.manifest(), checkpoint.path());
+  tokenizer::Tokenizer tokenizer = tokenizer_of(checkpoint);
   infer::LanguageModel model(model::make_graph(config.model), threads_of(arguments));
-  if (characters.size() > model.vocabulary())
-    throw ConfigError(fmt::format("generate: the text has {} characters, the model {} tokens",
-                                  characters.size(), model.vocabulary()));
+  if (tokenizer.size() > model.vocabulary())
+    throw ConfigError(fmt::format("generate: the tokenizer has {} tokens, the model {}", tokenizer.size(),
+                                  model.vocabulary()));
   infer::load_parameters(model.evaluator(), checkpoint);
-  return {std::move(checkpoint), std::move(characters), std::move(model)};
+  return {std::move(checkpoint), std::move(tokenizer), std::move(model)};
 }
 
 std::string json_of(const Opened& opened, const GenerateArguments& arguments, uint32_t sample,
@@ -86,11 +79,12 @@ std::string json_of(const Opened& opened, const GenerateArguments& arguments, ui
 void write_sample(Opened& opened, const GenerateArguments& arguments, uint32_t sample) {
   infer::WritingOptions options = arguments.writing;
   options.sample = sample;
+  options.end = opened.tokenizer.end_of_text().value_or(-1);
   const bool json = arguments.output.json;
   if (!json && arguments.samples > 1) write_result(fmt::format("{}--- {}\n", sample > 0 ? "\n" : "", sample));
   if (!json) write_result(arguments.prompt);
   std::string text;
-  opened.model.write(opened.characters.encode(arguments.prompt), options, [&](int32_t token) {
+  opened.model.write(opened.tokenizer.encode(arguments.prompt), options, [&](int32_t token) {
     if (token >= opened.characters.size())
       throw DataError(
           fmt::format("generate: the model wrote token {}, which stands for no character", token));

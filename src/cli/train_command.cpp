@@ -52,6 +52,13 @@ config::RunConfig load(const TrainArguments& arguments) {
   return config;
 }
 
+/// As other commands take the config. The layout is left out: it is what advice wants to change.
+std::vector<std::string> config_words(const jobs::ConfigArguments& config) {
+  std::vector<std::string> words = {config.path};
+  for (const std::string& said : config.all_overrides()) words.push_back("--set=" + said);
+  return words;
+}
+
 /// A script's unset variable must not mean "save nothing".
 std::string not_empty(const std::string& value) {
   return value.empty() ? "is empty; name a folder, or remove the option" : "";
@@ -62,6 +69,7 @@ int train(const TrainArguments& arguments) {
   if (!arguments.timeline_steps.empty()) steps = train::parse_step_range(arguments.timeline_steps);
   return train::run_in_world([&](train::World& world) {
     const auto result = train::train_run(world, {.load_config = [&] { return load(arguments); },
+                                                 .config_words = config_words(arguments.config),
                                                  .output_directory = arguments.output_directory,
                                                  .trace_directory = arguments.trace_directory,
                                                  .timeline = arguments.timeline,

@@ -1,6 +1,7 @@
 #include "comm/measure.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 
 #include "base/statistics.h"
@@ -126,6 +127,25 @@ double measure_addition() {
       addend[0] = sum[kCount - 1];  // so that nothing can be left out
     }));
   return median(times) / static_cast<double>(kCount * sizeof(float));
+}
+
+double measure_copying(int64_t bytes) {
+  constexpr int kMeasurements = 9;
+  constexpr int64_t kBytesOfOne = 32 << 20;  // some milliseconds
+  const auto size = static_cast<size_t>(bytes);
+  std::vector<char> from(size, 1), to(size);
+  const int64_t repetitions = std::max<int64_t>(kBytesOfOne / bytes, 1);
+  double best = 0;
+  for (int i = 0; i < kMeasurements; ++i) {
+    const double seconds = seconds_of([&] {
+      for (int64_t r = 0; r < repetitions; ++r) {
+        std::memcpy(to.data(), from.data(), size);
+        from[0] = static_cast<char>(to[size - 1] + 1);  // so that nothing can be left out
+      }
+    });
+    best = std::max(best, 2.0 * static_cast<double>(bytes * repetitions) / std::max(seconds, 1e-9));
+  }
+  return best;
 }
 
 }  // namespace lockstep::comm

@@ -40,5 +40,8 @@ std::vector<SumTime> measure_sums(Communicator& world, device::Stream& stream,
 
 /// Seconds per byte that this thread takes to add one array of float32 to another, if both come from memory.
 double measure_addition();
+/// Bytes per second that this thread moves, to memory and from it, if it copies an array of so many bytes
+/// again and again: the best of some milliseconds. Small arrays stay in caches.
+double measure_copying(int64_t bytes);
 
 }  // namespace lockstep::comm

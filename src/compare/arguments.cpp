@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/shell_text.h"
 #include "base/text.h"
 #include "jobs/job.h"
 #include "jobs/job_places.h"
@@ -147,7 +148,7 @@ std::string CompareArguments::command_line() const {
   if (kill_rank >= 0) words.insert(words.end(), {"--kill", fmt::to_string(kill_rank)});
   if (target_loss > 0) words.insert(words.end(), {"--target-loss", fmt::format("{:g}", target_loss)});
   if (price > 0) words.insert(words.end(), {"--price", fmt::format("{:g}", price)});
-  return jobs::shell_line(words);
+  return shell_line(words);
 }
 
 }  // namespace lockstep::compare

@@ -42,7 +42,9 @@ void fit_context(Kind& kind, const ModelSpec& model, const Document& document, c
   }
 }
 
-void fit_synthetic(schema::Synthetic& data, const ModelSpec& model, const Document& document) {
+/// `transformed`: the model gets images of another size than the data have.
+void fit_synthetic(schema::Synthetic& data, const ModelSpec& model, bool transformed,
+                   const Document& document) {
   const std::string path = "data.synthetic";
   if (find_input(model, "tokens")) {
     check_fields(model, document, path, "tokens");
@@ -60,7 +62,7 @@ void fit_synthetic(schema::Synthetic& data, const ModelSpec& model, const Docume
     for (const int64_t dim : image->spec.shape.dims()) data.add_shape(dim);
   }
   const Shape shape(std::vector<int64_t>(data.shape().begin(), data.shape().end()));
-  if (image && shape != image->spec.shape)
+  if (image && shape != image->spec.shape && !transformed)
     document.refuse(path + ".shape", fmt::format("is {}, but the model's input 'image' is {}",
                                                  shape.to_string(), image->spec.shape.to_string()));
 }
@@ -72,6 +74,19 @@ void check_range(const schema::SampleRange& range, const Document& document, con
                           range.begin(), range.end()));
 }
 
+/// How many fields say what evaluates.
+template <class Kind>
+int splits(const Kind& kind) {
+  return (kind.eval_files_size() > 0) + kind.has_eval_list() + (kind.eval_fraction() > 0);
+}
+
+template <class Kind>
+void check_split(const Kind& kind, const Document& document, const std::string& path) {
+  if (kind.files().empty()) document.refuse(path + ".files", "must name a file, or a pattern");
+  if (splits(kind) > 1)
+    document.refuse(path, "sets more than one of eval_files, eval_list and eval_fraction; choose one");
+}
+
 bool evaluates(const schema::Data& data) {
   switch (data.kind_case()) {
     case schema::Data::kIdx:
@@ -80,6 +95,12 @@ bool evaluates(const schema::Data& data) {
       return data.text().train_fraction() < 1;
     case schema::Data::kOwn:
       return data.own().eval_samples() > 0;
+    case schema::Data::kTokens:
+      return splits(data.tokens()) > 0;
+    case schema::Data::kImages:
+      return data.images().has_eval() || data.images().has_eval_list() || data.images().eval_fraction() > 0;
+    case schema::Data::kCifar:
+      return true;  // files, or a share of the training samples
     default:
       return data.synthetic().eval_samples() > 0;
   }
@@ -92,9 +113,12 @@ void check_data(const schema::Data& data, const Document& document) {
     if (data.idx().eval_images().empty() != data.idx().eval_labels().empty())
       document.refuse("data.idx", "names only one of eval_images and eval_labels; set both or neither");
     const auto& range = data.idx().eval_range();
+    if (data.eval_transforms_size() > 0 && data.idx().eval_images().empty())
+      document.refuse("data.eval_transforms", "are ignored without eval_images; remove them");
     if (data.idx().eval_images().empty() && (range.begin() != 0 || range.end() != -1))
       document.refuse("data.idx.eval_range", "is ignored without eval_images; remove it");
   }
+  if (data.has_tokens()) check_split(data.tokens(), document, "data.tokens");
   if (data.prefetch_threads() == 0 && data.prefetch_depth() != schema::Data().prefetch_depth())
     document.refuse("data.prefetch_depth", "is ignored with prefetch_threads: 0; remove it");
 }
@@ -312,11 +336,20 @@ void check_evaluations(const schema::RunConfig& config, const Document& document
 
 void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Document& document) {
   if (data.has_idx()) check_fields(model, document, "data.idx", "image");
+  if (data.has_images()) check_fields(model, document, "data.images", "image");
+  if (data.has_cifar()) check_fields(model, document, "data.cifar", "image");
+  fit_image_data(data, model, document);
   if (data.has_text()) {
     check_fields(model, document, "data.text", "tokens");
     fit_context(*data.mutable_text(), model, document, "data.text.context");
   }
-  if (data.has_synthetic()) fit_synthetic(*data.mutable_synthetic(), model, document);
+  if (data.has_tokens()) {
+    check_fields(model, document, "data.tokens", "tokens");
+    fit_context(*data.mutable_tokens(), model, document, "data.tokens.context");
+  }
+  if (data.has_synthetic())
+    fit_synthetic(*data.mutable_synthetic(), model, data.transforms_size() + data.eval_transforms_size() > 0,
+                  document);
 }
 
 void check_combinations(const schema::RunConfig& config, const model::Graph& graph,

@@ -33,9 +33,30 @@ static_assert(int{schema::Precision::TF32} == static_cast<int>(ComputeType::tf32
 static_assert(int{schema::Pool2d::MAX} == static_cast<int>(PoolKind::max));
 static_assert(int{schema::Pool2d::AVERAGE} == static_cast<int>(PoolKind::average));
 
+static_assert(int{schema::Tokens::AUTOMATIC} == static_cast<int>(data::TokenFormat::automatic));
+static_assert(int{schema::Tokens::LLMC} == static_cast<int>(data::TokenFormat::llmc));
+static_assert(int{schema::Tokens::UINT16} == static_cast<int>(data::TokenFormat::uint16));
+static_assert(int{schema::Tokens::UINT32} == static_cast<int>(data::TokenFormat::uint32));
+
+data::TokenOptions convert_tokens(const schema::Tokens& tokens) {
+  return {.files = {tokens.files().begin(), tokens.files().end()},
+          .eval_files = {tokens.eval_files().begin(), tokens.eval_files().end()},
+          .eval_list = tokens.eval_list(),
+          .eval_fraction = tokens.eval_fraction(),
+          .split_seed = tokens.split_seed(),
+          .format = static_cast<data::TokenFormat>(tokens.format()),
+          .context = tokens.context(),
+          .stride = tokens.stride(),
+          .vocabulary = tokens.vocabulary(),
+          .tokenizer = tokens.tokenizer()};
+}
+
 data::DataOptions convert_data(const schema::Data& data) {
   data::DataOptions options{.directory = data.directory(),
                             .shuffle = data.shuffle(),
+                            .on_damage = static_cast<data::DamagePolicy>(data.on_damage()),
+                            .transforms = convert_transforms(data.transforms()),
+                            .eval_transforms = convert_transforms(data.eval_transforms()),
                             .prefetch_threads = data.prefetch_threads(),
                             .prefetch_depth = data.prefetch_depth()};
   if (data.has_idx()) {
@@ -49,11 +70,22 @@ data::DataOptions convert_data(const schema::Data& data) {
     options.eval_range = {idx.eval_range().begin(), idx.eval_range().end()};
     options.mean = idx.mean();
     options.deviation = idx.deviation();
+    options.label_offset = idx.label_offset();
+    options.transposed = idx.transposed();
+  } else if (data.has_images()) {
+    options.kind = data::DataKind::images;
+    options.images = convert_images(data.images());
+  } else if (data.has_cifar()) {
+    options.kind = data::DataKind::cifar;
+    options.cifar = convert_cifar(data.cifar());
   } else if (data.has_text()) {
     options.kind = data::DataKind::text;
     options.text_file = data.text().file();
     options.context = data.text().context();
     options.train_fraction = data.text().train_fraction();
+  } else if (data.has_tokens()) {
+    options.kind = data::DataKind::tokens;
+    options.tokens = convert_tokens(data.tokens());
   } else if (data.has_own()) {
     options.kind = data::DataKind::own;
     options.samples = data.own().samples();

@@ -15,16 +15,23 @@ using Fields = std::vector<std::pair<std::string, std::string>>;
 // in `data`, `trainer`, `optimizer` and `precision` that is not listed here counts; of `parallel`, only what
 // is named below.
 constexpr std::string_view kWithoutEffect[] = {
-    "data.directory",           "data.prefetch_threads",     "data.prefetch_depth",
-    "trainer.eval_every_steps", "trainer.eval_at_end",       "trainer.nonfinite",
-    "trainer.nonfinite_limit",  "trainer.check_every_steps", "trainer.spike_threshold",
-    "trainer.early_stopping",
+    "data.directory",          "data.prefetch_threads",    "data.prefetch_depth",
+    "data.tokens.files",       "data.tokens.eval_files",   "data.tokens.eval_list",
+    "data.tokens.tokenizer",   "trainer.eval_every_steps", "trainer.eval_at_end",
+    "trainer.nonfinite",       "trainer.nonfinite_limit",  "trainer.check_every_steps",
+    "trainer.spike_threshold", "trainer.early_stopping",
 };
 // Left to the layout under FAST, which promises no bits; decisive under REPRODUCIBLE.
 constexpr std::string_view kReproducibleOnly[] = {"trainer.virtual_replicas"};
 // Known by their last part, compressed or not, so that moving data changes nothing.
-constexpr std::string_view kFileNames[] = {"data.idx.train_images", "data.idx.train_labels",
-                                           "data.idx.eval_images", "data.idx.eval_labels", "data.text.file"};
+constexpr std::string_view kFileNames[] = {
+    "data.idx.train_images", "data.idx.train_labels",  "data.idx.eval_images",
+    "data.idx.eval_labels",  "data.text.file",         "data.images.train",
+    "data.images.eval",      "data.images.train_list", "data.images.eval_list"};
+constexpr std::string_view kFileLists[] = {"data.cifar.train_files[", "data.cifar.eval_files["};
+// They came later: without them, and with these values, checkpoints from before are of the same data.
+constexpr std::pair<std::string_view, std::string_view> kLaterDefaults[] = {
+    {"data.on_damage", "FAIL"}, {"data.idx.label_offset", "0"}, {"data.idx.transposed", "false"}};
 // Decisive where the loss is scaled.
 constexpr std::string_view kLossScaling = "precision.loss_scaling.";
 // Decisive where it is not the default, which fits any other mode.
@@ -33,9 +40,16 @@ constexpr std::string_view kAsyncLearningRate = "parallel.async_learning_rate";
 constexpr std::string_view kFusedGelu = "precision.fused_gelu";
 constexpr std::string_view kSections[] = {"data.", "trainer.", "optimizer.", "precision."};
 
+/// Whether it is there, or the list of which it is an element.
 template <size_t n>
 bool contains(const std::string_view (&list)[n], std::string_view path) {
+  if (path.ends_with(']')) path = path.substr(0, path.rfind('['));
   return std::find(std::begin(list), std::end(list), path) != std::end(list);
+}
+
+bool is_file_name(std::string_view path) {
+  return contains(kFileNames, path) ||
+         std::ranges::any_of(kFileLists, [&](std::string_view list) { return path.starts_with(list); });
 }
 
 /// `value` is quoted, as text proto prints it.
@@ -105,9 +119,11 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
                             : path == "parallel.reduction" || (path == kAsyncLearningRate && !divides_rate) ||
                                   (in_section && !contains(kWithoutEffect, path));
     if (!counts || (path.starts_with(kLossScaling) && !scales_loss) ||
-        (path == kFusedGelu && !config.precision().fused_gelu()))
+        (path == kFusedGelu && !config.precision().fused_gelu()) ||
+        std::ranges::find(kLaterDefaults, std::pair<std::string_view, std::string_view>(path, value)) !=
+            std::end(kLaterDefaults))
       continue;
-    if (contains(kFileNames, path)) value = file_identity(value);
+    if (is_file_name(path)) value = file_identity(value);
     if (path == "trainer.micro_batch" && reproducible) {
       if (!has_statistics(model)) continue;
       value = std::to_string(actual_micro_batch(config.trainer()));

@@ -233,7 +233,8 @@ std::string no_such_field(const std::string& name, const Descriptor& message, co
     find_fields(name, *schema::RunConfig::descriptor(), "", seen, elsewhere);
     // Of several messages with such a field, the one in the same part of the config is meant.
     const auto shared = [&](const std::string& other) {
-      return std::mismatch(path.begin(), path.end(), other.begin(), other.end()).first - path.begin();
+      const auto end = std::mismatch(path.begin(), path.end(), other.begin(), other.end()).first;
+      return std::count(path.begin(), end, '.');  // whole names, not letters
     };
     const auto best = std::max_element(elsewhere.begin(), elsewhere.end(),
                                        [&](const auto& a, const auto& b) { return shared(a) < shared(b); });

@@ -192,7 +192,7 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
 
 std::string kept_text(const RunConfig& config) {
   const bool reads_files =
-      config.data.kind == data::DataKind::idx || config.data.kind == data::DataKind::text;
+      config.data.kind != data::DataKind::synthetic && config.data.kind != data::DataKind::own;
   std::error_code unknown;
   const fs::path here = fs::current_path(unknown);
   const bool names_paths = reads_files || config.parallel.profile || !config.checkpoint.resume_path.empty();

@@ -111,12 +111,19 @@ void write_layout(const layout::Layout& layout, schema::Parallel& parallel);
 
 /// Fills in values of the data set that follow from the model, and refuses data that the model cannot read.
 void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Document& document);
+/// The part of it that is about images: sizes of transforms, channels, files.
+void fit_image_data(schema::Data& data, const ModelSpec& model, const Document& document);
 /// Refuses values that contradict each other or would be ignored. REQUIRES: defaults are filled in.
 void check_combinations(const schema::RunConfig& config, const model::Graph& graph,
                         const layout::Layout& layout, const Document& document);
 
 /// The plain options of each module, but not the texts and hashes. REQUIRES: everything has been checked.
 RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout::Layout& layout);
+// What convert() makes of parts of `Data`.
+std::vector<data::TransformOptions> convert_transforms(
+    const google::protobuf::RepeatedPtrField<schema::Transform>& transforms);
+data::ImagesOptions convert_images(const schema::Images& images);
+data::CifarOptions convert_cifar(const schema::Cifar& cifar);
 /// Everything that decides the numbers of a run, by name.
 std::vector<std::pair<std::string, std::string>> math_fields(const schema::RunConfig& config,
                                                              const ModelSpec& model);

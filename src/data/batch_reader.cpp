@@ -73,8 +73,8 @@ void BatchReader::read(SampleSpan span, std::span<const Tensor> tensors, std::sp
 
 void BatchReader::read_one(int64_t position, int64_t row, std::span<std::byte* const> batches,
                            std::span<std::byte> scratch) const {
-  const int64_t sample = order_.sample(position);
-  if (sample == SampleOrder::kPadding) {
+  const SampleKey key = order_.key(position);
+  if (key.sample == SampleOrder::kPadding) {
     for (size_t i = 0; i < selected_.size(); ++i)  // all bits set is -1 in int32, none is 0 in every type
       std::memset(batches[i] + row * selected_[i].sample_bytes, selected_[i].is_label ? 0xff : 0,
                   static_cast<size_t>(selected_[i].sample_bytes));
@@ -85,7 +85,7 @@ void BatchReader::read_one(int64_t position, int64_t row, std::span<std::byte* c
     destinations[selected_[i].index] = selected_[i].scratch_offset < 0
                                            ? batches[i] + row * selected_[i].sample_bytes
                                            : scratch.data() + selected_[i].scratch_offset;
-  dataset_->read(sample, std::span<std::byte* const>(destinations.data(), dataset_->fields().size()));
+  dataset_->read(key, std::span<std::byte* const>(destinations.data(), dataset_->fields().size()));
   for (size_t i = 0; i < selected_.size(); ++i)
     if (const auto& field = selected_[i]; field.scratch_offset >= 0)
       tensor::convert(batches[i] + row * field.sample_bytes, field.dtype,

@@ -1,15 +1,25 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "data/cifar_options.h"
+#include "data/images/images_options.h"
+#include "data/token_options.h"
+#include "data/transforms/options.h"
 
 namespace lockstep::data {
 
 class Dataset;
 
-enum class DataKind { idx, text, synthetic, own };
+enum class DataKind { idx, text, synthetic, own, images, cifar, tokens };
+
+/// What happens if a sample cannot be read: the run ends, or it goes on without the sample.
+enum class DamagePolicy { fail, skip };
 
 /// Which samples: [begin, end) of the files, in file order. -1: to the end.
 struct SampleRange {
@@ -18,24 +28,32 @@ struct SampleRange {
   bool operator==(const SampleRange&) const = default;
 };
 
+/// Texts of files that say how raw data become numbers, by their names. Checkpoints keep them.
+using Encodings = std::map<std::string, std::string>;
+
 struct DataOptions {
   DataKind kind = DataKind::synthetic;
   std::string directory;  ///< --data-dir; file names below are relative to it
   /// Where files are that are not in `directory`: it was moved with the run. Nothing: nowhere else.
   std::optional<std::string> other_directory;
   bool shuffle = true;
-  bool trains = true;  ///< if false, training data is not opened, and need not exist
+  Encodings encodings;  ///< of the model that is evaluated; empty: the data's own
+  bool trains = true;   ///< if false, training data is not opened, and need not exist
 
   // idx: images and labels in IDX files, gzip or not; pixels become (value / 255 - mean) / deviation. Without
   // evaluation files there is no evaluation.
   std::string train_images, train_labels, eval_images, eval_labels;
   SampleRange train_range, eval_range;
-  double mean = 0, deviation = 1;
+  double mean = 0, deviation = 1;  ///< applied after `transforms`
+  int64_t label_offset = 0;        ///< the label that the files have for class 0
+  bool transposed = false;         ///< files hold columns where others hold rows
 
-  // text: one file of characters; the vocabulary is its sorted set of bytes, unless stated here.
-  std::string text_file, characters;
+  // text: one file of characters; the vocabulary is its sorted set of bytes, or the model's tokens.
+  std::string text_file;
   int64_t context = 0;          ///< tokens per sample
   double train_fraction = 0.9;  ///< the first part trains, the rest evaluates; 1: no evaluation
+
+  TokenOptions tokens;
 
   // synthetic: `samples` learnable samples made from the seed (see data/synthetic.h).
   int64_t samples = 0, eval_samples = 0;
@@ -45,6 +63,12 @@ struct DataOptions {
 
   // own: samples of the program that trains; a config knows only their number.
   std::shared_ptr<const Dataset> own_train, own_eval;
+
+  ImagesOptions images;
+  CifarOptions cifar;
+  DamagePolicy on_damage = DamagePolicy::fail;  ///< of images
+  /// What happens to images, in this order. Random ones are for training alone.
+  std::vector<TransformOptions> transforms, eval_transforms;
 
   int prefetch_threads = 1;
   int prefetch_depth = 4;  ///< micro-batches held ready

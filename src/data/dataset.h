@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/data_options.h"
+#include "data/sample_key.h"
 #include "lockstep/tensor.h"
 
 namespace lockstep::data {
@@ -32,6 +33,13 @@ struct LargestValue {
   std::string place;   ///< "label 9 of sample 3 in FILE"; "" if it is in no file
 };
 
+/// Samples that could not be read, with `on_damage: SKIP`.
+struct DamageCount {
+  int64_t left_out = 0;  ///< found when the data set was opened, and no samples of it
+  int64_t replaced = 0;  ///< found by this process when it read them; each counts once
+  bool operator==(const DamageCount&) const = default;
+};
+
 /// Samples in a fixed order. Immutable: every method may be called from several threads at once.
 class Dataset {
  public:
@@ -41,19 +49,24 @@ class Dataset {
   virtual int64_t classes() const = 0;  ///< labels lie in [0, classes), or are negative (ignored)
   /// Whole numbers of a field, such as tokens, lie in [0, vocabulary).
   virtual int64_t vocabulary(std::string_view /*field*/) const { return classes(); }
-  /// For texts, the characters of tokens: token k is the k-th byte; "" for other data.
-  virtual std::string characters() const { return ""; }
+  /// What made numbers of raw data, and evaluation must do likewise: "tokenizer.json" of texts.
+  virtual Encodings encodings() const { return {}; }
   /// The largest value of a field of whole numbers; `ignored` does not count.
   virtual LargestValue largest(std::string_view field, int64_t ignored) const {
     const int64_t last = vocabulary(field) - 1;
     return {.value = last == ignored ? last - 1 : last, .place = ""};
   }
-  /// Writes one sample: destinations[i] takes the bytes of field i; null skips that field.
-  /// REQUIRES: 0 <= sample < size(), one destination per field.
-  virtual void read(int64_t sample, std::span<std::byte* const> destinations) const = 0;
+  /// Writes one sample: destinations[i] takes the bytes of field i; null skips that field. What is random
+  /// about it is drawn from the key alone. REQUIRES: 0 <= key.sample < size(), one destination per field.
+  virtual void read(const SampleKey& key, std::span<std::byte* const> destinations) const = 0;
   /// Hash of the samples themselves: the same content read from another path, gzip or not, has the same one.
   virtual uint64_t identity() const = 0;
   virtual std::string description() const = 0;  ///< one line for people: what, how many, from where
+  /// By label; empty if classes have no names.
+  virtual std::vector<std::string> class_names() const { return {}; }
+  /// From where a sample is, such as its file; "" if there is nothing to say.
+  virtual std::string sample_name(int64_t /*sample*/) const { return ""; }
+  virtual DamageCount damage() const { return {}; }
 };
 
 struct DatasetPair {

@@ -32,10 +32,42 @@ struct LabelledImages {
   std::string path, labels_path;
   IdxArray images, labels;
   int64_t size() const { return images.dims[0]; }
-  int64_t pixels() const { return images.dims[1] * images.dims[2]; }
+  int64_t channels() const { return images.dims.size() == 4 ? images.dims[3] : 1; }
+  int64_t values() const { return images.dims[1] * images.dims[2] * channels(); }
+  std::string image_size() const {
+    return fmt::format("{}x{}{}", images.dims[1], images.dims[2],
+                       channels() == 1 ? "" : fmt::format("x{}", channels()));
+  }
 };
 
-std::shared_ptr<const LabelledImages> load(const std::string& images_path, const std::string& labels_path) {
+/// Turns rows into columns, as EMNIST's files have them.
+void transpose_images(IdxArray& images) {
+  const int64_t height = images.dims[1], width = images.dims[2];
+  const int64_t channels = images.dims.size() == 4 ? images.dims[3] : 1;
+  const std::vector<uint8_t> before = images.values;
+  size_t to = 0;
+  for (int64_t image = 0; image < images.dims[0]; ++image)
+    for (int64_t x = 0; x < width; ++x)
+      for (int64_t y = 0; y < height; ++y)
+        for (int64_t c = 0; c < channels; ++c)
+          images.values[to++] =
+              before[static_cast<size_t>(((image * height + y) * width + x) * channels + c)];
+  std::swap(images.dims[1], images.dims[2]);
+}
+
+/// Labels count from `first` on in the file, and from 0 on in memory.
+void shift_labels(const std::string& path, int64_t first, IdxArray& labels) {
+  for (size_t i = 0; i < labels.values.size(); ++i) {
+    if (labels.values[i] < first)
+      throw DataError(fmt::format("{}: label {} of sample {} is below data.idx.label_offset, {}; lower it",
+                                  path, labels.values[i], i, first));
+    labels.values[i] = static_cast<uint8_t>(labels.values[i] - first);
+  }
+}
+
+std::shared_ptr<const LabelledImages> load(const DataOptions& options, const std::string& images,
+                                           const std::string& labels) {
+  const std::string images_path = data_file(options, images), labels_path = data_file(options, labels);
   auto files = std::make_shared<LabelledImages>();
   files->path = images_path;
   files->labels_path = labels_path;
@@ -46,6 +78,8 @@ std::shared_ptr<const LabelledImages> load(const std::string& images_path, const
         fmt::format("{}: expected {} labels, one for each image of {}, found {}; the two files do not belong "
                     "together",
                     labels_path, files->size(), images_path, files->labels.dims[0]));
+  shift_labels(labels_path, options.label_offset, files->labels);
+  if (options.transposed) transpose_images(files->images);
   return files;
 }
 
@@ -57,7 +91,8 @@ class IdxDataset : public Dataset {
     if (begin_ < 0 || begin_ >= end_ || end_ > files_->size())
       throw DataError(fmt::format("{}: expected {} to select at least one of its {} samples, found [{}, {})",
                                   files_->path, range_name, files_->size(), range.begin, range.end));
-    fields_ = {{"image", {Shape{files_->images.dims[1], files_->images.dims[2], 1}, DType::float32}},
+    fields_ = {{"image",
+                {Shape{files_->images.dims[1], files_->images.dims[2], files_->channels()}, DType::float32}},
                {std::string(kLabelField), {Shape{}, DType::int32}}};
     for (int value = 0; value < 256; ++value)
       nth(pixel_, value) = static_cast<float>((value / 255.0 - mean) / deviation);
@@ -78,13 +113,13 @@ class IdxDataset : public Dataset {
   }
   uint64_t identity() const override { return identity_; }
   std::string description() const override {
-    return fmt::format("{} images of {}x{} in {} classes: samples [{}, {}) of {}", size(),
-                       files_->images.dims[1], files_->images.dims[2], classes_, begin_, end_, files_->path);
+    return fmt::format("{} images of {} in {} classes: samples [{}, {}) of {}", size(), files_->image_size(),
+                       classes_, begin_, end_, files_->path);
   }
 
-  void read(int64_t sample, std::span<std::byte* const> destinations) const override {
-    const auto index = static_cast<size_t>(begin_ + sample);
-    const auto pixels = static_cast<size_t>(files_->pixels());
+  void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
+    const auto index = static_cast<size_t>(begin_ + key.sample);
+    const auto pixels = static_cast<size_t>(files_->values());
     if (destinations[0]) {
       const uint8_t* from = files_->images.values.data() + index * pixels;
       auto* to = reinterpret_cast<float*>(destinations[0]);
@@ -106,7 +141,9 @@ class IdxDataset : public Dataset {
   uint64_t compute_identity() const {
     const int64_t header[3] = {size(), files_->images.dims[1], files_->images.dims[2]};
     uint64_t hash = hash64(header, sizeof header);
-    const auto pixels = static_cast<size_t>(files_->pixels());
+    if (const int64_t channels = files_->channels(); channels != 1)
+      hash = hash_combine(hash, static_cast<uint64_t>(channels));
+    const auto pixels = static_cast<size_t>(files_->values());
     const auto first = static_cast<size_t>(begin_), count = static_cast<size_t>(size());
     hash = hash_combine(hash, hash64(files_->images.values.data() + first * pixels, count * pixels));
     hash = hash_combine(hash, hash64(files_->labels.values.data() + first, count));
@@ -125,9 +162,12 @@ class IdxDataset : public Dataset {
 
 IdxArray read_idx(const std::string& path, int rank) {
   ByteSource source(path);
-  std::vector<uint8_t> header(4 + 4 * static_cast<size_t>(rank));
-  const auto header_bytes = static_cast<int64_t>(header.size());
-  const int64_t header_found = source.read(header.data(), header_bytes);
+  constexpr int kColorRank = 4;
+  std::vector<uint8_t> header(4 + 4 * kColorRank);
+  int64_t header_found = source.read(header.data(), 4);
+  if (rank == 3 && header_found == 4 && big_endian(header.data()) == kMagic + kColorRank) rank = kColorRank;
+  const auto header_bytes = int64_t{4} + 4 * rank;
+  header_found += source.read(header.data() + 4, header_bytes - 4);
   const uint32_t expected_magic = kMagic + static_cast<uint32_t>(rank);
   if (header_found >= 4 && big_endian(header.data()) != expected_magic)
     throw DataError(fmt::format("{}: expected an IDX file of {} (magic 0x{:08x}), found 0x{:08x}", path,
@@ -190,21 +230,17 @@ DatasetPair open_idx_datasets(const DataOptions& options) {
   DatasetPair data;
   std::shared_ptr<const LabelledImages> train_files;
   if (options.trains) {
-    train_files = load(data_file(options, options.train_images), data_file(options, options.train_labels));
+    train_files = load(options, options.train_images, options.train_labels);
     data.train = std::make_shared<IdxDataset>(train_files, options.train_range, "train_range", options.mean,
                                               options.deviation);
   }
   if (options.eval_images.empty()) return data;
   const bool shared = train_files && options.train_images == options.eval_images &&
                       options.train_labels == options.eval_labels;
-  const auto eval_files =
-      shared ? train_files
-             : load(data_file(options, options.eval_images), data_file(options, options.eval_labels));
-  if (train_files && (train_files->images.dims[1] != eval_files->images.dims[1] ||
-                      train_files->images.dims[2] != eval_files->images.dims[2]))
-    throw DataError(fmt::format("{}: expected images of {}x{} as in {}, found {}x{}", eval_files->path,
-                                train_files->images.dims[1], train_files->images.dims[2], train_files->path,
-                                eval_files->images.dims[1], eval_files->images.dims[2]));
+  const auto eval_files = shared ? train_files : load(options, options.eval_images, options.eval_labels);
+  if (train_files && train_files->image_size() != eval_files->image_size())
+    throw DataError(fmt::format("{}: expected images of {} as in {}, found {}", eval_files->path,
+                                train_files->image_size(), train_files->path, eval_files->image_size()));
   data.eval = std::make_shared<IdxDataset>(eval_files, options.eval_range, "eval_range", options.mean,
                                            options.deviation);
   return data;

@@ -16,15 +16,16 @@ struct IdxArray {
   std::vector<uint8_t> values;
 };
 
-/// Reads an IDX file, gzip or not, and demands `rank` dimensions (3: images, 1: labels). Throws DataError
-/// naming the file, what was expected and what was found, without taking memory that the file cannot fill.
+/// Reads an IDX file, gzip or not, and demands `rank` dimensions (1: labels; 3: images; of images also 4,
+/// with the channels of each pixel side by side). Throws DataError naming the file, what was expected and
+/// what was found, without taking memory that the file cannot fill.
 IdxArray read_idx(const std::string& path, int rank);
 
 /// The bytes of an IDX file. REQUIRES: values.size() is the product of `dims`, each below 2^32.
 std::vector<uint8_t> idx_bytes(std::span<const int64_t> dims, std::span<const uint8_t> values);
 
-/// Fields "image" float32 [height, width, 1] and "label" int32 []. Files are held in memory as bytes; a pixel
-/// becomes (value / 255 - mean) / deviation when it is read.
+/// Fields "image" float32 [height, width, channels] and "label" int32 []. Files are held in memory as bytes;
+/// a value becomes (value / 255 - mean) / deviation when it is read.
 DatasetPair open_idx_datasets(const DataOptions& options);
 
 }  // namespace lockstep::data

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "data/sample_key.h"
+
 namespace lockstep::data {
 
 /// Maps positions of the stream that a run reads to samples. Positions count samples from the start of the
@@ -17,6 +19,10 @@ class SampleOrder {
   static constexpr int64_t kPadding = -1;
   /// In [0, dataset_size), or kPadding. REQUIRES: position >= 0.
   int64_t sample(int64_t position) const;
+  /// The same, with the epoch and the seed from which its random numbers are drawn.
+  SampleKey key(int64_t position) const {
+    return {sample(position), kind_ == Kind::once ? 0 : position / size_, seed_};
+  }
 
  private:
   enum class Kind { shuffled, in_order, once };

@@ -89,13 +89,13 @@ class InMemory : public data::Dataset {
     return fmt::format("{} samples in the program's memory", size_);
   }
 
-  void read(int64_t sample, std::span<std::byte* const> destinations) const override {
+  void read(const data::SampleKey& key, std::span<std::byte* const> destinations) const override {
     for (size_t i = 0; i < values_.size(); ++i) {
       if (destinations[i] == nullptr) continue;
       const auto each = static_cast<size_t>(values_[i].shape.count());
       std::visit(
           [&](const auto& all) {
-            std::memcpy(destinations[i], all.data() + static_cast<size_t>(sample) * each, 4 * each);
+            std::memcpy(destinations[i], all.data() + static_cast<size_t>(key.sample) * each, 4 * each);
           },
           values_[i].values);
     }
@@ -167,11 +167,11 @@ class FromSource : public data::Dataset {
     return fmt::format("{} samples that the program makes: {}", source_.count, source_.identity);
   }
 
-  void read(int64_t sample, std::span<std::byte* const> destinations) const override {
-    source_.read(sample, destinations);
+  void read(const data::SampleKey& key, std::span<std::byte* const> destinations) const override {
+    source_.read(key.sample, destinations);
     for (size_t i = 0; i < fields_.size(); ++i)
       if (destinations[i] != nullptr && fields_[i].spec.dtype == DType::int32)
-        check(i, sample, destinations[i]);
+        check(i, key.sample, destinations[i]);
   }
 
  private:

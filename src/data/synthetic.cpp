@@ -150,8 +150,8 @@ class SyntheticImages : public SyntheticDataset {
         elements_(shape.count()),
         prototypes_(std::move(prototypes)) {}
 
-  void read(int64_t sample, std::span<std::byte* const> destinations) const override {
-    const int64_t index = first_ + sample, label = index % classes_;
+  void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
+    const int64_t index = first_ + key.sample, label = index % classes_;
     if (destinations[1]) *reinterpret_cast<int32_t*>(destinations[1]) = static_cast<int32_t>(label);
     if (!destinations[0]) return;
     auto* image = reinterpret_cast<float*>(destinations[0]);
@@ -181,10 +181,10 @@ class SyntheticTokens : public SyntheticDataset {
         context_(options.context),
         successors_(std::move(successors)) {}
 
-  void read(int64_t sample, std::span<std::byte* const> destinations) const override {
+  void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
     auto* tokens = reinterpret_cast<int32_t*>(destinations[0]);
     auto* labels = reinterpret_cast<int32_t*>(destinations[1]);
-    const uint64_t first = static_cast<uint64_t>(first_ + sample) * static_cast<uint64_t>(context_ + 1);
+    const uint64_t first = static_cast<uint64_t>(first_ + key.sample) * static_cast<uint64_t>(context_ + 1);
     PhiloxBlocks blocks;
     int32_t token = 0;
     for (int64_t begin = 0; begin <= context_; begin += kBlocks) {

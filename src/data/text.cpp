@@ -7,7 +7,6 @@
 
 #include "base/ensure.h"
 #include "base/hash.h"
-#include "base/index.h"
 #include "base/text.h"
 #include "data/byte_source.h"
 #include "lockstep/error.h"
@@ -15,90 +14,53 @@
 namespace lockstep::data {
 namespace {
 
-/// Windows of `context` inputs, the k-th beginning `stride * k` tokens after `begin`; labels are shifted by
-/// one.
-class TextDataset : public Dataset {
- public:
-  TextDataset(std::shared_ptr<const TokenizedText> text, int64_t begin, int64_t end, int64_t context,
-              int64_t stride)
-      : text_(std::move(text)), begin_(begin), end_(end), context_(context), stride_(stride) {
-    const int64_t predictions = end - begin - 1;
-    size_ = stride == 1 ? predictions - context + 1 : (predictions + stride - 1) / stride;
-    fields_ = {{"tokens", {Shape{context}, DType::int32}},
-               {std::string(kLabelField), {Shape{context}, DType::int32}}};
-    const int64_t header[3] = {context, stride, end - begin};
-    identity_ = hash_combine(hash64(header, sizeof header), hash64(text_->vocabulary.characters()));
-    identity_ =
-        hash_combine(identity_, hash64(text_->tokens.data() + begin, static_cast<size_t>(end - begin)));
-  }
+std::string_view view_of(std::span<const uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
-  const std::vector<Field>& fields() const override { return fields_; }
-  int64_t size() const override { return size_; }
-  int64_t classes() const override { return text_->vocabulary.size(); }
-  std::string characters() const override { return text_->vocabulary.characters(); }
-  uint64_t identity() const override { return identity_; }
-  std::string description() const override {
-    return fmt::format("{} windows of {} characters, one every {}, vocabulary {}: characters [{}, {}) of {}",
-                       size_, context_, stride_, classes(), begin_, end_, text_->path);
-  }
+uint64_t identity_of(const TokenizedText& text, int64_t begin, int64_t end, int64_t context, int64_t stride) {
+  const int64_t header[3] = {context, stride, end - begin};
+  return hash_combine(hash_combine(hash64(header, sizeof header), text.tokenizer->identity()),
+                      std::visit(
+                          [&](const auto& tokens) {
+                            return hash64(tokens.data() + begin,
+                                          static_cast<size_t>(end - begin) * sizeof tokens[0]);
+                          },
+                          text.tokens));
+}
 
-  void read(int64_t sample, std::span<std::byte* const> destinations) const override {
-    const int64_t first = begin_ + sample * stride_;
-    const int64_t real = std::min(context_, end_ - 1 - first);  // predictions that the text holds
-    const uint8_t* from = text_->tokens.data() + first;
-    if (destinations[0]) copy(from, real, reinterpret_cast<int32_t*>(destinations[0]), 0);
-    if (destinations[1]) copy(from + 1, real, reinterpret_cast<int32_t*>(destinations[1]), -1);
-  }
+std::shared_ptr<const Dataset> windows_of(const std::shared_ptr<const TokenizedText>& text, int64_t begin,
+                                          int64_t end, int64_t context, int64_t stride) {
+  const char* unit = text->tokenizer->is_of_characters() ? "characters" : "tokens";
+  return make_token_windows({.segments = {{text, begin, end}},
+                             .context = context,
+                             .stride = stride,
+                             .pads = stride == context,
+                             .vocabulary = text->tokenizer->size(),
+                             .tokenizer = text->tokenizer,
+                             .identity = identity_of(*text, begin, end, context, stride),
+                             .description = fmt::format("{} [{}, {}) of {}", unit, begin, end, text->path)});
+}
 
- private:
-  void copy(const uint8_t* from, int64_t real, int32_t* to, int32_t padding) const {
-    std::copy(from, from + real, to);
-    std::fill(to + real, to + context_, padding);
-  }
-
-  std::shared_ptr<const TokenizedText> text_;
-  int64_t begin_, end_, context_, stride_;
-  int64_t size_ = 0;
-  uint64_t identity_ = 0;
-  std::vector<Field> fields_;
-};
+void require_known(const std::string& path, const tokenizer::Tokenizer& tokenizer, std::string_view text) {
+  const auto unknown = std::ranges::find_if(
+      text, [&](char byte) { return tokenizer.token_of(static_cast<uint8_t>(byte)) < 0; });
+  if (unknown == text.end()) return;
+  throw DataError(fmt::format(
+      "{}: the text has characters that are not among the model's {} tokens: {}; evaluate on a "
+      "text without them",
+      path, tokenizer.size(),
+      describe_new(tokenizer.characters(), tokenizer::Tokenizer::of_characters(text).characters())));
+}
 
 }  // namespace
 
-Vocabulary::Vocabulary(std::span<const uint8_t> text) {
-  std::array<bool, 256> used{};
-  for (const uint8_t byte : text) used[byte] = true;
-  token_.fill(-1);
-  for (size_t byte = 0; byte < 256; ++byte) {
-    if (!used[byte]) continue;
-    token_[byte] = static_cast<int16_t>(characters_.size());
-    characters_.push_back(static_cast<char>(byte));
-  }
+int64_t TokenizedText::count() const {
+  return std::visit([](const auto& all) { return static_cast<int64_t>(all.size()); }, tokens);
 }
 
-std::vector<int32_t> Vocabulary::encode(std::string_view text) const {
-  std::vector<int32_t> tokens;
-  tokens.reserve(text.size());
-  for (const char character : text) {
-    tokens.push_back(token_of(static_cast<uint8_t>(character)));
-    if (tokens.back() < 0)
-      throw DataError(
-          fmt::format("expected one of the vocabulary's {} characters, found byte 0x{:02x} at position {}",
-                      size(), static_cast<uint8_t>(character), tokens.size() - 1));
-  }
-  return tokens;
-}
-
-std::string Vocabulary::decode(std::span<const int32_t> tokens) const {
-  std::string text;
-  text.reserve(tokens.size());
-  for (const int32_t token : tokens) {
-    if (token < 0 || token >= size())
-      throw DataError(
-          fmt::format("expected a token in [0, {}), found {} at position {}", size(), token, text.size()));
-    text.push_back(nth(characters_, token));
-  }
-  return text;
+void TokenizedText::read(int64_t begin, std::span<int32_t> to) const {
+  std::visit([&](const auto& all) { std::copy_n(all.begin() + begin, to.size(), to.begin()); }, tokens);
 }
 
 std::string describe_new(const std::string& known, const std::string& found) {
@@ -115,38 +77,39 @@ std::string describe_new(const std::string& known, const std::string& found) {
 }
 
 std::shared_ptr<const TokenizedText> read_text(const std::string& path, double train_fraction,
-                                               const std::string& characters) {
+                                               std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
   require(train_fraction >= 0 && train_fraction <= 1,
           fmt::format("data.train_fraction: expected a number from 0 to 1, found {}", train_fraction));
   std::vector<uint8_t> bytes = read_all_bytes(path);
   if (bytes.empty()) throw DataError(fmt::format("{}: expected a text, found an empty file", path));
-  Vocabulary vocabulary(
-      characters.empty() ? std::span<const uint8_t>(bytes)
-                         : std::span(reinterpret_cast<const uint8_t*>(characters.data()), characters.size()));
-  const auto train_count =
-      static_cast<int64_t>(std::floor(train_fraction * static_cast<double>(bytes.size())));
-  // Of a vocabulary that comes from elsewhere, nobody reads the first part.
-  const std::span<const uint8_t> read = std::span(bytes).subspan(static_cast<size_t>(train_count));
-  const auto unknown =
-      std::ranges::find_if(read, [&](uint8_t byte) { return vocabulary.token_of(byte) < 0; });
-  if (unknown != read.end())
-    throw DataError(
-        fmt::format("{}: the text has characters that are not among the model's {} tokens: {}; evaluate on a "
-                    "text without them",
-                    path, vocabulary.size(), describe_new(characters, Vocabulary(read).characters())));
-  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(vocabulary.token_of(byte));
-  return std::make_shared<TokenizedText>(
-      TokenizedText{path, std::move(vocabulary), std::move(bytes), train_count});
+  auto text = std::make_shared<TokenizedText>();
+  text->path = path;
+  const auto train_bytes =
+      static_cast<size_t>(std::floor(train_fraction * static_cast<double>(bytes.size())));
+  if (tokenizer) {
+    // Nobody reads the first part.
+    const std::string_view read = view_of(bytes).substr(train_bytes);
+    require_known(path, *tokenizer, read);
+    text->tokenizer = std::move(tokenizer);
+    text->tokens = text->tokenizer->encode(read);
+  } else {
+    text->tokenizer =
+        std::make_shared<const tokenizer::Tokenizer>(tokenizer::Tokenizer::of_characters(view_of(bytes)));
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(text->tokenizer->token_of(byte));
+    text->tokens = std::move(bytes);
+    text->train_count = static_cast<int64_t>(train_bytes);
+  }
+  return text;
 }
 
 DatasetPair open_text_datasets(const DataOptions& options) {
-  ensure(!options.trains || options.characters.empty(), "who trains takes the text's own characters");
+  ensure(!options.trains || options.encodings.empty(), "who trains takes the text's own characters");
   require(!options.text_file.empty(), "data: a text data set needs the name of its text_file");
   require(options.context >= 1,
           fmt::format("data.context: expected at least 1 token per sample, found {}", options.context));
   const auto text =
-      read_text(data_file(options, options.text_file), options.train_fraction, options.characters);
-  const auto total = static_cast<int64_t>(text->tokens.size());
+      read_text(data_file(options, options.text_file), options.train_fraction, tokenizer_of_model(options));
+  const int64_t total = text->count();
   if (options.trains && text->train_count <= options.context)
     throw DataError(
         fmt::format("{}: expected more than {} characters to train on (context {}), found {}; use a longer "
@@ -159,11 +122,8 @@ DatasetPair open_text_datasets(const DataOptions& options) {
                     "smaller train_fraction, or 1 for no evaluation",
                     text->path, total - text->train_count, text->train_count));
   DatasetPair data;
-  if (options.trains)
-    data.train = std::make_shared<TextDataset>(text, 0, text->train_count, options.context, 1);
-  if (evaluates)
-    data.eval =
-        std::make_shared<TextDataset>(text, text->train_count, total, options.context, options.context);
+  if (options.trains) data.train = windows_of(text, 0, text->train_count, options.context, 1);
+  if (evaluates) data.eval = windows_of(text, text->train_count, total, options.context, options.context);
   return data;
 }
 

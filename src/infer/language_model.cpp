@@ -11,8 +11,6 @@
 namespace lockstep::infer {
 namespace {
 
-constexpr auto kTextGeneration = static_cast<RandomPurpose>(5);
-
 /// Why the model cannot write; "" if it can. A value of every position, computed from it and those before it.
 std::string objection(const model::Graph& graph) {
   const model::Node& loss = graph.node(graph.loss);
@@ -65,12 +63,13 @@ std::vector<int32_t> LanguageModel::write(std::vector<int32_t> prompt, const Wri
   if (prompt.empty()) throw ConfigError("the prompt is empty; give the model something to continue");
   std::vector<int32_t> written;
   for (int64_t i = 0; i < options.tokens; ++i) {
-    const double uniform =
-        philox_uniform(options.seed, kTextGeneration, options.sample, static_cast<uint64_t>(i));
+    const double uniform = philox_uniform(options.seed, RandomPurpose::text_generation, options.sample,
+                                          static_cast<uint64_t>(i));
     const int32_t token = choose(logits_after(prompt), options.sampling, uniform);
     prompt.push_back(token);
     written.push_back(token);
     if (on_token) on_token(token);
+    if (token == options.end) break;
   }
   return written;
 }

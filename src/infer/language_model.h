@@ -14,8 +14,9 @@ namespace lockstep::infer {
 /// What is to be written.
 struct WritingOptions {
   SamplingOptions sampling;
-  int64_t tokens = 0;  ///< how many, after the prompt
+  int64_t tokens = 0;  ///< at most, after the prompt
   uint64_t seed = 0;
+  int32_t end = -1;     ///< the text ends with this token; -1: only when all are written
   uint32_t sample = 0;  ///< of several from one seed: each draws other numbers
 };
 

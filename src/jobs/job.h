@@ -73,10 +73,6 @@ Error job_failure(const std::string& what, const JobOutcome& outcome, const std:
 /// start without an mpirun on PATH.
 void check_can_start_jobs(const std::string& command, int processes);
 
-/// A word for a POSIX shell, quoted if necessary.
-std::string shell_word(std::string_view word);
-std::string shell_line(const std::vector<std::string>& words);
-
 /// Wall-clock microseconds since 1970, as in JobOutcome.
 int64_t wall_clock_us();
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/text.h"
 #include "observe/run_report.h"
 
 namespace lockstep::observe {
@@ -22,8 +23,9 @@ double steps_ms(const RankExplanation& rank) {
     ms -= rank.part_ms(part);
   return std::max(ms, 0.0);
 }
-/// Of a rank's steps.
+/// Of a rank's steps. Servers have none.
 double share_of_steps(const RankExplanation& rank, TimePart part) {
+  if (rank.only_serves) return 0;
   const double all = steps_ms(rank);
   return all > 0 ? rank.part_ms(part) / all : 0;
 }
@@ -63,16 +65,22 @@ void look_for_data(const RunReport& report, const RunTraits& traits, Advices& ad
                                        std::max(2, 2 * traits.prefetch_threads))});
 }
 
-void look_for_communication(const RunReport& report, const RunTraits&, Advices& advice) {
+void look_for_communication(const RunReport& report, const RunTraits& traits, Advices& advice) {
   const RankExplanation& rank = worst(report, TimePart::communication);
   const double share = share_of_steps(rank, TimePart::communication);
   if (share <= 0.10) return;
+  // How fast links are is not measured within a run, so that no layout is predicted here.
+  const std::string command = traits.compare_command ? traits.compare_command() : "";
   advice.push_back(
       {.rule = "communication",
        .saw = fmt::format("rank {} waits {} % of its steps for communication that nothing hides", rank.rank,
                           percent(share)),
        .cost = share,
-       .act = "a larger trainer.global_batch, or another layout: lockstep compare CONFIG measures them"});
+       .act = command.empty()
+                  ? std::string("a larger trainer.global_batch")
+                  : fmt::format("a larger trainer.global_batch, or another layout; this predicts and "
+                                "measures them: {}",
+                                command)});
 }
 
 void look_for_slow_ranks(const RunReport& report, const RunTraits&, Advices& advice) {
@@ -129,7 +137,8 @@ void look_for_time_outside(const RunReport& report, const RunTraits& traits, Adv
                       .saw = fmt::format("evaluations take {} % of the time", percent(share)),
                       .cost = share,
                       .act = "evaluate less often: trainer.eval_every_steps"});
-  if (const double share = mean.share(TimePart::checkpoints); share > 0.05)
+  // The one save at the end of a short run is not too often.
+  if (const double share = mean.share(TimePart::checkpoints); share > 0.05 && traits.saves > 1)
     advice.push_back({.rule = "checkpoints",
                       .saw = fmt::format("checkpoints take {} % of the time", percent(share)),
                       .cost = share,
@@ -137,7 +146,7 @@ void look_for_time_outside(const RunReport& report, const RunTraits& traits, Adv
                                                         : "--set checkpoint.background=true"});
 }
 
-void look_at_gpus(const RunReport& report, const RunTraits&, Advices& advice) {
+void look_for_heat(const RunReport& report, Advices& advice) {
   for_each(report, Kind::gpu, [&](const MachineReport& gpu) {
     const FigureReport *heat = gpu.find("temperature_celsius"), *clock = gpu.find("sm_clock_megahertz"),
                        *limit = gpu.find("sm_clock_limit_megahertz");
@@ -151,17 +160,50 @@ void look_at_gpus(const RunReport& report, const RunTraits&, Advices& advice) {
          .cost = down,
          .act = "see to its cooling, or to its power limit (nvidia-smi -q -d PERFORMANCE,POWER)"});
   });
+}
+
+/// What a plan may take of the fullest GPU: its memory, but for what the driver, libraries and others use.
+int64_t memory_for_plans(const RunReport& report) {
+  constexpr double kLeftFree = 0.02;  // libraries take more for larger products
+  double least_free = -1;
+  for_each(report, Kind::gpu, [&](const MachineReport& gpu) {
+    const FigureReport *used = gpu.find("memory_used_bytes"), *size = gpu.find("memory_size_bytes");
+    if (used == nullptr || size == nullptr) return;
+    const double free = (1 - kLeftFree) * size->last - used->max;
+    if (least_free < 0 || free < least_free) least_free = std::max(free, 0.0);
+  });
+  return least_free < 0 ? 0 : report.peak_memory_bytes + static_cast<int64_t>(least_free);
+}
+
+std::string larger_batch(const RunReport& report, const RunTraits& traits) {
+  const auto largest =
+      traits.largest_batch ? traits.largest_batch(memory_for_plans(report)) : std::optional<LargerBatch>{};
+  if (!largest) return "larger batches give it more to do: trainer.global_batch, trainer.micro_batch";
+  return fmt::format(
+      "larger batches give it more to do; the largest that fits: --set trainer.global_batch={} --set "
+      "trainer.micro_batch={} ({})",
+      largest->global_batch, largest->micro_batch, human_bytes(largest->bytes));
+}
+
+void look_for_small_batches(const RunReport& report, const RunTraits& traits, Advices& advice) {
+  std::optional<std::string> act;  // the same for all
   for_each(report, Kind::gpu, [&](const MachineReport& gpu) {
     const FigureReport *use = gpu.find("utilization_percent"), *memory = gpu.find("memory_used_bytes"),
                        *size = gpu.find("memory_size_bytes");
     if (use == nullptr || memory == nullptr || size == nullptr || size->last <= 0) return;
     if (use->p95 >= 70 || memory->max >= 0.7 * size->last) return;
+    if (!act) act = larger_batch(report, traits);
     advice.push_back({.rule = "small_batch",
                       .saw = fmt::format("{} is used {:.0f} % of the time at most, and {} % of its memory",
                                          name_of(gpu.subject), use->p95, percent(memory->max / size->last)),
-                      .cost = 0,
-                      .act = "larger batches give it more to do: trainer.global_batch, trainer.micro_batch"});
+                      .cost = 1 - use->p95 / 100,
+                      .act = *act});
   });
+}
+
+void look_at_gpus(const RunReport& report, const RunTraits& traits, Advices& advice) {
+  look_for_heat(report, advice);
+  look_for_small_batches(report, traits, advice);
 }
 
 void look_at_precision(const RunReport& report, const RunTraits& traits, Advices& advice) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,13 +21,25 @@ struct Advice {
   bool operator==(const Advice&) const = default;
 };
 
-/// What rules look at besides the report.
+/// A batch that fits into a device.
+struct LargerBatch {
+  int64_t micro_batch = 0, global_batch = 0;  ///< samples, as `trainer` states them
+  int64_t bytes = 0;                          ///< of the plan
+};
+
+/// What rules look at besides the report. Functions may be empty; they are called only if their rule applies.
 struct RunTraits {
   bool on_gpus = false;
   bool float32 = true;  ///< products are computed in float32
   int64_t micro_batch = 0;
   int prefetch_threads = 0, intra_op_threads = 1;
   bool saves_in_background = true;
+  int64_t saves = 0;  ///< checkpoints that the run has written, the one at its end included
+  /// The command that predicts and measures other layouts; "": there is none.
+  std::function<std::string()> compare_command = {};
+  /// The largest batch, with this layout, whose plan takes at most so many bytes of a device; nothing if the
+  /// run's own is the largest.
+  std::function<std::optional<LargerBatch>(int64_t limit_bytes)> largest_batch = {};
 };
 
 /// A row of the table.

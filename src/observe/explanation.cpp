@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -49,6 +50,7 @@ std::optional<double> number_of(const OrderedJson& json, const char* name) {
 RankExplanation explain_rank(const RankTime& time, double slowest_ms) {
   const auto phase = [&](RunPhase of) { return nth(time.phases_ms, static_cast<int>(of)); };
   RankExplanation rank{.rank = time.rank,
+                       .only_serves = time.stage < 0,
                        .computing_ms = time.computing_ms,
                        .speed_of_light = time.speed_of_light,
                        .flops_utilization = time.flops_utilization};
@@ -76,6 +78,7 @@ RankExplanation explain_rank(const RankTime& time, double slowest_ms) {
 
 OrderedJson json_of(const RankExplanation& rank) {
   OrderedJson json{{"rank", rank.rank}, {"wall_ms", rank.wall_ms}};
+  if (rank.only_serves) json["only_serves"] = true;
   for (int part = 0; part < kTimeParts; ++part)
     json["parts_ms"][std::string(name_of(static_cast<TimePart>(part)))] = nth(rank.parts_ms, part);
   for (int part = 0; part < kTimeParts; ++part)
@@ -89,7 +92,9 @@ OrderedJson json_of(const RankExplanation& rank) {
 }
 
 RankExplanation rank_of(const OrderedJson& json) {
-  RankExplanation rank{.rank = json.at("rank").get<int>(), .wall_ms = json.at("wall_ms").get<double>()};
+  RankExplanation rank{.rank = json.at("rank").get<int>(),
+                       .only_serves = json.value("only_serves", false),
+                       .wall_ms = json.at("wall_ms").get<double>()};
   for (int part = 0; part < kTimeParts; ++part)
     nth(rank.parts_ms, part) =
         json.at("parts_ms").at(std::string(name_of(static_cast<TimePart>(part)))).get<double>();
@@ -99,7 +104,7 @@ RankExplanation rank_of(const OrderedJson& json) {
   return rank;
 }
 
-/// Of a mean: only if all ranks know it.
+/// Of a mean: only if all workers know it.
 std::optional<double> mean_of(const std::vector<RankExplanation>& ranks,
                               std::optional<double> RankExplanation::*value) {
   double sum = 0;
@@ -167,11 +172,19 @@ double RankExplanation::explained() const {
   return wall_ms > 0 ? std::accumulate(parts_ms.begin(), parts_ms.end(), 0.0) / wall_ms : 1;
 }
 
+std::vector<RankExplanation> Explanation::workers() const {
+  std::vector<RankExplanation> workers;
+  std::ranges::copy_if(ranks, std::back_inserter(workers),
+                       [](const auto& rank) { return !rank.only_serves; });
+  return workers.empty() ? ranks : workers;
+}
+
 RankExplanation Explanation::mean() const {
+  const std::vector<RankExplanation> workers = this->workers();
   RankExplanation mean{.rank = -1};
   std::map<std::string, double> computing;
-  const auto count = static_cast<double>(ranks.size());
-  for (const RankExplanation& rank : ranks) {
+  const auto count = static_cast<double>(workers.size());
+  for (const RankExplanation& rank : workers) {
     mean.wall_ms += rank.wall_ms / count;
     for (int part = 0; part < kTimeParts; ++part)
       nth(mean.parts_ms, part) += nth(rank.parts_ms, part) / count;
@@ -179,14 +192,14 @@ RankExplanation Explanation::mean() const {
   }
   mean.computing_ms.assign(computing.begin(), computing.end());
   sort_by_time(mean.computing_ms);
-  mean.speed_of_light = mean_of(ranks, &RankExplanation::speed_of_light);
-  mean.flops_utilization = mean_of(ranks, &RankExplanation::flops_utilization);
+  mean.speed_of_light = mean_of(workers, &RankExplanation::speed_of_light);
+  mean.flops_utilization = mean_of(workers, &RankExplanation::flops_utilization);
   return mean;
 }
 
 const RankExplanation& Explanation::slowest() const {
   const auto works = [](const RankExplanation& rank) {
-    return rank.part_ms(TimePart::compute) + rank.part_ms(TimePart::data);
+    return rank.only_serves ? -1.0 : rank.part_ms(TimePart::compute) + rank.part_ms(TimePart::data);
   };
   return *std::max_element(ranks.begin(), ranks.end(),
                            [&](const auto& one, const auto& other) { return works(one) < works(other); });

@@ -55,7 +55,8 @@ std::string_view name_of(TimePart part);
 
 struct RankExplanation {
   int rank = 0;
-  double wall_ms = 0;  ///< from the start of the process
+  bool only_serves = false;  ///< has no steps of its own
+  double wall_ms = 0;        ///< from the start of the process
   std::array<double, kTimeParts> parts_ms{};
   NamedTimes computing_ms;                                  ///< what `compute` consists of
   std::optional<double> speed_of_light, flops_utilization;  ///< as in RankTime
@@ -74,8 +75,11 @@ struct Explanation {
   std::vector<std::string> notes;
   std::vector<Advice> advice;  ///< the most expensive first; none while the run goes on
 
+  /// The ranks without those that only serve; all ranks if no worker is among them.
+  std::vector<RankExplanation> workers() const;
+  /// Of the workers.
   RankExplanation mean() const;
-  /// The rank that computed, and waited for data, for longest.
+  /// The worker that computed, and waited for data, for longest.
   const RankExplanation& slowest() const;
   bool operator==(const Explanation&) const = default;
 };

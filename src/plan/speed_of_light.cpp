@@ -48,7 +48,9 @@ std::optional<Passes> passes_of(InstructionKind kind) {
 
 void add_pass(StepWork& work, double flops, double bytes, const MachineSpeed& speed) {
   work.flops += flops;
-  work.least_seconds += std::max(flops / speed.flops_per_second, bytes / speed.bytes_per_second);
+  const double rate = bytes <= kCachedBytes ? std::max(speed.bytes_per_second, speed.cached_bytes_per_second)
+                                            : speed.bytes_per_second;
+  work.least_seconds += std::max(flops / speed.flops_per_second, bytes / rate);
 }
 
 std::vector<ops::OpCost> costs_of(const compile::CompiledRun& run) {
@@ -137,7 +139,12 @@ std::string kept_speed_path() {
   return cache.empty() ? "" : fmt::format("{}/lockstep/speed-{}.json", cache, host_name());
 }
 
-void keep_speed(const std::string& path, const MachineSpeed& speed) {
+void keep_speed(const std::string& path, const MachineSpeed& measured) {
+  const MachineSpeed kept = kept_speed(path).value_or(MachineSpeed{});
+  const MachineSpeed speed{
+      .flops_per_second = std::max(measured.flops_per_second, kept.flops_per_second),
+      .bytes_per_second = std::max(measured.bytes_per_second, kept.bytes_per_second),
+      .cached_bytes_per_second = std::max(measured.cached_bytes_per_second, kept.cached_bytes_per_second)};
   const std::filesystem::path file(path);
   std::error_code error;
   std::filesystem::create_directories(file.parent_path(), error);
@@ -145,7 +152,8 @@ void keep_speed(const std::string& path, const MachineSpeed& speed) {
   const std::string next = fmt::format("{}.{}.next", path, ::getpid());
   std::ofstream stream(next, std::ios::trunc);
   stream << nlohmann::ordered_json{{"flops_per_second", speed.flops_per_second},
-                                   {"bytes_per_second", speed.bytes_per_second}}
+                                   {"bytes_per_second", speed.bytes_per_second},
+                                   {"cached_bytes_per_second", speed.cached_bytes_per_second}}
                 .dump()
          << "\n";
   stream.close();
@@ -163,7 +171,8 @@ std::optional<MachineSpeed> kept_speed(const std::string& path) {
     return found != json.end() && found->is_number() ? found->get<double>() : 0.0;
   };
   const MachineSpeed speed{.flops_per_second = number("flops_per_second"),
-                           .bytes_per_second = number("bytes_per_second")};
+                           .bytes_per_second = number("bytes_per_second"),
+                           .cached_bytes_per_second = number("cached_bytes_per_second")};
   if (!(speed.flops_per_second > 0 && speed.bytes_per_second > 0)) return {};
   return speed;
 }

@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint_testing.h"
 #include "data/test_files.h"
 #include "lockstep/error.h"
+#include "tokenizer/tokenizer_file.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -38,7 +39,6 @@ Manifest full_manifest() {
   manifest.keeps_best = true;
   manifest.last_evaluated_step = 6;
   manifest.evaluation_data_identity = 0x8000000000000009u;
-  manifest.characters = std::string("\0\n a\xff", 5);
   manifest.files = {{"model-00001-of-00001.safetensors",
                      FileKind::model,
                      123,
@@ -68,19 +68,19 @@ TEST(Manifest, ReadsBackWhatItWrote) {
 }
 
 TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
-  const auto older = manifest_from_text(
-      rehashed([](auto& json) {
-        json.erase("pending_evaluation");
-        json.erase("skipped_steps");
-        json.erase("optimizer_updates");
-        json.erase("loss_scale");
-        json.erase("loss_scale_steps");
-        json.erase("overflowed_steps");
-        for (const char* field : {"best_step", "evaluations_since_best", "last_evaluated_step",
-                                  "evaluation_data_identity", "characters"})
-          json.erase(field);
-      }),
-      "name");
+  const auto older =
+      manifest_from_text(rehashed([](auto& json) {
+                           json.erase("pending_evaluation");
+                           json.erase("skipped_steps");
+                           json.erase("optimizer_updates");
+                           json.erase("loss_scale");
+                           json.erase("loss_scale_steps");
+                           json.erase("overflowed_steps");
+                           for (const char* field : {"best_step", "evaluations_since_best",
+                                                     "last_evaluated_step", "evaluation_data_identity"})
+                             json.erase(field);
+                         }),
+                         "name");
   Manifest expected = full_manifest();
   expected.pending_evaluation = false;
   expected.skipped_steps = 0;
@@ -94,8 +94,16 @@ TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
   expected.keeps_best = false;
   expected.last_evaluated_step = -1;
   expected.evaluation_data_identity = 0;
-  expected.characters = "";
   EXPECT_EQ(older, expected);
+}
+
+TEST(Manifest, ReadsCharactersOfBuildsThatKnewNoOtherTokens) {
+  const Manifest read =
+      manifest_from_text(rehashed([](auto& json) { json["characters"] = "000a2061ff"; }), "name");
+  Manifest expected = full_manifest();
+  expected.encodings = {{"tokenizer.json", tokenizer::to_json(tokenizer::Tokenizer::of_characters(
+                                               std::string("\0\n a\xff", 5)))}};
+  EXPECT_EQ(read, expected);
 }
 
 TEST(Manifest, CountsEvaluationsAlsoWhereNoneWasTheBest) {

@@ -4,6 +4,7 @@
 #include <lockstep/train.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <fstream>
 #include <map>
 #include <stdexcept>
+#include <thread>
 
 namespace {
 
@@ -138,6 +140,19 @@ void train(Job& job, const Arguments& arguments, bool by_callback) {
   require(training.steps() == training.total_steps(), "all steps are made");
   finish(job, training);
   if (job.rank() == 0) std::printf("told of %d steps\n", told.load());
+}
+
+/// Samples that take their time, as those that are decoded do.
+void starved(Job& job, const Arguments& arguments) {
+  SampleSource slow = source(0, kSamples);
+  slow.read = [read = slow.read](int64_t sample, std::span<std::byte* const> to) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    read(sample, to);
+  };
+  Training training(job, model(), arguments.config,
+                    arguments.options(Samples::from(slow), in_memory(kSamples, kHeldBack)));
+  training.run();
+  finish(job, training);
 }
 
 /// Parameters come out as they were put in, wherever they lie, and count from then on.
@@ -390,6 +405,7 @@ int main(int argc, char** argv) {
     const Arguments arguments(argc, argv);
     if (scenario == "train") return train(job, arguments, false);
     if (scenario == "callback") return train(job, arguments, true);
+    if (scenario == "starved") return starved(job, arguments);
     if (scenario == "parameters") return parameters(job, arguments);
     if (scenario == "transfer") return transfer(job, arguments);
     if (scenario == "early") return early(job, arguments);

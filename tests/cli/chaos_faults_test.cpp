@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/index.h"
+#include "base/shell_text.h"
 #include "cli/chaos/chaos_job.h"
 #include "cli/chaos/faults.h"
 #include "cli/chaos/report.h"
@@ -217,7 +218,7 @@ TEST(ChaosJob, TheCommandToDoItAgainReadsBackInAShellAndWritesElsewhere) {
   const ChaosJob job{
       .processes = 3, .arguments = {"it's $HOME", "a*b", ""}, .folder = "/tmp/my runs/run-001"};
   EXPECT_EQ(job.command_line({"--failpoint", "kill@1,4,norm"}),
-            "mpirun -n 3 " + jobs::shell_word(jobs::own_program()) +
+            "mpirun -n 3 " + shell_word(jobs::own_program()) +
                 R"( 'it'\''s $HOME' 'a*b' '' '--out=/tmp/my runs/run-001/again' --failpoint kill@1,4,norm)");
   EXPECT_EQ(job.run_directory(), "/tmp/my runs/run-001/run");
 }

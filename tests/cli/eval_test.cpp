@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "program.h"
@@ -117,6 +119,39 @@ TEST(Eval, FindsTheDataOfARunFromAnyFolder) {
   EXPECT_EQ(
       only_json(lockstep_in(config / "moved/runs", eval + std::vector<std::string>{"--data-dir", "../data"})),
       elsewhere);
+}
+
+TEST(Eval, ReadsTextsByTheTokenizerThatTheModelLearnedWith) {
+  const SmallConfig config;
+  std::string text;
+  for (int i = 0; i < 1500; ++i) text += fmt::format("the cat {} sat on the mat\n", i % 17);
+  write_file(config / "text", text);
+  write_file(config / "other", text.substr(0, 500) + "\xff?");
+  const Json made = only_json(lockstep(
+      {"data", "tokens", config / "text", "--out", config / "tokens", "--vocabulary", "280", "--json"}));
+  EXPECT_EQ(made["token_bytes"], 2);
+  const std::string vocabulary = std::to_string(made["vocabulary"].get<int>());
+  const std::vector<std::string> gpt = {
+      "--set",      "model={gpt {vocabulary: " + vocabulary + " context: 6 layers: 1 heads: 1 width: 8}}",
+      "--set",      "data={tokens {files: \"tokens/*.bin\" eval_fraction: 0.25}}",
+      "--data-dir", config / ""};
+  const Json trained = only_json(
+      lockstep(std::vector<std::string>{"train", config.path(), "--json", "--out", config / "a"} + gpt));
+  const std::vector<std::string> eval = {"eval", "--checkpoint", config / "a", "--json", "--quiet"};
+  EXPECT_EQ(only_json(lockstep(eval))["eval_loss"], trained["eval_loss"]);
+  EXPECT_TRUE(fs::exists(config / "a/checkpoints/step-00000012/tokenizer.json"));
+  const auto other = std::vector<std::string>{
+      "--set", "data={text {file: \"" + (config / "other") + "\" train_fraction: 0}}"};
+  EXPECT_GT(only_json(lockstep(eval + other))["eval_samples"], 5);
+
+  // Tokens of nobody knows what.
+  fs::remove(config / "tokens/tokenizer.json");
+  const Ran refused = lockstep(eval);
+  EXPECT_EQ(refused.code, 65);
+  EXPECT_THAT(refused.err, HasSubstr("tokenizer.json"));
+  const std::vector<std::string> stated = {
+      "--set", "data.tokens.tokenizer=" + (config / "a/checkpoints/step-00000012/tokenizer.json")};
+  EXPECT_EQ(only_json(lockstep(eval + stated))["eval_loss"], trained["eval_loss"]);
 }
 
 TEST(Eval, ReadsTextsByTheModelsCharacters) {

@@ -58,6 +58,7 @@ TEST(Measure, OneProcessSendsNothing) {
   const auto stream = device->create_stream("measure");
   EXPECT_TRUE(measure_pairs(*world, *stream, {}, kQuick).empty());
   EXPECT_GT(measure_addition(), 0);
+  EXPECT_GT(measure_copying(1 << 16), 0);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <set>
+
 #include "data/test_files.h"
 #include "lockstep/error.h"
 
@@ -243,6 +245,57 @@ TEST_F(Idx, RefusesADeviationOfZero) {
   auto options = options_for(kImages, kLabels);
   options.deviation = 0;
   EXPECT_THROW(open_datasets(options), ConfigError);
+}
+
+TEST_F(Idx, TakesColors) {
+  const Bytes colors{0, 0, 8, 4, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 255, 51, 102, 7, 8};
+  const auto data = open_idx_datasets(options_for(colors, kLabels));
+  EXPECT_EQ(data.train->fields()[0].spec.shape, (Shape{1, 1, 2}));
+  float pixel[2];
+  std::byte* destinations[] = {reinterpret_cast<std::byte*>(pixel), nullptr};
+  data.train->read(1, destinations);
+  EXPECT_FLOAT_EQ(pixel[0] * 255, 51);
+  EXPECT_FLOAT_EQ(pixel[1] * 255, 102);
+  EXPECT_NE(data.train->identity(), open_idx_datasets(options_for(kImages, kLabels)).train->identity());
+}
+
+TEST_F(Idx, CountsLabelsFromAnOffset) {
+  auto options = options_for(kImages, {0, 0, 8, 1, 0, 0, 0, 3, 1, 26, 2});
+  options.label_offset = 1;
+  const auto data = open_idx_datasets(options);
+  EXPECT_EQ(data.train->classes(), 26);
+  options.label_offset = 2;
+  EXPECT_THAT(message_of<DataError>([&] { open_idx_datasets(options); }), HasSubstr("label_offset"));
+}
+
+TEST_F(Idx, ExchangesRowsAndColumns) {
+  auto options = options_for({0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6},
+                             {0, 0, 8, 1, 0, 0, 0, 1, 0});
+  options.transposed = true;
+  const auto data = open_idx_datasets(options);
+  EXPECT_EQ(data.train->fields()[0].spec.shape, (Shape{3, 2, 1}));
+  float pixels[6];
+  std::byte* destinations[] = {reinterpret_cast<std::byte*>(pixels), nullptr};
+  data.train->read(0, destinations);
+  for (float& pixel : pixels) pixel *= 255;
+  EXPECT_THAT(pixels, ::testing::Pointwise(::testing::FloatEq(), {1.0f, 4.0f, 2.0f, 5.0f, 3.0f, 6.0f}));
+}
+
+TEST_F(Idx, NormalizesAfterTransforms) {
+  auto options = options_for(kImages, kLabels);
+  options.kind = DataKind::idx;
+  options.mean = 0.5;
+  options.deviation = 0.25;
+  options.transforms = {PadCropOptions{1, 1}, FlipOptions{}};
+  const auto data = open_datasets(options);
+  float pixels[2];
+  std::byte* destinations[] = {reinterpret_cast<std::byte*>(pixels), nullptr};
+  std::set<float> seen;
+  for (int64_t epoch = 0; epoch < 50; ++epoch) {
+    data.train->read({0, epoch, 1}, destinations);
+    seen.insert(pixels, pixels + 2);
+  }
+  EXPECT_THAT(seen, ElementsAre(-2.0f, 2.0f));  // (0 - 0.5) / 0.25, and that of white and the border
 }
 
 }  // namespace

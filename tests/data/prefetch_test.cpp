@@ -27,7 +27,8 @@ class CountingDataset : public Dataset {
   int64_t classes() const override { return size_; }
   uint64_t identity() const override { return 1; }
   std::string description() const override { return "counting"; }
-  void read(int64_t sample, std::span<std::byte* const> destinations) const override {
+  void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
+    const int64_t sample = key.sample;
     if (sample == bad_sample) throw DataError("sample " + std::to_string(sample) + " is bad");
     if (destinations[0]) {
       auto* image = reinterpret_cast<float*>(destinations[0]);

@@ -68,10 +68,10 @@ TEST(RealData, TinyShakespeareHasSixtyFiveCharactersAndScoresEachOnce) {
   const std::string path = real_data("tinyshakespeare.txt");
   if (path.empty()) GTEST_SKIP() << missing("tinyshakespeare.txt");
   const auto text = read_text(path, 0.9);
-  ASSERT_EQ(text->tokens.size(), 1'115'394u);
-  EXPECT_EQ(text->vocabulary.size(), 65);
+  ASSERT_EQ(text->count(), 1'115'394);
+  EXPECT_EQ(text->tokenizer->size(), 65);
   EXPECT_EQ(text->train_count, 1'003'854);
-  EXPECT_EQ(text->vocabulary.decode(text->vocabulary.encode("First Citizen:")), "First Citizen:");
+  EXPECT_EQ(text->tokenizer->decode(text->tokenizer->encode("First Citizen:")), "First Citizen:");
 
   DataOptions options;
   options.kind = DataKind::text;
@@ -88,7 +88,7 @@ TEST(RealData, TinyShakespeareHasSixtyFiveCharactersAndScoresEachOnce) {
     data.eval->read(i, destinations);
     for (const int32_t label : labels) {
       if (label < 0) continue;
-      ASSERT_EQ(label, text->tokens[static_cast<size_t>(1'003'854 + 1 + scored)]);
+      ASSERT_EQ(label, std::get<0>(text->tokens)[static_cast<size_t>(1'003'854 + 1 + scored)]);
       ++scored;
     }
   }

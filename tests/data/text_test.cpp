@@ -3,11 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
-
 #include "data/test_files.h"
 #include "lockstep/error.h"
 #include "mentions.h"
+#include "tokenizer/tokenizer_file.h"
 
 namespace lockstep::data {
 namespace {
@@ -33,6 +32,10 @@ Window read_window(const Dataset& data, int64_t sample) {
   return window;
 }
 
+std::string tokens_of(const std::string& characters) {
+  return tokenizer::to_json(tokenizer::Tokenizer::of_characters(characters));
+}
+
 class Text : public ::testing::Test {
  protected:
   DataOptions options_for(const std::string& text, int64_t context, double train_fraction) {
@@ -48,20 +51,9 @@ class Text : public ::testing::Test {
   TemporaryDirectory folder_;
 };
 
-TEST(Vocabulary, NamesWhatItLacks) {
+TEST_F(Text, NamesCharactersThatAreNew) {
   EXPECT_EQ(describe_new("abz", "\t#ab"), "new are 0x09, '#'");
   EXPECT_EQ(describe_new("ab", "abcdefghijkl"), "new are 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j' and 2 more");
-}
-
-TEST_F(Text, VocabularyIsTheSortedSetOfBytes) {
-  const std::string text = "banana\xff";
-  const Vocabulary vocabulary(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
-  EXPECT_EQ(vocabulary.characters(), "abn\xff");
-  EXPECT_THAT(vocabulary.encode("nab\xff"), ElementsAre(2, 0, 1, 3));
-  EXPECT_EQ(vocabulary.decode(std::array<int32_t, 4>{2, 0, 1, 3}), "nab\xff");
-  EXPECT_THAT(message_of<DataError>([&] { vocabulary.encode("abc"); }), HasSubstr("0x63 at position 2"));
-  EXPECT_THAT(message_of<DataError>([&] { vocabulary.decode(std::array<int32_t, 1>{4}); }),
-              HasSubstr("found 4"));
 }
 
 // "abcdefghij" with a fraction of 0.6: "abcdef" trains, "ghij" evaluates.
@@ -111,20 +103,20 @@ TEST_F(Text, MayTrainOnAllOfIt) {
 TEST_F(Text, IsEvaluatedWithTheTokensOfAModel) {
   DataOptions options = options_for("dead", 2, 0);
   options.trains = false;
-  options.characters = "abcde";
+  options.encodings = {{"tokenizer.json", tokens_of("abcde")}};
   const auto data = open_datasets(options);
   EXPECT_EQ(data.train, nullptr);
   EXPECT_EQ(data.eval->classes(), 5);
-  EXPECT_EQ(data.eval->characters(), "abcde");
+  EXPECT_EQ(data.eval->encodings(), options.encodings);
   EXPECT_EQ(read_window(*data.eval, 0), (Window{{3, 4}, {4, 0}}));
-  options.characters = "abde";
+  options.encodings = {{"tokenizer.json", tokens_of("abde")}};
   EXPECT_EQ(read_window(*open_datasets(options).eval, 0), (Window{{2, 3}, {3, 0}}));
-  options.characters = "abcd";
+  options.encodings = {{"tokenizer.json", tokens_of("abcd")}};
   EXPECT_THAT(message_of<DataError>([&] { open_datasets(options); }),
               AllOf(HasSubstr("the model's 4 tokens"), HasSubstr("new are 'e'")));
   DataOptions half = options_for("##de", 2, 0.5);
   half.trains = false;
-  half.characters = "abcde";
+  half.encodings = {{"tokenizer.json", tokens_of("abcde")}};
   EXPECT_EQ(read_window(*open_datasets(half).eval, 0), (Window{{3, 0}, {4, -1}}))
       << "what trained is not looked at";
 }

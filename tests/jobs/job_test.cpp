@@ -11,6 +11,7 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "base/shell_text.h"
 #include "base/text.h"
 #include "data/test_files.h"
 #include "jobs/job_places.h"

@@ -77,8 +77,9 @@ TEST(Advice, PartsOfStepsHaveThresholds) {
 TEST(Advice, TimeOutsideOfStepsIsOfTheWallClock) {
   EXPECT_EQ(rules(with(TimePart::evaluation, 0.1)), Rules{}) << "5 % of the mean";
   EXPECT_EQ(rules(with(TimePart::evaluation, 0.5)), Rules{"evaluation"});
-  EXPECT_EQ(rules(with(TimePart::checkpoints, 0.5)), Rules{"checkpoints"});
-  const auto advice = advise(with(TimePart::checkpoints, 0.5), {.saves_in_background = false});
+  EXPECT_EQ(rules(with(TimePart::checkpoints, 0.5), {.saves = 2}), Rules{"checkpoints"});
+  EXPECT_EQ(rules(with(TimePart::checkpoints, 0.5), {.saves = 1}), Rules{}) << "the last save alone";
+  const auto advice = advise(with(TimePart::checkpoints, 0.5), {.saves_in_background = false, .saves = 9});
   EXPECT_THAT(advice[0].act, Mentions("checkpoint.background=true"));
 }
 
@@ -118,6 +119,53 @@ TEST(Advice, AGpuThatIsLittleUsedMayTakeMore) {
   EXPECT_EQ(gpu(90, 10), Rules{});
   EXPECT_EQ(gpu(50, 90), Rules{});
   EXPECT_EQ(gpu(50, 10), Rules{"small_batch"});
+}
+
+TEST(Advice, NamesTheLargestBatchThatFitsIntoTheFullestGpu) {
+  RunReport report = healthy();
+  report.peak_memory_bytes = 300;
+  for (const double used : {200.0, 500.0})
+    report.machines.push_back(
+        machine(MachineSubject::Kind::gpu, {{.field = "utilization_percent", .p95 = 40},
+                                            {.field = "memory_used_bytes", .max = used},
+                                            {.field = "memory_size_bytes", .last = 1000}}));
+  int64_t limit = 0;
+  int asked = 0;
+  const RunTraits traits{.largest_batch = [&](int64_t bytes) {
+    limit = bytes;
+    ++asked;
+    return std::optional(LargerBatch{.micro_batch = 48, .global_batch = 96, .bytes = 700});
+  }};
+  const auto advice = advise(report, traits);
+  ASSERT_EQ(advice.size(), 2u);
+  EXPECT_EQ(asked, 1) << "for all GPUs at once";
+  EXPECT_EQ(limit, 300 + 980 - 500) << "2 % stay free, and what others use";
+  EXPECT_DOUBLE_EQ(advice[0].cost, 0.6);
+  EXPECT_THAT(advice[0].act, Mentions("trainer.global_batch=96 ... trainer.micro_batch=48"));
+  asked = 0;
+  EXPECT_EQ(rules(healthy(), traits), Rules{});
+  EXPECT_EQ(asked, 0) << "a run without the fault computes nothing";
+}
+
+TEST(Advice, OtherLayoutsAreNamedByTheCommandThatMeasuresThem) {
+  int asked = 0;
+  const RunTraits traits{.compare_command = [&] {
+    ++asked;
+    return std::string("lockstep compare c");
+  }};
+  EXPECT_EQ(rules(healthy(), traits), Rules{});
+  EXPECT_EQ(asked, 0);
+  const auto advice = advise(with(TimePart::communication, 0.2), traits);
+  ASSERT_EQ(advice.size(), 1u);
+  EXPECT_THAT(advice[0].act, Mentions("lockstep compare c"));
+}
+
+TEST(Advice, ServersWaitForWorkersWithoutAFault) {
+  for (const TimePart part : {TimePart::data, TimePart::communication, TimePart::host}) {
+    RunReport report = with(part, 0.9);
+    report.explanation->ranks[1].only_serves = true;
+    EXPECT_EQ(rules(report), Rules{}) << name_of(part);
+  }
 }
 
 TEST(Advice, HostsThatSwapOrHaveTooFewCores) {

@@ -84,7 +84,18 @@ TEST(Explanation, SaysIfMoreWasMeasuredThanPassed) {
   EXPECT_GT(explain({&time, 1}, 10, false).ranks[0].explained(), 1.4);
 }
 
-TEST(Explanation, MeansAreOfAllRanks) {
+TEST(Explanation, MeansLeaveOutWhoOnlyServes) {
+  std::vector<RankTime> times{time_of(0, 400, 300), time_of(1, 900, 0)};
+  times[0].speed_of_light = 0.5;
+  times[1].stage = -1;
+  const Explanation explanation = explain(times, 10, false);
+  EXPECT_EQ(explanation.mean().part_ms(TimePart::compute), 450);
+  EXPECT_EQ(explanation.mean().speed_of_light, 0.5);
+  EXPECT_EQ(explanation.slowest().rank, 0);
+  EXPECT_EQ(explanation_from_json(to_json(explanation)), explanation);
+}
+
+TEST(Explanation, MeansAreOfAllWorkers) {
   const std::vector<RankTime> times{time_of(0, 400, 300), time_of(1, 600, 90)};
   const RankExplanation mean = explain(times, 10, false).mean();
   EXPECT_EQ(mean.part_ms(TimePart::compute), 550);

@@ -35,6 +35,13 @@ TEST(SpeedOfLight, IsTheLongerOfComputingAndMovingBytes) {
   EXPECT_LE(both, computing + moving);
 }
 
+// Every operation of this model is small enough for a cache.
+TEST(SpeedOfLight, WhatCachesHoldMovesFaster) {
+  const double moving = work_of("dp=1", {1e30, 1e9}).least_seconds;
+  EXPECT_NEAR(work_of("dp=1", {1e30, 1e9, 4e9}).least_seconds, moving / 4, 1e-6 * moving);
+  EXPECT_DOUBLE_EQ(work_of("dp=1", {1e30, 1e9, 5e8}).least_seconds, moving);
+}
+
 TEST(SpeedOfLight, OfRecomputationIsMore) {
   EXPECT_GT(work_of("dp=1,recompute=full", kSpeed).flops, work_of("dp=1", kSpeed).flops);
 }
@@ -69,6 +76,9 @@ TEST(SpeedOfLight, IsKeptAndReadBack) {
   EXPECT_FALSE(kept_speed(path));
   keep_speed(path, {1.5e11, 2.5e10});
   EXPECT_EQ(kept_speed(path), (MachineSpeed{1.5e11, 2.5e10}));
+  // Measured beside other work, and once more without.
+  keep_speed(path, {1e11, 3e10, 9e10});
+  EXPECT_EQ(kept_speed(path), (MachineSpeed{1.5e11, 3e10, 9e10}));
   for (const char* damaged : {"", "{", "[]", "{\"flops_per_second\": 1}", "{\"flops_per_second\": 0}",
                               "{\"flops_per_second\": \"x\", \"bytes_per_second\": 1}"}) {
     test::write_file(path, damaged);

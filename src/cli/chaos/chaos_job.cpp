@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/shell_text.h"
 #include "base/text.h"
 #include "observe/metrics_reader.h"
 
@@ -41,7 +42,7 @@ jobs::ProcessJob process_job(const ChaosJob& job, const std::string& run_directo
 }  // namespace
 
 std::string ChaosJob::command_line(const std::vector<std::string>& more) const {
-  return jobs::shell_line(process_job(*this, folder + "/again", more).command());
+  return shell_line(process_job(*this, folder + "/again", more).command());
 }
 
 StartOutcome start_job(const ChaosJob& job, int start, const StartOptions& options) {

@@ -149,10 +149,10 @@ struct MatmulProblem {
   Layout first, second, result;
 };
 
-/// At most `most` that work for one item, cuBLASLt's favourite first.
+/// At most `most` that work, cuBLASLt's favourite first.
 std::vector<cublasLtMatmulHeuristicResult_t> favourites(const ProductSpec& spec, device::CudaDevice& device,
                                                         int most) {
-  const MatmulProblem problem(spec.of_one(), device);
+  const MatmulProblem problem(spec, device);
   const Preference preference = make_preference(problem.product);
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(most));
   int count = 0;
@@ -160,8 +160,9 @@ std::vector<cublasLtMatmulHeuristicResult_t> favourites(const ProductSpec& spec,
       problem.library, problem.operation.get(), problem.first.get(), problem.second.get(),
       problem.result.get(), problem.result.get(), preference.get(), most, found.data(), &count);
   // INVALID_VALUE is documented for descriptions "in conflict or in an impossible configuration": an epilogue
-  // may be what is impossible.
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_INVALID_VALUE && spec.has_epilogue()))
+  // or several items may be what is impossible.
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
+      (status == CUBLAS_STATUS_INVALID_VALUE && (spec.has_epilogue() || spec.items > 1)))
     return {};
   device::check(status);
   found.resize(static_cast<size_t>(count));
@@ -172,22 +173,20 @@ std::vector<cublasLtMatmulHeuristicResult_t> favourites(const ProductSpec& spec,
   return found;
 }
 
-/// Among how many of cuBLASLt's favourites one is looked for that takes several items.
-constexpr int kFavourites = 8;
-
-/// At most `most` that work for one item, cuBLASLt's favourite first; if the spec is batchable, first those
-/// that take several items. Which do is asked of two, so that the choice does not depend on how many there
-/// are.
+/// At most `most` that work for one item, cuBLASLt's favourite first; if the spec is batchable, its
+/// favourites for several items, if there are any that also work for one. They are asked for two, so that the
+/// choice does not depend on how many there are.
 std::vector<cublasLtMatmulHeuristicResult_t> find_algorithms(const ProductSpec& spec,
                                                              device::CudaDevice& device, int most) {
-  if (!spec.batchable) return favourites(spec, device, most);
-  auto found = favourites(spec, device, std::max(most, kFavourites));
-  ProductSpec two = spec;
-  two.items = 2;
-  const MatmulProblem problem(two, device);
-  std::ranges::stable_partition(found, [&](const auto& each) { return problem.takes(each.algo); });
-  found.resize(std::min(found.size(), static_cast<size_t>(most)));
-  return found;
+  if (spec.batchable) {
+    ProductSpec two = spec;
+    two.items = 2;
+    auto found = favourites(two, device, most);
+    const MatmulProblem one(spec.of_one(), device);
+    std::erase_if(found, [&](const auto& each) { return !one.takes(each.algo); });
+    if (!found.empty()) return found;
+  }
+  return favourites(spec.of_one(), device, most);
 }
 
 /// The algorithm is chosen for one item, so that each has the bits that it has alone, and computes all of

@@ -244,7 +244,7 @@ checkpoint::Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingP
   manifest.evaluations_since_best = progress.evaluations.since_best;
   manifest.last_evaluated_step = progress.evaluations.last_step;
   if (worker_->has_eval_data()) manifest.evaluation_data_identity = worker_->eval_data().identity();
-  manifest.characters = worker_->train_data().characters();
+  manifest.encodings = worker_->train_data().encodings();
   manifest.keeps_best = config.checkpoint.keep_best;
   return manifest;
 }
@@ -306,9 +306,13 @@ RestoredState RunCheckpoints::load_on_all(comm::Communicator& world, const std::
 
 void RunCheckpoints::check_model(const checkpoint::Manifest& manifest) const {
   require_same_model(manifest, worker_->config().math_fields);
-  // Old manifests do not say, and other data than texts have none.
-  if (!manifest.characters.empty() && worker_->eval_data().characters() != manifest.characters)
-    throw DataError("the model's tokens are other characters than those of the data; evaluate on a text");
+  const data::Encodings now = worker_->eval_data().encodings();
+  for (const auto& [name, text] : manifest.encodings)
+    if (const auto found = now.find(name); found == now.end() || found->second != text)
+      throw DataError(
+          fmt::format("the evaluation data are not encoded as the model's training data were: {} of the "
+                      "checkpoint {}; evaluate on data that are read by the checkpoint's",
+                      name, found == now.end() ? "is none of theirs" : "differs from theirs"));
 }
 
 void RunCheckpoints::check_configuration(const checkpoint::Manifest& manifest) const {

@@ -14,10 +14,10 @@
 namespace lockstep::train {
 namespace {
 
-constexpr const char* kTopic = "machine";
+constexpr const char* kMachineTopic = "machine";
 
-observe::MetricsRecord record_of(const observe::MachineSample& sample) {
-  observe::MetricsRecord record{.step = 0, .metrics = {}, .machine = sample.subject};
+observe::MetricsRecord record_of(const observe::MachineSample& sample, int64_t step) {
+  observe::MetricsRecord record{.step = step, .metrics = {}, .machine = sample.subject};
   for (const auto& [name, value] : sample.figures)
     record.metrics.push_back(observe::machine_metric(sample.subject.kind, name, value));
   if (!sample.held_down_by.empty())
@@ -34,15 +34,16 @@ MachineWatch::MachineWatch(MachineWatchOptions options, observe::MachineIdentity
 
 void MachineWatch::publish(const std::vector<observe::MachineSample>& samples) {
   if (!options_.is_told) return;
+  const int64_t step = step_.load(std::memory_order_relaxed);
   try {
     if (options_.mailbox->rank() == 0) {
-      for (const auto& sample : samples) write(record_of(sample));
+      for (const auto& sample : samples) options_.write(record_of(sample, step));
       write_received();
       return;
     }
     std::string lines;
-    for (const auto& sample : samples) lines += observe::record_line(record_of(sample));
-    options_.mailbox->send(0, kTopic, lines);
+    for (const auto& sample : samples) lines += observe::record_line(record_of(sample, step));
+    options_.mailbox->send(0, kMachineTopic, lines);
   } catch (const std::exception& error) {
     // The run does not depend on them, and the watchdog finds out what is wrong.
     options_.is_told = false;
@@ -52,19 +53,14 @@ void MachineWatch::publish(const std::vector<observe::MachineSample>& samples) {
 
 void MachineWatch::write_received() {
   std::map<int, std::string> latest;  // by sender
-  while (auto message = options_.mailbox->receive(kTopic, Clock::now()))
+  while (auto message = options_.mailbox->receive(kMachineTopic, Clock::now()))
     latest[message->from] = std::move(message->text);
   for (const auto& [from, lines] : latest) try {
       for (const auto& line : split(lines, '\n'))
-        if (!line.empty()) write(observe::record_of(observe::parse_metrics_line(line, "a message")));
+        if (!line.empty()) options_.write(observe::record_of(observe::parse_metrics_line(line, "a message")));
     } catch (const DataError& error) {
       log_warning(fmt::format("figures of rank {}'s machine cannot be read: {}", from, error.what()));
     }
-}
-
-void MachineWatch::write(observe::MetricsRecord record) {
-  record.step = step_.load(std::memory_order_relaxed);
-  options_.write(std::move(record));
 }
 
 }  // namespace lockstep::train

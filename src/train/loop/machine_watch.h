@@ -31,7 +31,7 @@ class MachineWatch {
 
   /// From now on this rank is another one, or samples the host.
   void follow(const observe::MachineIdentity& identity) { thread_.follow(identity); }
-  /// Records from now on are of this step. Waits for nothing.
+  /// What this rank samples from now on is of this step. Waits for nothing.
   void set_step(int64_t step) { step_.store(step, std::memory_order_relaxed); }
   /// A last sample, then no more. Waits for two seconds at most.
   void stop() noexcept { thread_.stop(); }
@@ -43,7 +43,6 @@ class MachineWatch {
  private:
   void publish(const std::vector<observe::MachineSample>& samples);
   void write_received();
-  void write(observe::MetricsRecord record);
 
   MachineWatchOptions options_;
   std::atomic<int64_t> step_{0};

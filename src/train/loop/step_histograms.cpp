@@ -13,7 +13,7 @@
 namespace lockstep::train {
 namespace {
 
-constexpr const char* kTopic = "histogram";
+constexpr const char* kHistogramTopic = "histogram";
 constexpr std::string_view kGradients = "gradients/";
 /// Steps whose parts rank 0 keeps, if some are missing.
 constexpr size_t kMostSteps = 8;
@@ -79,7 +79,7 @@ void StepHistograms::end_step(int64_t step, const program::Verdict& verdict,
   if (options_.mailbox->rank() != 0) {
     // A message each, since a mailbox takes a megabyte at most.
     for (const auto& [name, histogram] : observed)
-      options_.mailbox->send(0, kTopic, fmt::format("{}\n{}\n{}", step, name, histogram.text()));
+      options_.mailbox->send(0, kHistogramTopic, fmt::format("{}\n{}\n{}", step, name, histogram.text()));
     return;
   }
   Gathered& gathered = gathered_[step];
@@ -108,7 +108,7 @@ void StepHistograms::collect(Deadline deadline) {
       gathered_.erase(gathered_.begin());
       continue;
     }
-    const auto message = options_.mailbox->receive(kTopic, deadline);
+    const auto message = options_.mailbox->receive(kHistogramTopic, deadline);
     if (!message) break;
     receive(message->text);
   }

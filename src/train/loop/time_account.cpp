@@ -20,7 +20,8 @@ std::optional<plan::MachineSpeed> speed_of(const Worker& worker) {
   auto speed = plan::kept_speed(plan::kept_speed_path());
   if (!speed || compute != DType::float32) return {};
   const auto cores = static_cast<double>(std::max(worker.config().parallel.intra_op_threads, 1));
-  return plan::MachineSpeed{cores * speed->flops_per_second, cores * speed->bytes_per_second};
+  return plan::MachineSpeed{cores * speed->flops_per_second, cores * speed->bytes_per_second,
+                            cores * speed->cached_bytes_per_second};
 }
 
 }  // namespace
@@ -110,6 +111,8 @@ observe::RankTime TimeAccount::own() const {
   time.data_wait_ms = std::min(data_wait_ms_, totals.load_ms);
   if (totals.load_ms > time.data_wait_ms)
     time.computing_ms.emplace_back("load", totals.load_ms - time.data_wait_ms);
+  // What a process alone spends on looking for messages is the work of its loop.
+  if (ownership.ranks() == 1) return time;
   time.waited_ms = totals.waited_ms;
   time.stage_wait_ms = totals.stage_wait_ms;
   time.handling_ms = totals.handling_ms;

@@ -7,22 +7,20 @@
 #include <optional>
 #include <utility>
 
-#include "base/index.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "comm/agreement.h"
-#include "comm/gather_texts.h"
-#include "control/last_words.h"
 #include "layout/layout.h"
 #include "observe/phase_clock.h"
 #include "train/faults/failpoints.h"
 #include "train/faults/position.h"
 #include "train/faults/straggler.h"
-#include "train/loop/machine_watch.h"
 #include "train/loop/run_output.h"
 #include "train/loop/run_recorder.h"
 #include "train/loop/time_account.h"
 #include "train/loop/trace.h"
+#include "train/start/on_all_ranks.h"
+#include "train/start/run_traits.h"
+#include "train/start/run_watch.h"
 #include "train/start/shared_directory.h"
 #include "train/worker/model_state.h"
 
@@ -41,30 +39,13 @@ constexpr std::chrono::milliseconds kWatchdogPatience{500};
 /// How old what `lockstep explain` shows of a run that goes on may be, if steps are short.
 constexpr std::chrono::milliseconds kExplanationInterval{3000};
 
-/// Where `action` throws on any rank, all ranks throw alike.
-void on_all_ranks(World& world, const std::function<void()>& action) {
-  std::exception_ptr failure;
-  try {
-    action();
-  } catch (const std::exception&) {
-    failure = std::current_exception();
-  }
-  comm::agree_on_outcome(world.communicator(), failure, comm::kPatience);
-}
-
-void on_first_rank(World& world, const std::function<void()>& action) {
-  on_all_ranks(world, [&] {
-    if (world.rank() == 0) action();
-  });
-}
-
 }  // namespace
 
 /// Everything that belongs to a training of this rank.
 class Run::Parts {
  public:
   Parts(World& world, RunOptions options)
-      : world_(world), options_(std::move(options)), first_(world.rank() == 0) {}
+      : world_(world), options_(std::move(options)), first_(world.rank() == 0), watch_(world) {}
   ~Parts() { world_.set_farewell({}); }
 
   void prepare();
@@ -74,18 +55,12 @@ class Run::Parts {
   /// What waits for a sink is written, if that takes no longer than a moment.
   void last_words() noexcept {
     world_.set_farewell({});
-    if (machine_) machine_->abandon();
+    watch_.abandon_machines();
     if (first_ && output_) output_->close(observe::RunEnd::failed, "", kLastWords);
-    abandon_timeline("the run failed");
-  }
-  /// A disk that hangs must not keep the process alive. REQUIRES: it ends without unwinding.
-  void abandon_timeline(const char* why) noexcept {
-    if (timeline_) control::run_at_most(kWatchdogPatience, [this, why] { timeline_->abandon(why); });
+    watch_.abandon_timeline_soon("the run failed");
   }
   /// The run fails, and is unwound.
-  void note_failure(const std::exception& error) noexcept {
-    if (timeline_) timeline_->abandon(error.what());
-  }
+  void note_failure(const std::exception& error) noexcept { watch_.abandon_timeline(error.what()); }
   void enter(Phase phase) { enter_phase(&world_.control().progress(), phase); }
 
  private:
@@ -96,13 +71,10 @@ class Run::Parts {
   Regrouped regroup(const std::vector<int>& left);
   TrainerEvents events();
   void make_trainer();
-  void make_timeline();
+  TimelineWish timeline_wish() const;
   void check(const Straggler& straggler) const;
   void begin();
   RunOutputOptions output_options() const;
-  observe::RunTraits traits() const;
-  observe::MachineIdentity machine_identity() const;
-  void watch_machine();
 
   World& world_;
   const RunOptions options_;
@@ -121,10 +93,9 @@ class Run::Parts {
   std::optional<observe::LatestFile> explanation_;  // on rank 0, if the run has a folder
   std::optional<TraceWriter> trace_;
   std::optional<StepHistograms> histograms_;
-  std::optional<StepTimeline> timeline_;
   std::optional<Trainer> trainer_;
-  std::string host_name_;                // of figures of machines: no other host of the job has it
-  std::optional<MachineWatch> machine_;  // after output_, which it writes to
+  int64_t saves_ = 0;  // of this run
+  RunWatch watch_;     // after output_, which it writes to
 };
 
 void Run::Parts::start(const std::function<config::RunConfig()>& load_config) {
@@ -214,7 +185,7 @@ Regrouped Run::Parts::regroup(const std::vector<int>& left) {
   recorder_->follow(*worker_);
   account_->follow(*worker_);
   output_->follow(*worker_);
-  if (machine_) machine_->follow(machine_identity());
+  watch_.follow();
   if (first_)
     log_warning(fmt::format("the run goes on as layout '{}' in {} processes, with new rank numbers",
                             layout::to_string(worker_->compiled().layout()), world_.size()));
@@ -226,11 +197,10 @@ TrainerEvents Run::Parts::events() {
   TrainerEvents events;
   events.on_step = [this](const StepRecord& record) {
     world_.startup().end(observe::StartupPart::first_step);
-    if (machine_) machine_->set_step(record.step);
     recorder_->add(record);
     account_->add(record);
     if (trace_) trace_->add(record, *worker_, world_.communicator());
-    if (timeline_) timeline_->after_step(record.step);
+    watch_.after_step(record.step);
     if (first_) {
       StepRecord shown = record;
       shown.speed_of_light = account_->speed_of_light(record);
@@ -247,7 +217,10 @@ TrainerEvents Run::Parts::events() {
     if (trace_) trace_->add(record);
     if (first_ && !finished_) output_->evaluation(record);
   };
-  events.before_checkpoint = [this](int64_t) { output_->before_checkpoint(); };
+  events.before_checkpoint = [this](int64_t) {
+    ++saves_;
+    output_->before_checkpoint();
+  };
   events.on_checkpoint = [this](int64_t step, const std::string& path) {
     if (first_) output_->checkpoint(step, path);
   };
@@ -281,20 +254,12 @@ void Run::Parts::make_trainer() {
                         .drawing_threads = idle_threads(world_.launch())});
 }
 
-/// Refuses, before anything is trained, what cannot be recorded.
-void Run::Parts::make_timeline() {
-  if (options_.timeline.empty()) return;
-  on_all_ranks(world_, [this] {
-    timeline_.emplace(options_.timeline, world_.host(), *worker_, stamps_, world_.communicator());
-  });
+TimelineWish Run::Parts::timeline_wish() const {
   const int64_t total = worker_->total_steps();
-  timeline_->begin(steps_to_record(options_.timeline_steps, trainer_->next_step(),
-                                   options_.stop_after > 0 ? std::min(options_.stop_after, total) : total),
-                   trainer_->next_step());
-  phases_.on_end = [this](observe::RunPhase phase, Clock::time_point begin, Clock::time_point end) {
-    if (phase == observe::RunPhase::evaluation || phase == observe::RunPhase::checkpoints)
-      timeline_->phase(observe::name_of(phase), begin, end);
-  };
+  return {.path = options_.timeline,
+          .steps = options_.timeline_steps,
+          .done = trainer_->next_step(),
+          .total = options_.stop_after > 0 ? std::min(options_.stop_after, total) : total};
 }
 
 void Run::Parts::begin() {
@@ -313,18 +278,21 @@ void Run::Parts::begin() {
     throw comm::CollectiveError(fmt::format("--stop-after {}: the run has {} steps already",
                                             options_.stop_after, trainer_->next_step()),
                                 ExitCode::usage);
-  make_timeline();
+  watch_.record(timeline_wish(), *worker_, stamps_, phases_);
   on_first_rank(world_, [this] {
     const bool several_hosts = !world_.one_host();
     output_->open(trainer_->next_step(), trainer_->run_id(), several_hosts);
   });
-  watch_machine();
+  // A run that is complete stays as it is.
+  if (!is_complete())
+    watch_.sample(machine_wishes(output_options(), worker_->config()), *worker_, trainer_->next_step(),
+                  [this](observe::MetricsRecord record) { output_->machine(std::move(record)); });
   if (first_ && !options_.output_directory.empty() && !options_.metrics_file_only && !is_complete())
     explanation_.emplace(options_.output_directory + "/explain.json", kExplanationInterval);
   if (first_)
     world_.set_farewell([this] {
       output_->abandon(kWatchdogPatience);
-      abandon_timeline("the watchdog ended the run");
+      watch_.abandon_timeline_soon("the watchdog ended the run");
     });
   if (!options_.trace_directory.empty()) trace_.emplace(options_.trace_directory, world_.rank());
   if (failpoints_) failpoints_->at_start();
@@ -335,49 +303,6 @@ RunOutputOptions Run::Parts::output_options() const {
           .quiet = options_.quiet,
           .metrics_file_only = options_.metrics_file_only,
           .version = options_.version};
-}
-
-observe::RunTraits Run::Parts::traits() const {
-  const config::RunConfig& config = worker_->config();
-  return {.on_gpus = worker_->compiled().device() == device::DeviceKind::cuda,
-          .float32 = config.precision.compute == config::ComputeType::float32,
-          .micro_batch = worker_->compiled().division().micro_batch,
-          .prefetch_threads = config.data.prefetch_threads,
-          .intra_op_threads = config.parallel.intra_op_threads,
-          .saves_in_background = config.checkpoint.background};
-}
-
-/// The first rank of each host samples the host.
-observe::MachineIdentity Run::Parts::machine_identity() const {
-  const auto& hosts = world_.hosts();
-  const auto first = std::ranges::find(hosts, nth(hosts, world_.rank()));
-  return {.host = host_name_,
-          .rank = world_.rank(),
-          .samples_host = first - hosts.begin() == static_cast<std::ptrdiff_t>(world_.rank())};
-}
-
-/// COLLECTIVE.
-void Run::Parts::watch_machine() {
-  const MachineWishes wishes = machine_wishes(output_options(), worker_->config());
-  // A run that is complete stays as it is.
-  if (wishes.every_seconds <= 0 || is_complete()) return;
-  // Containers on several hosts may call themselves alike.
-  const auto names = comm::gather_texts(world_.communicator(), world_.host(), comm::kPatience);
-  host_name_ = world_.host();
-  for (size_t rank = 0; rank < names.size(); ++rank)
-    if (names[rank] == host_name_ && world_.hosts()[rank] != nth(world_.hosts(), world_.rank()))
-      host_name_ = fmt::format("{}.{}", world_.host(), nth(world_.hosts(), world_.rank()));
-  // Rank 0 writes what all send: of many ranks, no more than of these.
-  constexpr double kRanksAtFullRate = 16;
-  machine_.emplace(
-      MachineWatchOptions{
-          .every_seconds = wishes.every_seconds * std::max(1.0, world_.size() / kRanksAtFullRate),
-          .gpu_uuid = worker_->gpu_uuid(),
-          .is_told = wishes.has_sinks,
-          .mailbox = &world_.control().mailbox(),
-          .write = [this](observe::MetricsRecord record) { output_->machine(std::move(record)); }},
-      machine_identity());
-  machine_->set_step(trainer_->next_step());
 }
 
 void Run::Parts::prepare() {
@@ -395,17 +320,17 @@ RunResult Run::Parts::finish() {
   const TrainingOutcome outcome = trainer_->finish();
   enter(Phase::report);
   phases_.enter(observe::RunPhase::end);
-  if (machine_) machine_->stop();
-  if (timeline_) timeline_->finish();
+  watch_.finish();
   if (histograms_) histograms_->collect(deadline_in(kLastHistograms));
   if (first_) output_->finish();
   finished_ = true;
-  RunResult result{
-      .report = recorder_->report(world_.communicator(), outcome,
-                                  machine_ ? machine_->reports() : std::vector<observe::MachineReport>{}),
-      .stopped = outcome.stopped};
+  RunResult result{.report = recorder_->report(world_.communicator(), outcome, watch_.machines()),
+                   .stopped = outcome.stopped};
   result.report.explanation = account_->explain(world_.communicator());
-  result.report.explanation->advice = observe::advise(result.report, traits());
+  result.report.explanation->advice = observe::advise(
+      result.report,
+      run_traits(*worker_,
+                 {.config_words = options_.config_words, .one_host = world_.one_host(), .saves = saves_}));
   if (explanation_) explanation_->replace(observe::to_json(*result.report.explanation) + "\n");
   world_.set_farewell({});
   // A slow tracker is no worker that is stuck.

@@ -20,6 +20,7 @@ namespace lockstep::train {
 
 struct RunOptions {
   std::function<config::RunConfig()> load_config;
+  std::vector<std::string> config_words;    ///< that name the config in a command, for advice; may be empty
   std::string output_directory;             ///< empty: nothing is written
   std::string trace_directory;              ///< empty: no trace; see train/trace.h
   std::string timeline;                     ///< file for some steps of all ranks; empty: none

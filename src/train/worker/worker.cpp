@@ -22,14 +22,18 @@
 
 namespace lockstep::train {
 
+compile::CompileFacts Worker::compile_facts() const {
+  return {.world_size = options_.world_size,
+          .shared_memory = options_.shared_memory,
+          .hosts = options_.hosts,
+          .device = options_.device};
+}
+
 Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
     : options_(options), config_(config) {
   device::require_openmp_team(config.parallel.intra_op_threads);
   spent_on(observe::StartupPart::other);
-  const compile::CompileFacts facts{.world_size = options.world_size,
-                                    .shared_memory = options.shared_memory,
-                                    .hosts = options.hosts,
-                                    .device = options.device};
+  const compile::CompileFacts facts = compile_facts();
   const compile::CompileOptions compiling = fitted_options(config, facts);
   compiled_ = std::make_unique<compile::CompiledRun>(compiling, facts);
   plan::require_fits(*compiled_, compiling, facts, config.device.memory_limit);

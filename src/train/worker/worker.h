@@ -122,6 +122,8 @@ class Worker {
     return config_;
   }  ///< its layout as stated; compiled().layout() is resolved
   const compile::CompiledRun& compiled() const { return *compiled_; }
+  /// What compiled() was compiled from, besides the config.
+  compile::CompileFacts compile_facts() const;
   const compile::CompiledRun::RankPrograms& programs() const { return programs_; }
   /// The program of a number (kStepProgram...); null for any other number.
   const program::Program* program_of(int number) const;

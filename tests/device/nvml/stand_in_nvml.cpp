@@ -3,7 +3,8 @@
 // returns; STAND_IN_ECC, STAND_IN_MIG, STAND_IN_POWER (watts of 700), STAND_IN_PERSISTENT, STAND_IN_PENDING,
 // STAND_IN_BROKEN and STAND_IN_NVLINK how they are. STAND_IN_SLICED and STAND_IN_HOT are the indices of one
 // with two MIG slices, and of one that is slowed down by heat. STAND_IN_OLD: an older driver, without the
-// newer functions. STAND_IN_XID: an error that each GPU reports once.
+// newer functions. STAND_IN_USE and STAND_IN_GIB_USED: how much they are used. STAND_IN_XID: an error that
+// each GPU reports once.
 
 #include <cstdint>
 #include <cstdlib>
@@ -97,15 +98,16 @@ int nvmlDeviceGetMemoryInfo_v2(Gpu gpu, MemoryWithReserved* memory) {
   if (is_old()) return kNotSupported;
   if (memory->version != (sizeof(MemoryWithReserved) | 2U << 24)) return 25;
   const unsigned version = memory->version;
+  const auto used = static_cast<unsigned long long>(setting("STAND_IN_GIB_USED", 60));
   if (is_slice(gpu))
     *memory = {version, 10ULL << 30, 64ULL << 20, 7ULL << 30, 3ULL << 30};
   else
-    *memory = {version, 80ULL << 30, 512ULL << 20, 19ULL << 30, 60ULL << 30};
+    *memory = {version, 80ULL << 30, 512ULL << 20, (79 - used) << 30, used << 30};
   return 0;
 }
 int nvmlDeviceGetUtilizationRates(Gpu gpu, Utilization* use) {
   if (is_slice(gpu) || is_sliced(gpu)) return kNotSupported;
-  *use = {80 + gpu_of(gpu), 40 + gpu_of(gpu)};
+  *use = {static_cast<unsigned>(setting("STAND_IN_USE", 80)) + gpu_of(gpu), 40 + gpu_of(gpu)};
   return 0;
 }
 int nvmlDeviceGetPowerUsage(Gpu gpu, unsigned* milliwatts) { return give(milliwatts, 350500U + gpu_of(gpu)); }

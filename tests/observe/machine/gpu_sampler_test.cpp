@@ -1,13 +1,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "observe/advice.h"
 #include "observe/machine/figures.h"
 #include "observe/machine/report.h"
 #include "observe/machine/sampler.h"
+#include "observe/run_report.h"
 
 namespace lockstep::observe {
 namespace {
@@ -60,6 +64,40 @@ TEST_F(GpuSampling, AHotGpuHasAllFigures) {
   EXPECT_EQ(report.find("utilization_percent")->p95, 81);
   EXPECT_THAT(report.held_down_by,
               ElementsAre(Pair("hardware thermal slowdown", 1), Pair("software thermal slowdown", 1)));
+}
+
+/// Rules that apply to a run that computes all the time, on these GPUs.
+std::vector<std::string> rules(const std::vector<MachineSample>& samples, bool float32) {
+  RunReport report;
+  report.steps = 10;
+  report.explanation.emplace();
+  RankExplanation rank{.wall_ms = 1000};
+  nth(rank.parts_ms, static_cast<int>(TimePart::compute)) = 1000;
+  report.explanation->ranks = {rank};
+  MachineSummary summary;
+  for (const MachineSample& sample : samples) summary.add(sample);
+  report.machines = summary.reports();
+  std::vector<std::string> names;
+  for (const Advice& one : advise(report, {.on_gpus = true, .float32 = float32})) {
+    names.push_back(one.rule);
+    if (one.rule != "precision") EXPECT_NE(one.saw.find("GPU 1 of a"), std::string::npos) << one.saw;
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST_F(GpuSampling, AdviceNamesTheGpuThatIsHotOrLittleUsed) {
+  GpuSampler hot("GPU-00000000-0000-0000-0000-000000000001");
+  EXPECT_THAT(rules({sample(hot, 1)}, true), ElementsAre("hot_gpu", "precision"));
+  EXPECT_THAT(rules({sample(hot, 2)}, false), ElementsAre("hot_gpu"));
+  ::unsetenv("STAND_IN_HOT");
+  EXPECT_THAT(rules({sample(hot, 3)}, false), ElementsAre()) << "as it should be";
+  ::setenv("STAND_IN_USE", "30", 1);
+  EXPECT_THAT(rules({sample(hot, 4)}, false), ElementsAre()) << "its memory is full";
+  ::setenv("STAND_IN_GIB_USED", "5", 1);
+  EXPECT_THAT(rules({sample(hot, 5)}, false), ElementsAre("small_batch"));
+  ::unsetenv("STAND_IN_USE");
+  ::unsetenv("STAND_IN_GIB_USED");
 }
 
 TEST_F(GpuSampling, ASliceHasNoUseInsteadOfNone) {

@@ -9,8 +9,11 @@
 #include <string>
 
 #include "data/test_files.h"
+#include "observe/advice.h"
 #include "observe/machine/control_group.h"
 #include "observe/machine/figures.h"
+#include "observe/machine/report.h"
+#include "observe/run_report.h"
 
 namespace lockstep::observe {
 namespace {
@@ -74,6 +77,42 @@ TEST_F(Sampling, SharesAndRatesAreOfTheTimeBetweenSamples) {
   EXPECT_EQ(now.at("disk_written_bytes_per_second"), 2048);
   // This kernel does not say what waits for disks.
   EXPECT_EQ(now.count("pressure_disk_some_share"), 0u);
+}
+
+/// Rules that apply to a run that computes all the time, on a host with these figures.
+std::vector<std::string> rules_on(const std::vector<std::pair<std::string, double>>& figures) {
+  RunReport report;
+  report.steps = 10;
+  report.explanation.emplace();
+  RankExplanation rank{.wall_ms = 1000};
+  nth(rank.parts_ms, static_cast<int>(TimePart::compute)) = 1000;
+  report.explanation->ranks = {rank};
+  MachineSummary summary;
+  summary.add(
+      {.subject = {.kind = MachineSubject::Kind::host, .host = "a", .slice = {}, .uuid = {}, .model = {}},
+       .figures = figures,
+       .seconds = 2});
+  report.machines = summary.reports();
+  std::vector<std::string> names;
+  for (const Advice& one : advise(report, {})) names.push_back(one.rule);
+  return names;
+}
+
+TEST_F(Sampling, AdviceNamesAHostThatSwaps) {
+  const auto write_swapped = [&](int pages) {
+    write("proc/vmstat", "pswpin 0\npswpout " + std::to_string(pages) + "\n");
+  };
+  write_swapped(0);
+  HostSampler sampler = this->sampler();
+  sampler.host(10);
+  write_swapped(10);
+  EXPECT_THAT(rules_on(sampler.host(12)), testing::ElementsAre()) << "a few pages";
+  write_swapped(10'000);
+  EXPECT_THAT(rules_on(sampler.host(14)), testing::ElementsAre("swap"));
+  write("proc/pressure/memory", "some avg10=0 total=0\nfull avg10=0 total=0\n");
+  sampler.host(16);
+  write("proc/pressure/memory", "some avg10=0 total=1000000\nfull avg10=0 total=0\n");
+  EXPECT_THAT(rules_on(sampler.host(18)), testing::ElementsAre("swap")) << "it waits for memory";
 }
 
 TEST_F(Sampling, AProcessHasCoresMemoryAndDisk) {

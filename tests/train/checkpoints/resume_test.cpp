@@ -39,7 +39,8 @@ class CountingDataset : public data::Dataset {
   int64_t classes() const override { return 4; }
   uint64_t identity() const override { return reads_.size(); }
   std::string description() const override { return "counted samples"; }
-  void read(int64_t sample, std::span<std::byte* const> destinations) const override {
+  void read(const data::SampleKey& key, std::span<std::byte* const> destinations) const override {
+    const int64_t sample = key.sample;
     ++reads_[static_cast<size_t>(sample)];
     for (int i = 0; i < 16 * 16; ++i)
       reinterpret_cast<float*>(destinations[0])[i] = 0.01f * static_cast<float>(i);

@@ -1,0 +1,101 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "config/schema.h"
+
+namespace lockstep::config {
+namespace {
+
+const TensorSpec* image_input(const ModelSpec& model) {
+  const auto found = std::ranges::find(model.inputs, "image", &ModelInput::name);
+  return found == model.inputs.end() ? nullptr : &found->spec;
+}
+
+bool is_image_shape(const TensorSpec* input) { return input != nullptr && input->shape.rank() == 3; }
+
+template <class Sized>
+void fit_size(Sized& transform, const TensorSpec* image, const Document& document, const std::string& path) {
+  if (transform.size_size() == 2) return;
+  if (transform.size_size() != 0)
+    document.refuse(path + ".size",
+                    fmt::format("expected a height and a width, found {} numbers", transform.size_size()));
+  if (!is_image_shape(image))
+    document.refuse(path + ".size", "is required, since the model has no input 'image' of three dimensions");
+  transform.add_size(image->shape[0]);
+  transform.add_size(image->shape[1]);
+}
+
+void fit_resize(schema::Resize& resize, const TensorSpec* image, const Document& document,
+                const std::string& path) {
+  if (!resize.has_shorter()) return fit_size(resize, image, document, path);
+  if (resize.size_size() > 0) document.refuse(path, "has both size and shorter; remove one");
+}
+
+void fit_transforms(google::protobuf::RepeatedPtrField<schema::Transform>& transforms,
+                    const TensorSpec* image, const Document& document, const std::string& name) {
+  for (int i = 0; i < transforms.size(); ++i) {
+    auto& transform = transforms[i];
+    const std::string path = fmt::format("{}[{}]", name, i);
+    if (transform.has_random_resized_crop())
+      fit_size(*transform.mutable_random_resized_crop(), image, document, path + ".random_resized_crop");
+    if (transform.has_resize()) fit_resize(*transform.mutable_resize(), image, document, path + ".resize");
+    if (transform.has_center_crop())
+      fit_size(*transform.mutable_center_crop(), image, document, path + ".center_crop");
+    if (!transform.has_normalize()) continue;
+    const auto& normalize = transform.normalize();
+    if (normalize.mean_size() == 0 || normalize.mean_size() != normalize.deviation_size())
+      document.refuse(
+          path + ".normalize",
+          fmt::format("expected as many numbers in mean as in deviation, and at least one, found {} and "
+                      "{}",
+                      normalize.mean_size(), normalize.deviation_size()));
+  }
+}
+
+void fit_cifar(schema::Cifar& cifar, const Document& document) {
+  const bool is_cifar10 = cifar.labels() == schema::Cifar::CIFAR10;
+  if (cifar.eval_files_size() > 0 && cifar.eval_fraction() > 0)
+    document.refuse("data.cifar.eval_fraction", "is for evaluation without eval_files; remove one");
+  if (cifar.train_files_size() == 0) {
+    for (int i = 1; is_cifar10 && i <= 5; ++i) cifar.add_train_files(fmt::format("data_batch_{}.bin", i));
+    if (!is_cifar10) cifar.add_train_files("train.bin");
+  }
+  if (cifar.eval_files_size() == 0 && cifar.eval_fraction() == 0)
+    cifar.add_eval_files(is_cifar10 ? "test_batch.bin" : "test.bin");
+}
+
+void fit_images(schema::Images& images, const TensorSpec* image, const Document& document) {
+  const std::string path = "data.images";
+  if (images.has_train() == images.has_train_list())
+    document.refuse(path, "expected either train, a folder, or train_list, a file");
+  if (images.has_eval() + images.has_eval_list() + (images.eval_fraction() > 0) > 1)
+    document.refuse(path, "expected at most one of eval, eval_list and eval_fraction");
+  for (const auto& [name, has, value] :
+       {std::tuple("train", images.has_train(), images.train()),
+        std::tuple("eval", images.has_eval(), images.eval()),
+        std::tuple("train_list", images.has_train_list(), images.train_list()),
+        std::tuple("eval_list", images.has_eval_list(), images.eval_list())})
+    if (has && value.empty()) document.refuse(fmt::format("{}.{}", path, name), "must not be empty");
+  if (images.split_seed() != schema::Images().split_seed() && images.eval_fraction() == 0)
+    document.refuse(path + ".split_seed", "is ignored without eval_fraction; remove it");
+  if (!images.has_channels()) images.set_channels(is_image_shape(image) && image->shape[2] == 1 ? 1 : 3);
+  if (images.channels() == 2) document.refuse(path + ".channels", "expected 1 or 3, found 2");
+}
+
+}  // namespace
+
+void fit_image_data(schema::Data& data, const ModelSpec& model, const Document& document) {
+  const TensorSpec* image = image_input(model);
+  fit_transforms(*data.mutable_transforms(), image, document, "data.transforms");
+  fit_transforms(*data.mutable_eval_transforms(), image, document, "data.eval_transforms");
+  if (data.has_images()) fit_images(*data.mutable_images(), image, document);
+  if (data.has_cifar()) fit_cifar(*data.mutable_cifar(), document);
+  if (data.has_text() && data.transforms_size() + data.eval_transforms_size() > 0)
+    document.refuse(data.transforms_size() > 0 ? "data.transforms" : "data.eval_transforms",
+                    "are for images, but the data are texts; remove them");
+  if (data.on_damage() != schema::Data().on_damage() && !data.has_images())
+    document.refuse("data.on_damage", "applies only to data.images; remove it");
+}
+
+}  // namespace lockstep::config

@@ -1,0 +1,61 @@
+#include "data/file_list.h"
+
+#include <fmt/format.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "data/byte_source.h"
+#include "lockstep/error.h"
+
+namespace lockstep::data {
+namespace {
+
+std::vector<std::string> matches_of(const std::string& pattern) {
+  glob_t found{};
+  const int status = ::glob(pattern.c_str(), 0, nullptr, &found);
+  std::vector<std::string> paths;
+  if (status == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  // In the order of bytes, whatever the locale is.
+  std::ranges::sort(paths);
+  return paths;
+}
+
+std::vector<std::string> expand(const DataOptions& options, const std::string& name) {
+  std::error_code unknown;
+  const std::string path = path_in(options.directory, name);
+  if (name.find_first_of("*?[") == std::string::npos || std::filesystem::exists(path, unknown))
+    return {data_file(options, name)};
+  auto paths = matches_of(path);
+  if (paths.empty() && options.other_directory) paths = matches_of(path_in(*options.other_directory, name));
+  if (paths.empty())
+    throw IoError(fmt::format("no file matches {}; check the pattern and the data directory (--data-dir)",
+                              one_line(path)));
+  return paths;
+}
+
+}  // namespace
+
+std::vector<std::string> list_files(const DataOptions& options, const std::vector<std::string>& names) {
+  std::vector<std::string> files;
+  for (const auto& name : names)
+    for (const auto& path : expand(options, name))
+      if (std::ranges::find(files, path) == files.end()) files.push_back(path);
+  return files;
+}
+
+std::string one_line(const std::string& name) {
+  std::string text;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f)
+      text += fmt::format("\\x{:02x}", byte);
+    else
+      text.push_back(c);
+  }
+  return text;
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,62 @@
+#include "data/images/image_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "lockstep/error.h"
+
+namespace lockstep::data {
+
+ImageFile::ImageFile(const std::string& path) : path_(path) {
+  // Without O_NONBLOCK opening a pipe would wait for its writer, perhaps for ever.
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  struct stat info {};
+  if (descriptor_ < 0 || ::fstat(descriptor_, &info) != 0) {
+    const std::string reason = std::strerror(errno);
+    if (descriptor_ >= 0) ::close(descriptor_);
+    throw IoError(fmt::format("cannot open {}: {}", shown_path(path), reason));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    ::close(descriptor_);
+    throw IoError(fmt::format("cannot read {}: it is not a regular file", shown_path(path)));
+  }
+  size_bytes_ = info.st_size;
+}
+
+ImageFile::~ImageFile() { ::close(descriptor_); }
+
+int64_t ImageFile::read(int64_t offset, std::span<uint8_t> destination) const {
+  int64_t done = 0;
+  while (done < static_cast<int64_t>(destination.size())) {
+    const auto got = ::pread(descriptor_, destination.data() + done,
+                             destination.size() - static_cast<size_t>(done), offset + done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw IoError(fmt::format("cannot read {}: {}", shown_path(path_), std::strerror(errno)));
+    if (got == 0) break;
+    done += got;
+  }
+  return done;
+}
+
+std::string shown_path(const std::string& path) {
+  std::string shown;
+  for (const char c : path) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n')
+      shown += "\\n";
+    else if (c == '\\')
+      shown += "\\\\";
+    else if (byte < 0x20 || byte == 0x7f)
+      shown += fmt::format("\\x{:02x}", byte);
+    else
+      shown += c;
+  }
+  return shown;
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,213 @@
+#include "data/token_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "base/clock.h"
+#include "data/byte_source.h"
+#include "data/file_list.h"
+#include "data/token_file.h"
+#include "lockstep/error.h"
+#include "tokenizer/encoder.h"
+#include "tokenizer/learner.h"
+#include "tokenizer/tokenizer_file.h"
+#include "tokenizer/words.h"
+
+namespace lockstep::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kPieceBytes = 4 << 20;
+
+/// Where a text can be divided without other tokens; 0: nowhere in `piece`.
+size_t division_for(const tokenizer::Tokenizer& tokenizer, std::string_view piece) {
+  if (tokenizer.is_of_characters()) return piece.size();
+  return tokenizer.parts().divides_words ? tokenizer::last_division(piece) : 0;
+}
+
+/// Calls `take` with pieces of the text, which end where `division` says. Returns its bytes.
+int64_t read_pieces(const std::string& path, const std::function<size_t(std::string_view)>& division,
+                    const std::function<void(std::string_view)>& take) {
+  ByteSource source(path);
+  std::string piece;
+  int64_t total = 0;
+  for (;;) {
+    const size_t kept = piece.size();
+    piece.resize(kept + kPieceBytes);
+    const int64_t got = source.read(piece.data() + kept, kPieceBytes);
+    piece.resize(kept + static_cast<size_t>(got));
+    total += got;
+    if (got < static_cast<int64_t>(kPieceBytes)) break;
+    // Without a place to divide it, a text is read on.
+    const size_t end = division(piece);
+    take(std::string_view(piece).substr(0, end));
+    piece.erase(0, end);
+  }
+  take(piece);
+  if (total == 0) throw DataError(fmt::format("{}: expected a text, found an empty file", one_line(path)));
+  return total;
+}
+
+/// A file that appears when it is complete.
+class NewFile {
+ public:
+  explicit NewFile(const fs::path& path) : path_(path), part_(path.string() + ".part") {
+    file_.reset(std::fopen(part_.c_str(), "wb"));
+    if (!file_) fail();
+  }
+  ~NewFile() {
+    if (!file_) return;
+    file_.reset();
+    std::error_code ignored;
+    fs::remove(part_, ignored);
+  }
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  void write(const void* data, size_t bytes) {
+    if (std::fwrite(data, 1, bytes, file_.get()) != bytes) fail();
+  }
+  void rewind() { std::rewind(file_.get()); }
+  void finish() {
+    if (std::fflush(file_.get()) != 0) fail();
+    file_.reset();
+    fs::rename(part_, path_);
+  }
+
+ private:
+  [[noreturn]] void fail() const {
+    throw IoError(fmt::format("cannot write {}: {}", one_line(part_.string()), std::strerror(errno)));
+  }
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  fs::path path_, part_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+/// Tokens in files of so many each.
+class Shards {
+ public:
+  Shards(fs::path directory, int token_bytes, int64_t shard_tokens)
+      : directory_(std::move(directory)), token_bytes_(token_bytes), shard_tokens_(shard_tokens) {}
+
+  void write(std::span<const int32_t> tokens) {
+    while (!tokens.empty()) {
+      if (!file_) begin();
+      const auto count = std::min(static_cast<size_t>(shard_tokens_ - in_file_), tokens.size());
+      write_some(tokens.first(count));
+      tokens = tokens.subspan(count);
+      if (in_file_ == shard_tokens_) finish();
+    }
+  }
+  void finish() {
+    if (!file_) return;
+    file_->rewind();
+    const std::string header = token_header(in_file_, token_bytes_);
+    file_->write(header.data(), header.size());
+    file_->finish();
+    file_.reset();
+    total_ += in_file_;
+  }
+  int64_t files() const { return files_; }
+  int64_t total() const { return total_; }
+
+ private:
+  void begin() {
+    file_ = std::make_unique<NewFile>(directory_ / fmt::format("tokens_{:06}.bin", files_++));
+    in_file_ = 0;
+    const std::string room = token_header(0, token_bytes_);
+    file_->write(room.data(), room.size());
+  }
+  void write_some(std::span<const int32_t> tokens) {
+    if (token_bytes_ == 2) {
+      narrow_.assign(tokens.begin(), tokens.end());
+      file_->write(narrow_.data(), 2 * narrow_.size());
+    } else {
+      file_->write(tokens.data(), tokens.size_bytes());
+    }
+    in_file_ += static_cast<int64_t>(tokens.size());
+  }
+
+  fs::path directory_;
+  int token_bytes_;
+  int64_t shard_tokens_, in_file_ = 0, files_ = 0, total_ = 0;
+  std::unique_ptr<NewFile> file_;
+  std::vector<uint16_t> narrow_;
+};
+
+void clear(const TokenizeOptions& options) {
+  std::error_code error;
+  fs::create_directories(options.directory, error);
+  if (error)
+    throw IoError(fmt::format("cannot make the folder {}: {}", one_line(options.directory), error.message()));
+  for (const auto& entry : fs::directory_iterator(options.directory)) {
+    const std::string name = entry.path().filename().string();
+    if (name != tokenizer::kTokenizerFile && !(name.starts_with("tokens_") && name.ends_with(".bin")))
+      continue;
+    require(
+        options.overwrite,
+        fmt::format("{} is there already; pass --force to replace the folder's tokens, or name another --out",
+                    one_line(entry.path().string())));
+    fs::remove(entry.path());
+  }
+}
+
+tokenizer::Tokenizer find_tokenizer(const TokenizeOptions& options) {
+  if (!options.tokenizer.empty()) return tokenizer::read_tokenizer(options.tokenizer);
+  tokenizer::Learner learner;
+  for (const auto& path : options.texts)
+    read_pieces(path, tokenizer::last_division, [&](std::string_view piece) { learner.read(piece); });
+  return learner.learn(options.vocabulary);
+}
+
+}  // namespace
+
+TokenizeResult tokenize(const TokenizeOptions& options) {
+  require(!options.texts.empty(), "expected a text, found none");
+  require(options.shard_tokens >= 1 && options.shard_tokens <= INT32_MAX,
+          fmt::format("expected 1 to {} tokens per file, found {}", INT32_MAX, options.shard_tokens));
+  const tokenizer::Tokenizer tokenizer = find_tokenizer(options);
+  clear(options);
+  TokenizeResult result{.vocabulary = tokenizer.size(), .token_bytes = tokenizer.size() <= 65536 ? 2 : 4};
+  Shards shards(options.directory, result.token_bytes, options.shard_tokens);
+  tokenizer::Encoder encoder(tokenizer);
+  std::vector<int32_t> tokens;
+  for (const auto& path : options.texts) {
+    if (options.marks_documents && tokenizer.end_of_text())
+      shards.write(std::array{*tokenizer.end_of_text()});
+    int64_t position = 0;
+    const auto encode = [&](std::string_view piece) {
+      tokens.clear();
+      const auto start = Clock::now();
+      try {
+        encoder.encode(piece, tokens);
+      } catch (const DataError& error) {
+        throw DataError(
+            fmt::format("{}: in the piece from byte {} on: {}", one_line(path), position, error.what()));
+      }
+      result.encoding_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+      position += static_cast<int64_t>(piece.size());
+      shards.write(tokens);
+    };
+    result.text_bytes += read_pieces(
+        path, [&](std::string_view piece) { return division_for(tokenizer, piece); }, encode);
+  }
+  shards.finish();
+  NewFile saved(fs::path(options.directory) / tokenizer::kTokenizerFile);
+  const std::string text = tokenizer::to_json(tokenizer);
+  saved.write(text.data(), text.size());
+  saved.finish();
+  result.tokens = shards.total();
+  result.files = shards.files();
+  return result;
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,113 @@
+#include "data/transforms/chain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "data/transforms/memory_pixels.h"
+#include "lockstep/error.h"
+
+namespace lockstep::data {
+namespace {
+
+void read_whole(PixelSource& source, float* out) {
+  const ImageShape shape = source.shape();
+  const PixelView view = source.read({0, 0, shape.height, shape.width}, 1);
+  if (view.floats != nullptr) {
+    std::copy_n(view.floats, shape.count(), out);
+    return;
+  }
+  for (int64_t i = 0; i < shape.count(); ++i) out[i] = static_cast<float>(view.bytes[i]) * (1.0f / 255);
+}
+
+}  // namespace
+
+PixelView MemoryPixels::read(const Region& region, int64_t /*reduction*/) {
+  const ImageShape shape{region.height, region.width, shape_.channels};
+  if (shape == shape_) return {.shape = shape_, .floats = pixels_};
+  room_->resize(static_cast<size_t>(shape.count()));
+  const int64_t row = region.width * shape_.channels;
+  for (int64_t y = 0; y < region.height; ++y)
+    std::copy_n(pixels_ + ((region.y + y) * shape_.width + region.x) * shape_.channels, row,
+                room_->data() + y * row);
+  return {.shape = shape, .floats = room_->data()};
+}
+
+TransformChain::TransformChain(std::span<const TransformOptions> options) {
+  constexpr size_t kMost = 256;  // places that draws know
+  require(options.size() <= kMost,
+          fmt::format("data.transforms: expected at most {}, found {}", kMost, options.size()));
+  for (const auto& each : options)
+    transforms_.push_back(std::visit([](const auto& kind) { return make_transform(kind); }, each));
+}
+
+const Transform* TransformChain::random() const {
+  const auto found = std::ranges::find_if(transforms_, [](const auto& each) { return each->is_random(); });
+  return found == transforms_.end() ? nullptr : found->get();
+}
+
+ImageShape TransformChain::output(ImageShape input) const {
+  for (const auto& transform : transforms_) input = transform->output(input);
+  return input;
+}
+
+void TransformChain::apply(const SampleKey& key, PixelSource& source, float* out,
+                           TransformScratch& scratch) const {
+  ImageShape shape = source.shape();
+  const ImageShape last = output(shape);
+  size_t next = 0;
+  const auto draws = [&](size_t place) { return SampleDraws(key, static_cast<uint32_t>(place)); };
+  // The window that `next` begins, with the crops that follow it.
+  const auto take_window = [&]() -> std::optional<Window> {
+    if (next == transforms_.size()) return {};
+    auto window = transforms_[next]->window(draws(next), shape);
+    for (; window; ++next) {
+      shape = {window->part.height, window->part.width, shape.channels};
+      if (next + 1 == transforms_.size()) break;
+      const auto inner = transforms_[next + 1]->window(draws(next + 1), shape);
+      if (!inner || !inner->is_crop()) break;
+      window = window->keep(
+          {static_cast<int64_t>(inner->y), static_cast<int64_t>(inner->x), inner->height, inner->width});
+    }
+    next += window.has_value();
+    return window;
+  };
+  // Steps of the final shape that keep it work where the result belongs.
+  const auto place_for = [&](std::vector<float>& room) {
+    if (shape == last) return out;
+    room.resize(static_cast<size_t>(shape.count()));
+    return room.data();
+  };
+  float* pixels = nullptr;
+  if (const auto window = take_window()) {
+    pixels = place_for(scratch.image);
+    resample(source, *window, pixels, scratch.resampling);
+  } else {
+    pixels = place_for(scratch.image);
+    read_whole(source, pixels);
+  }
+  while (next < transforms_.size()) {
+    const ImageShape before = shape;
+    if (const auto window = take_window()) {
+      MemoryPixels from(before, pixels, scratch.step);
+      auto& room = pixels == scratch.image.data() ? scratch.other : scratch.image;
+      // The result must not lie where its source does.
+      float* to = shape == last && pixels != out
+                      ? out
+                      : (room.resize(static_cast<size_t>(shape.count())), room.data());
+      resample(from, *window, to, scratch.resampling);
+      pixels = to;
+    } else {
+      transforms_[next]->apply(draws(next), shape, pixels, scratch.step);
+      ++next;
+    }
+  }
+  if (pixels != out) std::copy_n(pixels, last.count(), out);
+}
+
+TransformScratch& scratch_of_thread() {
+  thread_local TransformScratch scratch;
+  return scratch;
+}
+
+}  // namespace lockstep::data

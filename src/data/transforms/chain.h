@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "data/transforms/transform.h"
+
+namespace lockstep::data {
+
+/// What one thread needs to compute images. Grows to the largest, then stays.
+struct TransformScratch {
+  ResampleScratch resampling;
+  std::vector<float> image, other, step;
+};
+
+/// Transforms in their order, compiled once. What cuts and resizes at the beginning becomes one window, so
+/// that only this part of an image is decoded. Immutable.
+class TransformChain {
+ public:
+  /// Throws ConfigError, which names the transform, for options that make no sense.
+  explicit TransformChain(std::span<const TransformOptions> options);
+
+  bool empty() const { return transforms_.empty(); }
+  /// The first transform that draws random numbers; null if there is none.
+  const Transform* random() const;
+  /// The shape of what comes out. Throws ConfigError for images that a transform cannot take.
+  ImageShape output(ImageShape input) const;
+  /// Computes the image of a key into `out`, which takes output(source.shape()). REQUIRES: that does not
+  /// throw.
+  void apply(const SampleKey& key, PixelSource& source, float* out, TransformScratch& scratch) const;
+
+ private:
+  std::vector<std::unique_ptr<const Transform>> transforms_;
+};
+
+/// The calling thread's own.
+TransformScratch& scratch_of_thread();
+
+}  // namespace lockstep::data

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "data/dataset.h"
+#include "data/transforms/options.h"
+
+namespace lockstep::data {
+
+/// `base` with every field of shape [height, width, channels] transformed. Throws ConfigError if it has no
+/// such field of float32, or if a transform cannot take its images.
+std::shared_ptr<const Dataset> transform_images(std::shared_ptr<const Dataset> base,
+                                                std::span<const TransformOptions> transforms);
+
+}  // namespace lockstep::data

@@ -1,0 +1,184 @@
+#include "data/tokens.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <numeric>
+
+#include "data/test_files.h"
+#include "data/token_file.h"
+#include "lockstep/error.h"
+#include "mentions.h"
+#include "tokenizer/tokenizer_file.h"
+
+namespace lockstep::data {
+namespace {
+
+using test::message_of;
+using test::TemporaryDirectory;
+using test::write_file;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Window {
+  std::vector<int32_t> tokens, labels;
+  bool operator==(const Window&) const = default;
+};
+
+Window read_window(const Dataset& data, int64_t sample) {
+  const auto context = static_cast<size_t>(data.fields()[0].spec.shape.count());
+  Window window{std::vector<int32_t>(context, 77), std::vector<int32_t>(context, 77)};
+  std::byte* const destinations[] = {reinterpret_cast<std::byte*>(window.tokens.data()),
+                                     reinterpret_cast<std::byte*>(window.labels.data())};
+  data.read(sample, destinations);
+  return window;
+}
+
+class Tokens : public ::testing::Test {
+ protected:
+  Tokens() {
+    options_.kind = DataKind::tokens;
+    options_.directory = folder_.path();
+    options_.tokens.files = {"a.bin"};
+    options_.tokens.context = 3;
+  }
+  /// Tokens first, first + 1, ... modulo 60000.
+  void write(const std::string& name, int64_t first, int64_t count) {
+    std::vector<uint16_t> tokens(static_cast<size_t>(count));
+    for (auto& token : tokens) token = static_cast<uint16_t>(first++ % 60000);
+    write_file(folder_ / name,
+               token_header(count, 2) +
+                   std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()));
+  }
+  TemporaryDirectory folder_;
+  DataOptions options_;
+};
+
+TEST_F(Tokens, WindowsFollowEachOtherWithinFiles) {
+  write("a.bin", 0, 8);
+  write("b.bin", 100, 4);
+  write("c.bin", 200, 3);  // too short for a window and its last label
+  options_.tokens.files = {"*.bin"};
+  const auto data = open_datasets(options_);
+  ASSERT_EQ(data.train->size(), 3);
+  EXPECT_EQ(read_window(*data.train, 0), (Window{{0, 1, 2}, {1, 2, 3}}));
+  EXPECT_EQ(read_window(*data.train, 1), (Window{{3, 4, 5}, {4, 5, 6}}));
+  EXPECT_EQ(read_window(*data.train, 2), (Window{{100, 101, 102}, {101, 102, 103}}));
+  EXPECT_EQ(data.train->vocabulary("tokens"), 203);
+  EXPECT_EQ(data.eval, nullptr);
+  options_.tokens.stride = 1;
+  EXPECT_EQ(open_datasets(options_).train->size(), 5 + 1);
+}
+
+TEST_F(Tokens, FilesEvaluateEachTokenButTheirFirstOnce) {
+  write("a.bin", 0, 8);
+  write("v1.bin", 10, 5);
+  write("v2.bin", 20, 4);
+  options_.tokens.files = {"*.bin"};
+  options_.tokens.eval_files = {"v*.bin"};
+  const auto data = open_datasets(options_);
+  EXPECT_EQ(data.train->size(), 2) << "what evaluates does not train";
+  ASSERT_EQ(data.eval->size(), 3);
+  EXPECT_EQ(read_window(*data.eval, 0), (Window{{10, 11, 12}, {11, 12, 13}}));
+  EXPECT_EQ(read_window(*data.eval, 1), (Window{{13, 0, 0}, {14, -1, -1}}));
+  EXPECT_EQ(read_window(*data.eval, 2), (Window{{20, 21, 22}, {21, 22, 23}}));
+  options_.tokens.eval_files.clear();
+  write_file(folder_ / "list", "v1.bin\nv2.bin\n");
+  options_.tokens.eval_list = "list";
+  const auto listed = open_datasets(options_);
+  EXPECT_EQ(listed.eval->identity(), data.eval->identity());
+  EXPECT_EQ(listed.train->identity(), data.train->identity());
+  std::filesystem::remove(folder_ / "a.bin");
+  options_.trains = false;
+  options_.tokens.files = {"v*.bin"};
+  EXPECT_EQ(open_datasets(options_).eval->identity(), data.eval->identity());
+}
+
+// Each token but the first of all is predicted once, in training or in evaluation.
+TEST_F(Tokens, ADrawnSplitLeavesNothingOutAndSharesNothing) {
+  constexpr int64_t kCount = 48 * 40;
+  write("a.bin", 0, kCount);
+  options_.tokens.eval_fraction = 0.25;
+  options_.tokens.stride = 1;
+  const auto data = open_datasets(options_);
+  std::map<int32_t, int> trained, evaluated;
+  for (int64_t i = 0; i < data.train->size(); ++i)
+    for (const int32_t label : read_window(*data.train, i).labels) ++trained[label];
+  for (int64_t i = 0; i < data.eval->size(); ++i)
+    for (const int32_t label : read_window(*data.eval, i).labels)
+      if (label >= 0) ++evaluated[label];
+  EXPECT_EQ(evaluated.size(), 10u * 48 - (evaluated.contains(kCount - 1) ? 1 : 0))
+      << "a quarter of 40 blocks";
+  EXPECT_EQ(trained.size() + evaluated.size(), size_t{kCount - 1});
+  for (const auto& [label, times] : evaluated) {
+    EXPECT_EQ(times, 1) << label;
+    EXPECT_FALSE(trained.contains(label)) << label;
+  }
+}
+
+TEST_F(Tokens, ADrawnSplitDoesNotDependOnTheOrderOfFiles) {
+  write("a.bin", 0, 48 * 20);
+  write("b.bin", 5000, 48 * 20);
+  options_.tokens.eval_fraction = 0.2;
+  const auto labels = [&] {
+    std::vector<int32_t> all;
+    const auto data = open_datasets(options_);
+    for (int64_t i = 0; i < data.eval->size(); ++i)
+      for (const int32_t label : read_window(*data.eval, i).labels) all.push_back(label);
+    std::ranges::sort(all);
+    return all;
+  };
+  options_.tokens.files = {"a.bin", "b.bin"};
+  const auto forward = labels();
+  options_.tokens.files = {"b.bin", "a.bin"};
+  EXPECT_EQ(labels(), forward);
+  options_.tokens.split_seed = 2;
+  EXPECT_NE(labels(), forward);
+}
+
+TEST_F(Tokens, HaveTheTokenizerThatLiesBesideThem) {
+  write("a.bin", 0, 20);
+  const std::string json =
+      tokenizer::to_json(tokenizer::Tokenizer::of_characters("abcdefghijklmnopqrstuvwx"));
+  write_file(folder_ / "tokenizer.json", json);
+  const auto data = open_datasets(options_);
+  EXPECT_THAT(data.train->encodings(), ElementsAre(std::pair("tokenizer.json", json)));
+  EXPECT_EQ(data.train->vocabulary("tokens"), 24);
+  write_file(folder_ / "small.json", tokenizer::to_json(tokenizer::Tokenizer::of_characters("abc")));
+  options_.tokens.tokenizer = "small.json";
+  EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_); }),
+              Mentions("a.bin ... token 3 ... byte 1030"));
+  options_.tokens.vocabulary = 30;
+  EXPECT_EQ(open_datasets(options_).train->vocabulary("tokens"), 30) << "larger, for the sake of alignment";
+}
+
+TEST_F(Tokens, RefuseWhatGivesNoSample) {
+  write("a.bin", 0, 3);
+  EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_); }), Mentions("4 tokens ... a.bin"));
+  write("a.bin", 0, 40);
+  options_.tokens.eval_fraction = 0.1;
+  EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_); }),
+              AllOf(HasSubstr("evaluate"), HasSubstr("no file")));
+  options_.tokens.context = 0;
+  EXPECT_THROW(open_datasets(options_), ConfigError);
+}
+
+TEST_F(Tokens, IdentityIsOfContentAndSelection) {
+  write("a.bin", 0, 40);
+  const auto identity = [&] { return open_datasets(options_).train->identity(); };
+  const auto base = identity();
+  std::filesystem::rename(folder_ / "a.bin", folder_ / "b.bin");
+  options_.tokens.files = {"b.bin"};
+  EXPECT_EQ(identity(), base);
+  options_.tokens.stride = 2;
+  EXPECT_NE(identity(), base);
+  options_.tokens.stride = 0;
+  write("b.bin", 1, 40);
+  EXPECT_NE(identity(), base);
+}
+
+}  // namespace
+}  // namespace lockstep::data
