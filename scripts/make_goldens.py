@@ -250,7 +250,8 @@ def llama():
                 tensors |= {f"after one step {name}": value for name, value in ours(model).items()}
         return tensors | {"losses": torch.stack(losses)}
 
-    yield "grouped", case(2, False, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+    # At a rate of 0.1, PyTorch's own losses in float32 and in float64 differ by 2.3e-5 after twenty steps; here, by 3e-6.
+    yield "grouped", case(2, False, lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9))
     yield "tied", case(4, True, lambda p: torch.optim.AdamW(p, lr=0.01, betas=(0.9, 0.99), eps=1e-3, weight_decay=0))
 
 

@@ -63,7 +63,7 @@ TEST(Generate, RefusesWhatItCannotContinue) {
     EXPECT_EQ(ran.out.find('\n'), std::string::npos) << ran.out;
     return ran.err;
   };
-  EXPECT_THAT(refusal(run, {"--prompt", "aZ"}, 65), HasSubstr("Z"));
+  EXPECT_THAT(refusal(run, {"--prompt", "aZ"}, 65), HasSubstr("0x5a"));
   EXPECT_THAT(refusal(run, {"--prompt", ""}, 2), HasSubstr("prompt"));
   EXPECT_THAT(refusal(run, {"--prompt", "a", "--temperature", "-1"}, 2), HasSubstr("temperature"));
   EXPECT_THAT(refusal(run, {"--prompt", "a", "--top-p", "0"}, 2), HasSubstr("top_p"));

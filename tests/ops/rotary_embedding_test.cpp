@@ -43,7 +43,7 @@ TEST(RotaryEmbedding, RefusesWhatHasNoPairsOrHeads) {
   refuses({.head_size = 4}, {12});
   refuses({.head_size = 4, .heads = 4}, {4, 12});
   refuses({.head_size = 4, .heads = -1}, {4, 12});
-  refuses({.head_size = 4, .theta = 0.5f}, {4, 12});
+  refuses({.head_size = 4, .theta = 0}, {4, 12});
 }
 
 TEST(RotaryEmbedding, MatchesPyTorch) {

@@ -78,7 +78,7 @@ void expect_as_transformers(const std::string& name, const std::string& model, c
 }
 
 TEST(Llama, WithGroupedKeysTrainsAsInTransformers) {
-  expect_as_transformers("grouped", "key_value_heads: 2", "learning_rate: 0.1 sgd { momentum: 0.9 }");
+  expect_as_transformers("grouped", "key_value_heads: 2", "learning_rate: 0.05 sgd { momentum: 0.9 }");
 }
 
 TEST(Llama, WithATiedHeadTrainsAsInTransformers) {
