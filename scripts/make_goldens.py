@@ -2,7 +2,7 @@
 """Writes tests/ops/goldens/<op>.txt: inputs, parameters, outputs and gradients of ops as PyTorch computes them, and
 tests/optim/goldens/optimizers.txt: the parameters after each of five updates.
 
-    python3 scripts/make_goldens.py [OP ...]      # needs torch; without OP: all
+    python3 scripts/make_goldens.py [OP ...]      # needs torch, and transformers for llama; without OP: all
 
 PyTorch runs in double precision on numbers that float32 represents exactly, so the files hold the true values (except for
 narrow_linear). Images are
@@ -137,6 +137,10 @@ def gelu():
     yield "wide", activation(lambda x: F.gelu(x, approximate="tanh"))
 
 
+def silu():
+    yield "wide", activation(F.silu)
+
+
 def sigmoid():
     yield "wide", activation(torch.sigmoid)
 
@@ -154,22 +158,54 @@ def layer_norm():
     yield "no_bias", case((3, 5), weight=random(5))
 
 
+def rms_norm():
+    def case(shape, epsilon):
+        return run(lambda x, weight: F.rms_norm(x, shape[-1:], weight, epsilon), [random(*shape)],
+                   {"weight": random(shape[-1])})
+
+    yield "rows", case((2, 3, 19), 1e-5)
+    yield "large_epsilon", case((3, 5), 1e-2)
+
+
+def multiply():
+    yield "plain", run(torch.mul, [random(2, 3, 5), random(2, 3, 5)], {})
+
+
+def rotary_embedding():
+    """As transformers writes it for Llama: x cos + rotate_half(x) sin."""
+    def rotate(x, size, heads):
+        batch, positions, channels = x.shape
+        frequencies = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+        angles = torch.outer(torch.arange(positions, dtype=torch.float64), frequencies).repeat(1, 2)[:, None]
+        split = x.reshape(batch, positions, channels // size, size)
+        turned, same = split[:, :, :heads], split[:, :, heads:]
+        half = torch.cat((-turned[..., size // 2:], turned[..., :size // 2]), dim=-1)
+        return torch.cat((turned * angles.cos() + half * angles.sin(), same), dim=2).reshape(x.shape)
+
+    yield "two_of_three_heads", run(lambda x: rotate(x, 6, 2), [random(2, 5, 18)], {})
+
+
 def embedding():
     yield "repeated", run(F.embedding, [integers(3, 9, below=11)], {"weight": random(11, 7)})
 
 
 def attention():
-    def attend(qkv, heads):
-        batch, positions, channels = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
-        q, k, v = (part.reshape(batch, positions, heads, channels // heads).transpose(1, 2)
-                   for part in qkv.split(channels, dim=2))
-        scores = q @ k.transpose(2, 3) / (channels // heads) ** 0.5
-        hidden = torch.ones(positions, positions).tril() == 0
+    def attend(qkv, heads, key_heads=None, causal=True):
+        key_heads = key_heads or heads
+        batch, positions, width = qkv.shape
+        size = width // (heads + 2 * key_heads)
+        q, k, v = (part.reshape(batch, positions, -1, size).transpose(1, 2)
+                   for part in qkv.split([heads * size, key_heads * size, key_heads * size], dim=2))
+        k, v = (part.repeat_interleave(heads // key_heads, dim=1) for part in (k, v))
+        scores = q @ k.transpose(2, 3) / size ** 0.5
+        hidden = (torch.ones(positions, positions).tril() == 0) & causal
         weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
-        return (weights @ v).transpose(1, 2).reshape(batch, positions, channels)
+        return (weights @ v).transpose(1, 2).reshape(batch, positions, heads * size)
 
     yield "two_heads", run(lambda x: attend(x, 2), [random(2, 6, 3 * 10, low=-2, high=2)], {})
     yield "two_blocks", run(lambda x: attend(x, 1), [random(1, 66, 3 * 3, low=-2, high=2)], {})
+    yield "grouped", run(lambda x: attend(x, 4, 2), [random(2, 6, 8 * 5, low=-2, high=2)], {})
+    yield "not_causal", run(lambda x: attend(x, 2, causal=False), [random(2, 6, 6 * 5, low=-2, high=2)], {})
 
 
 def softmax_cross_entropy():
@@ -179,6 +215,44 @@ def softmax_cross_entropy():
     count = (labels != ignored).sum().double()
     yield "ignored", {"input0": tensors["input0"], "input1": labels, "count": count,
                       "loss sum": tensors["output0"] * count, "gradient of input0": tensors["gradient of input0"]}
+
+
+def llama():
+    """transformers' LlamaForCausalLM in float32: its weights under our names, the logits of four samples, and the losses
+    of twenty steps on them, with the weights after the first step and at the end."""
+    import transformers
+
+    def ours(model):
+        weights = {name.removeprefix("model."): value.detach().clone() for name, value in model.named_parameters()}
+        for block in {name.rsplit("q_proj", 1)[0] for name in weights if "q_proj" in name}:
+            weights[block + "qkv_proj.weight"] = torch.cat([weights.pop(f"{block}{part}_proj.weight") for part in "qkv"])
+        return weights
+
+    def case(key_heads, tied, make_optimizer):
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            vocab_size=11, hidden_size=8, intermediate_size=12, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=key_heads, max_position_embeddings=8, rms_norm_eps=1e-5, tie_word_embeddings=tied)).float()
+        for name, value in model.named_parameters():
+            torch.nn.init.normal_(value, 1.0 if "norm" in name else 0.0, 0.3)
+        tokens, labels = integers(4, 8, below=11), integers(4, 8, below=11)
+        tensors = {"tokens": tokens, "labels": labels} | ours(model)
+        optimizer, losses = make_optimizer(model.parameters()), []
+        for step in range(20):
+            logits = model(input_ids=tokens.long()).logits
+            loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten().long())
+            if step == 0:
+                tensors["logits"] = logits.detach().clone()
+            losses.append(loss.detach())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if step == 0:
+                tensors |= {f"after one step {name}": value for name, value in ours(model).items()}
+        return tensors | {"losses": torch.stack(losses)}
+
+    # At a rate of 0.1, PyTorch's own losses in float32 and in float64 differ by 2.3e-5 after twenty steps; here, by 3e-6.
+    yield "grouped", case(2, False, lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9))
+    yield "tied", case(4, True, lambda p: torch.optim.AdamW(p, lr=0.01, betas=(0.9, 0.99), eps=1e-3, weight_decay=0))
 
 
 def optimizers():
@@ -204,8 +278,9 @@ def optimizers():
     yield "adamw", case(adamw, lr=0.05, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.3)
 
 
-OPS = [linear, narrow_linear, conv2d, pool2d, global_pool2d, batch_norm, mean_squared_error, relu, gelu, sigmoid, tanh, layer_norm,
-       embedding, attention, softmax_cross_entropy, optimizers]
+OPS = [linear, narrow_linear, conv2d, pool2d, global_pool2d, batch_norm, mean_squared_error, relu, gelu, silu, sigmoid, tanh, layer_norm,
+       rms_norm, multiply, embedding, rotary_embedding, attention, softmax_cross_entropy, llama,
+       optimizers]
 
 
 def write(op):

@@ -109,6 +109,18 @@ struct LayerNorm {
   bool operator==(const LayerNorm&) const = default;
 };
 
+/// Divides by the root mean square over the last dimension: y = x / sqrt(mean(x²) + epsilon) weight.
+/// Parameter weight [C].
+struct RmsNorm {
+  static constexpr std::string_view kName = "rms_norm";
+  float epsilon = 1e-5f;
+  template <class V>
+  void visit(V&& v) {
+    v("epsilon", epsilon);
+  }
+  bool operator==(const RmsNorm&) const = default;
+};
+
 /// Rows of a table: int32 [...] -> [..., width]. Parameter weight [vocabulary, width], N(0, init_std).
 struct Embedding {
   static constexpr std::string_view kName = "embedding";
@@ -137,17 +149,40 @@ struct PositionEmbedding {
   bool operator==(const PositionEmbedding&) const = default;
 };
 
-/// Causal multi-head self-attention without its linear layers: [T, 3C] (query, key, value side by side, each
-/// split into heads) -> [T, C]. Computes softmax(q k^T / sqrt(C / heads) + causal mask) v, with `dropout` on
-/// the attention weights. Keeps [heads, T] log-sum-exps for the backward pass, never a T×T tensor.
+/// Rotary positions after Su et al., "RoFormer" (2021), in the layout of Llama: [T, C] -> [T, C], C a
+/// multiple of head_size D. In each of the first `heads` heads of position t, elements i and i + D / 2 are
+/// turned by the angle t theta^(-2 i / D); the heads behind them, such as an attention's values, stay as they
+/// are.
+struct RotaryEmbedding {
+  static constexpr std::string_view kName = "rotary_embedding";
+  int64_t head_size = 0;
+  int64_t heads = 0;  ///< 0: all that the input has
+  float theta = 10000;
+  template <class V>
+  void visit(V&& v) {
+    v("head_size", head_size);
+    v("heads", heads);
+    v("theta", theta);
+  }
+  bool operator==(const RotaryEmbedding&) const = default;
+};
+
+/// Multi-head self-attention without its linear layers: [T, (heads + 2 key_value_heads) D] (query, key, value
+/// side by side, each split into heads of D channels) -> [T, heads D]. Computes softmax(q k^T / sqrt(D) +
+/// causal mask) v, with `dropout` on the attention weights; heads / key_value_heads neighboring queries share
+/// a head of keys and values. Keeps [heads, T] log-sum-exps for the backward pass, never a T×T tensor.
 struct Attention {
   static constexpr std::string_view kName = "attention";
   int64_t heads = 0;
   float dropout = 0;
+  int64_t key_value_heads = 0;  ///< divides heads; 0: the same as heads
+  bool causal = true;           ///< false: every position sees all of the sample
   template <class V>
   void visit(V&& v) {
     v("heads", heads);
     v("dropout", dropout);
+    v("key_value_heads", key_value_heads);
+    v("causal", causal);
   }
   bool operator==(const Attention&) const = default;
 };
@@ -177,6 +212,13 @@ struct Gelu {
   void visit(V&&) {}
   bool operator==(const Gelu&) const = default;
 };
+/// x sigmoid(x), also called swish.
+struct Silu {
+  static constexpr std::string_view kName = "silu";
+  template <class V>
+  void visit(V&&) {}
+  bool operator==(const Silu&) const = default;
+};
 struct Sigmoid {
   static constexpr std::string_view kName = "sigmoid";
   template <class V>
@@ -196,6 +238,14 @@ struct Add {
   template <class V>
   void visit(V&&) {}
   bool operator==(const Add&) const = default;
+};
+
+/// Product of two tensors of the same shape, element by element.
+struct Multiply {
+  static constexpr std::string_view kName = "multiply";
+  template <class V>
+  void visit(V&&) {}
+  bool operator==(const Multiply&) const = default;
 };
 
 /// Passes one value to two readers. The graph inserts it wherever a value is used again; users never write
@@ -248,9 +298,9 @@ struct MeanSquaredError {
 };
 
 /// The table of all ops. Only ops in it can be used, and tests cover each of them.
-using Op = std::variant<Linear, Conv2d, Pool2d, GlobalPool2d, BatchNorm, LayerNorm, Embedding,
-                        PositionEmbedding, Attention, Dropout, Relu, Gelu, Sigmoid, Tanh, Add, Fork, Flatten,
-                        Reshape, SoftmaxCrossEntropy, MeanSquaredError>;
+using Op = std::variant<Linear, Conv2d, Pool2d, GlobalPool2d, BatchNorm, LayerNorm, RmsNorm, Embedding,
+                        PositionEmbedding, RotaryEmbedding, Attention, Dropout, Relu, Gelu, Silu, Sigmoid,
+                        Tanh, Add, Multiply, Fork, Flatten, Reshape, SoftmaxCrossEntropy, MeanSquaredError>;
 
 inline std::string_view name_of(const Op& op) {
   return std::visit([](const auto& o) { return o.kName; }, op);

@@ -40,7 +40,8 @@ enum class RandomPurpose : uint32_t {
   dropout = 2,
   sample_order = 3,
   data_generation = 4,
-  transforms = 5
+  transforms = 5,
+  text_generation = 6
 };
 
 /// Standard normal number `index` of stream (`seed`, `purpose`, `stream`), by Box-Muller in double precision.

@@ -20,6 +20,7 @@ using CommandAction = std::function<int()>;
 using AddCommand = void (*)(CLI::App& program, CommandAction& selected);
 void add_train_command(CLI::App& program, CommandAction& selected);
 void add_eval_command(CLI::App& program, CommandAction& selected);
+void add_generate_command(CLI::App& program, CommandAction& selected);
 void add_verify_command(CLI::App& program, CommandAction& selected);
 void add_compare_command(CLI::App& program, CommandAction& selected);
 void add_chaos_command(CLI::App& program, CommandAction& selected);

@@ -2,13 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <optional>
 
 #include "base/hash.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/kept_config.h"
 #include "observe/json_text.h"
 #include "train/checkpoints/best_checkpoint.h"
 #include "train/faults/position.h"
@@ -28,20 +28,6 @@ struct EvalArguments {
   std::string checkpoint;
 };
 
-/// The config that a run has kept beside its checkpoints.
-std::string config_of(const std::string& checkpoint) {
-  namespace fs = std::filesystem;
-  std::error_code unknown;
-  const fs::path folder = fs::weakly_canonical(fs::absolute(checkpoint), unknown);
-  for (const fs::path& run : {folder, folder.parent_path().parent_path(), folder.parent_path()})
-    if (const fs::path kept = run / "config.effective.textproto"; fs::exists(kept, unknown))
-      return kept.string();
-  throw ConfigError(
-      fmt::format("eval: {} has no config.effective.textproto beside it; name its config: lockstep eval "
-                  "CONFIG --checkpoint {}",
-                  checkpoint, checkpoint));
-}
-
 config::RunConfig load_config(const EvalArguments& arguments) {
   auto overrides = arguments.config.all_overrides();
   overrides.push_back("checkpoint.resume_path=" + arguments.checkpoint);
@@ -49,7 +35,7 @@ config::RunConfig load_config(const EvalArguments& arguments) {
   if (!arguments.config.path.empty())
     return config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
   // As many processes as there are, however many have trained.
-  return config::load_run_config(config_of(arguments.checkpoint), overrides,
+  return config::load_run_config(kept_config_of(arguments.checkpoint, "eval"), overrides,
                                  arguments.config.layout.value_or("pp=1"));
 }
 

@@ -261,6 +261,20 @@ ModelSpec expand_preset(const schema::Model& model) {
                               .dropout = lenet.dropout(),
                               .batch_norm = lenet.batch_norm()});
   }
+  if (model.has_llama()) {
+    const auto& llama = model.llama();
+    return model::make_llama({.vocabulary = llama.vocabulary(),
+                              .context = llama.context(),
+                              .layers = llama.layers(),
+                              .heads = llama.heads(),
+                              .key_value_heads = llama.key_value_heads(),
+                              .width = llama.width(),
+                              .hidden = llama.hidden(),
+                              .theta = llama.theta(),
+                              .epsilon = llama.epsilon(),
+                              .init_std = llama.init_std(),
+                              .tied_head = llama.tied_head()});
+  }
   const auto& gpt = model.gpt();
   return model::make_gpt({.vocabulary = gpt.vocabulary(),
                           .context = gpt.context(),
@@ -287,7 +301,7 @@ ModelSpec expand_model(const schema::Model& model, const Document& document, con
   const bool plain = model.layer_size() > 0 || model.input_size() > 0;
   if (preset && plain) document.refuse(path, "has both a preset and layers; keep only one of them");
   if (!preset && model.layer_size() == 0)
-    document.refuse(path, "needs a preset (mlp, lenet or gpt) or inputs and layers");
+    document.refuse(path, "needs a preset (mlp, lenet, gpt or llama) or inputs and layers");
   if (!preset) return Expander(document, path).expand(model);
   const int rank = model.has_mlp() ? model.mlp().image_size() : 0;
   if (rank > kMaximumRank)

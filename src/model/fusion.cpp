@@ -19,7 +19,7 @@ class Fuser {
 
   Fusion fuse(const GpuFusions& fusions) {
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
-      if (holds<LayerNorm>(n)) fuse_layer_norm(n);
+      if (holds<LayerNorm>(n) || holds<RmsNorm>(n)) fuse_norm(n);
       if (fusions.gelu && holds<Gelu>(n)) fuse_gelu(n);
       if (fusions.loss && holds<SoftmaxCrossEntropy>(n)) fuse_loss(n);
     }
@@ -46,8 +46,8 @@ class Fuser {
                                         graph_.logical_spec(node(linear).inputs[0]), graph_.compute);
   }
 
-  void fuse_layer_norm(int n) {
-    int source = n;  // what stands between the sum and the layer norm: a fork, if anything
+  void fuse_norm(int n) {
+    int source = n;  // what stands between the sum and the norm: a fork, if anything
     if (feeds(n - 1, n) && holds<Fork>(n - 1)) {
       source = n - 1;
       if (input(source).needs_gradient) {

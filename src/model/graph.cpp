@@ -287,8 +287,10 @@ struct OptionText {
   std::string text;
   template <class T>
   void operator()(std::string_view field, const T& value) {
-    // It came later: profiles from before it are of the same model.
-    if (field == "count_include_pad" && value == T{}) return;
+    // They came later: profiles from before them are of the same model.
+    if ((field == "count_include_pad" || field == "key_value_heads") && value == T{}) return;
+    if constexpr (std::is_same_v<T, bool>)
+      if (field == "causal" && value) return;
     if constexpr (std::is_enum_v<T>) {
       text += fmt::format(" {}={}", field, static_cast<int>(value));
     } else {

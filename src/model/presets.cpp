@@ -25,6 +25,13 @@ void check_rate(std::string_view preset, float rate) {
     throw ConfigError(fmt::format("{}: dropout must be at least 0 and below 1, but is {}", preset, rate));
 }
 
+void check_multiple(std::string_view preset, int64_t width, int64_t heads) {
+  if (width % heads != 0)
+    throw ConfigError(
+        fmt::format("{}: width must be a multiple of heads, but is {} with {} heads; nearest are {} and {}",
+                    preset, width, heads, width / heads * heads, (width / heads + 1) * heads));
+}
+
 /// A model under construction that remembers its last value, for architectures that are mostly a chain.
 class Chain {
  public:
@@ -96,11 +103,7 @@ ModelSpec make_gpt(const GptOptions& options) {
   check_range("gpt", "width", options.width, 1, kMaximumWidth);
   check_range("gpt", "heads", options.heads, 1, options.width);
   check_rate("gpt", options.dropout);
-  if (options.width % options.heads != 0)
-    throw ConfigError(
-        fmt::format("gpt: width must be a multiple of heads, but is {} with {} heads; nearest are {} and {}",
-                    options.width, options.heads, options.width / options.heads * options.heads,
-                    (options.width / options.heads + 1) * options.heads));
+  check_multiple("gpt", options.width, options.heads);
 
   const float std = 0.02f;
   // The variance of the residual stream grows with each of its 2 * layers summands; this keeps it at one
@@ -141,6 +144,79 @@ ModelSpec make_gpt(const GptOptions& options) {
   const std::vector<Tie> tie =
       options.tied_head ? std::vector<Tie>{{"weight", "wte.weight"}} : std::vector<Tie>{};
   chain.then(builder, "lm_head", Linear{.units = options.vocabulary, .bias = false, .init_std = std}, tie);
+  builder.add("loss", SoftmaxCrossEntropy{}, {chain.last, label});
+  return builder.build();
+}
+
+namespace {
+
+/// Checks options, and fills in those that are 0 for a default.
+LlamaOptions checked(LlamaOptions options) {
+  check_range("llama", "vocabulary", options.vocabulary, 2, kMaximumWidth);
+  check_range("llama", "context", options.context, 1, kMaximumWidth);
+  check_range("llama", "layers", options.layers, 1, kMaximumLayers);
+  check_range("llama", "width", options.width, 1, kMaximumWidth);
+  check_range("llama", "heads", options.heads, 1, options.width);
+  check_multiple("llama", options.width, options.heads);
+  if (options.width / options.heads % 2 != 0)
+    throw ConfigError(fmt::format(
+        "llama: heads must have an even number of channels for rotary positions, but have width / heads = {}",
+        options.width / options.heads));
+  if (options.key_value_heads == 0) options.key_value_heads = options.heads;
+  check_range("llama", "key_value_heads", options.key_value_heads, 1, options.heads);
+  if (options.heads % options.key_value_heads != 0)
+    throw ConfigError(fmt::format("llama: key_value_heads must divide heads, but is {} with {} heads",
+                                  options.key_value_heads, options.heads));
+  if (options.hidden == 0) options.hidden = (options.width * 8 / 3 + 63) / 64 * 64;
+  check_range("llama", "hidden", options.hidden, 1, kMaximumWidth);
+  return options;
+}
+
+/// Block `name` of a Llama, behind the chain's last value.
+void add_llama_block(ModelBuilder& builder, Chain& chain, const std::string& name,
+                     const LlamaOptions& options) {
+  const auto linear = [&](int64_t units) {
+    return Linear{.units = units, .bias = false, .init_std = options.init_std};
+  };
+  const RmsNorm norm{.epsilon = options.epsilon};
+  const int64_t head_size = options.width / options.heads,
+                turned = options.heads + options.key_value_heads;  // queries and keys
+  auto residual = chain.last;
+  chain.then(builder, name + "input_layernorm", norm);
+  chain.then(builder, name + "self_attn.qkv_proj", linear((turned + options.key_value_heads) * head_size));
+  chain.then(builder, name + "self_attn.rotary",
+             RotaryEmbedding{.head_size = head_size, .heads = turned, .theta = options.theta});
+  chain.then(builder, name + "self_attn.core",
+             Attention{.heads = options.heads, .key_value_heads = options.key_value_heads});
+  chain.then(builder, name + "self_attn.o_proj", linear(options.width));
+  residual = chain.last = builder.add(name + "self_attn.residual", Add{}, {residual, chain.last});
+  chain.then(builder, name + "post_attention_layernorm", norm);
+  const auto normalized = chain.last;
+  chain.then(builder, name + "mlp.gate_proj", linear(options.hidden));
+  chain.then(builder, name + "mlp.silu", Silu{});
+  const auto up = builder.add(name + "mlp.up_proj", linear(options.hidden), {normalized});
+  chain.last = builder.add(name + "mlp.gated", Multiply{}, {chain.last, up});
+  chain.then(builder, name + "mlp.down_proj", linear(options.width));
+  chain.last = builder.add(name + "mlp.residual", Add{}, {residual, chain.last});
+}
+
+}  // namespace
+
+ModelSpec make_llama(const LlamaOptions& given) {
+  const LlamaOptions options = checked(given);
+  ModelBuilder builder;
+  Chain chain(builder.input("tokens", {{options.context}, DType::int32}));
+  const auto label = builder.input("label", {{options.context}, DType::int32});
+  chain.then(
+      builder, "embed_tokens",
+      Embedding{.vocabulary = options.vocabulary, .width = options.width, .init_std = options.init_std});
+  for (int64_t i = 0; i < options.layers; ++i)
+    add_llama_block(builder, chain, fmt::format("layers.{}.", i), options);
+  chain.then(builder, "norm", RmsNorm{.epsilon = options.epsilon});
+  const std::vector<Tie> tie =
+      options.tied_head ? std::vector<Tie>{{"weight", "embed_tokens.weight"}} : std::vector<Tie>{};
+  chain.then(builder, "lm_head",
+             Linear{.units = options.vocabulary, .bias = false, .init_std = options.init_std}, tie);
   builder.add("loss", SoftmaxCrossEntropy{}, {chain.last, label});
   return builder.build();
 }

@@ -40,4 +40,23 @@ struct GptOptions {
 };
 ModelSpec make_gpt(const GptOptions& options);
 
+/// Llama's architecture: pre-norm blocks of attention with rotary positions and grouped keys, and of a gated
+/// MLP, down(silu(gate(x)) up(x)); RMS norms, no biases. Layers have the names of Hugging Face, except that
+/// q_proj, k_proj and v_proj are one layer, qkv_proj, with their rows one after another. All weights are
+/// drawn from N(0, init_std), as Hugging Face does; those of norms are 1.
+struct LlamaOptions {
+  int64_t vocabulary = 0;
+  int64_t context = 0;  ///< tokens in a sample
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t key_value_heads = 0;  ///< divides heads; 0: the same
+  int64_t width = 0;
+  int64_t hidden = 0;  ///< units of the MLP; 0: 8/3 of width, rounded up to a multiple of 64
+  float theta = 10000;
+  float epsilon = 1e-5f;
+  float init_std = 0.02f;
+  bool tied_head = false;  ///< the head's weight is embed_tokens.weight
+};
+ModelSpec make_llama(const LlamaOptions& options);
+
 }  // namespace lockstep::model

@@ -36,6 +36,12 @@ OpSignature infer_op(const Gelu& op, Inputs inputs) {
   return signature;
 }
 template <>
+OpSignature infer_op(const Silu& op, Inputs inputs) {
+  OpSignature signature = infer_activation<SiluFormula>(op.kName, inputs);
+  signature.cheap_to_repeat = true;
+  return signature;
+}
+template <>
 OpSignature infer_op(const Sigmoid& op, Inputs inputs) {
   return infer_activation<SigmoidFormula>(op.kName, inputs);
 }
@@ -52,6 +58,10 @@ OpCost cost_op(const Relu&, Inputs inputs, int64_t batch) {
 template <>
 OpCost cost_op(const Gelu&, Inputs inputs, int64_t batch) {
   return activation_cost(inputs, batch, 27, 38);
+}
+template <>
+OpCost cost_op(const Silu&, Inputs inputs, int64_t batch) {
+  return activation_cost(inputs, batch, 22, 27);
 }
 template <>
 OpCost cost_op(const Sigmoid&, Inputs inputs, int64_t batch) {

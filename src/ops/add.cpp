@@ -4,12 +4,7 @@ namespace lockstep::ops {
 
 template <>
 OpSignature infer_op(const Add& op, Inputs inputs) {
-  expect_input_count(op.kName, inputs, 2);
-  expect_dtype(op.kName, "first input", inputs[0], DType::float32);
-  expect_dtype(op.kName, "second input", inputs[1], DType::float32);
-  if (inputs[0].shape != inputs[1].shape)
-    throw ConfigError(fmt::format("{}: both inputs must have one shape, are {} and {}", op.kName,
-                                  inputs[0].shape.to_string(), inputs[1].shape.to_string()));
+  expect_two_alike(op.kName, inputs);
   return {.outputs = {inputs[0]},
           .differentiable = {true, true},
           .backward_needs_input = {false, false},

@@ -40,6 +40,16 @@ inline const Shape& expect_float32_input(std::string_view op, Inputs inputs, int
   return shape;
 }
 
+/// Two float32 inputs of one shape.
+inline void expect_two_alike(std::string_view op, Inputs inputs) {
+  expect_input_count(op, inputs, 2);
+  expect_dtype(op, "first input", inputs[0], DType::float32);
+  expect_dtype(op, "second input", inputs[1], DType::float32);
+  if (inputs[0].shape != inputs[1].shape)
+    throw ConfigError(fmt::format("{}: both inputs must have one shape, are {} and {}", op,
+                                  inputs[0].shape.to_string(), inputs[1].shape.to_string()));
+}
+
 /// One float32 input of shape [H, W, C].
 inline const Shape& expect_image_input(std::string_view op, Inputs inputs) {
   const Shape& shape = expect_float32_input(op, inputs);

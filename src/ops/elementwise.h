@@ -58,6 +58,23 @@ struct GeluFormula {
   }
 };
 
+struct SiluFormula {
+  static constexpr ForwardValue kBackwardReads = ForwardValue::input;
+  template <class Math = PreciseMath>
+  LOCKSTEP_HOST_DEVICE static float forward(float x) {
+    return Math::divide(x, 1.0f + Math::exp(-x));
+  }
+  template <class Math = PreciseMath>
+  LOCKSTEP_HOST_DEVICE static float backward(float gradient, float x) {
+    // Beyond 80 the derivative is 0 or 1 to the last bit, and within it nothing overflows to 0 * inf.
+    const float magnitude = std::fabs(x);
+    const float bounded = std::copysign(magnitude > 80.0f ? 80.0f : magnitude, x);
+    const float e = Math::exp(-bounded);
+    const float s = Math::divide(1.0f, 1.0f + e);  // and e s is 1 - s, without its cancellation
+    return gradient * std::fma(bounded * s, e * s, s);
+  }
+};
+
 struct SigmoidFormula {
   static constexpr ForwardValue kBackwardReads = ForwardValue::output;
   template <class Math = PreciseMath>

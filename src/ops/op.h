@@ -129,14 +129,14 @@ struct FusedNeighbors {
   /// linear, backward_input: inputs[1] is the gelu's input, and input_gradients[0] the gradient of that
   /// value, computed from sums before they are rounded. backward_weight is unchanged.
   bool gelu_before = false;
-  /// layer_norm, forward: inputs are the two terms of its input, whose sum it writes to outputs[1]. The bits
-  /// are those of add.
+  /// layer_norm and rms_norm, forward: inputs are the two terms of its input, whose sum it writes to
+  /// outputs[1]. The bits are those of add.
   bool add_before = false;
   /// softmax_cross_entropy, forward: input_gradients[0] is the logits' gradient, which overwrites the logits.
   /// backward_input has nothing to do. The bits are the same.
   bool gradient_in_forward = false;
-  /// layer_norm, backward_input: output_gradients[1] is the gradient of the input's other reader,
-  /// input_gradients[0] the sum of both. The bits are those of fork.
+  /// layer_norm and rms_norm, backward_input: output_gradients[1] is the gradient of the input's other
+  /// reader, input_gradients[0] the sum of both. The bits are those of fork.
   bool fork_before = false;
   bool operator==(const FusedNeighbors&) const = default;
 };

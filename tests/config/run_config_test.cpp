@@ -422,7 +422,10 @@ TEST(ShippedConfigs, HaveTheirKnownSizes) {
                                                      {"mnist_lenet", 61706},
                                                      {"mnist_mlp", 235146},
                                                      // (65 + 64) 128 + 4 (12 128² + 13 128) + 2 128
-                                                     {"shakespeare_gpt", 809856}};
+                                                     {"shakespeare_gpt", 809856},
+                                                     // 65 128 + 4 (256 128 + 128² + 3 384 128 + 2 128) + 128
+                                                     {"shakespeare_llama", 795904},
+                                                     {"llama_1b", 1235814400}};
   for (const auto& [name, count] : parameters) {
     const auto run = load_run_config(std::string(LOCKSTEP_CONFIGS) + "/" + name + ".textproto", {});
     EXPECT_EQ(model::make_graph(run.model).parameter_count(), count) << name;

@@ -155,5 +155,19 @@ TEST(Fusion, LayerNormsDoNotComputeWhatOthersReadFirst) {
               IsEmpty());
 }
 
+TEST(Fusion, RmsNormsAddWhatIsBeforeThemAsLayerNormsDo) {
+  const Graph graph = make_graph(ModelSpec{{{"x", {{8}, DType::float32}}, {"y", {{8}, DType::float32}}},
+                                           {{"in", Linear{.units = 8}, {"x"}, {}},
+                                            {"more", Linear{.units = 8}, {"in"}, {}},
+                                            {"sum", Add{}, {"in", "more"}, {}},
+                                            {"norm", RmsNorm{}, {"sum"}, {}},
+                                            {"out", Add{}, {"sum", "norm"}, {}},
+                                            {"loss", MeanSquaredError{}, {"out", "y"}, {}}}});
+  const Fusion fusion = fuse_for_gpu(graph, make_partition(graph, kOneSegment), {});
+  for (size_t n = 0; n < graph.nodes.size(); ++n)
+    if (graph.nodes[n].name == "norm")
+      EXPECT_EQ(fusion.neighbors[n], (ops::FusedNeighbors{.add_before = true, .fork_before = true}));
+}
+
 }  // namespace
 }  // namespace lockstep::model

@@ -160,5 +160,84 @@ TEST(Gpt, RefusesNonsense) {
   EXPECT_THAT(refusal(make_gpt, options), HasSubstr("vocabulary"));
 }
 
+LlamaOptions small_llama() {
+  return {.vocabulary = 65,
+          .context = 16,
+          .layers = 2,
+          .heads = 4,
+          .key_value_heads = 2,
+          .width = 32,
+          .hidden = 48};
+}
+
+TEST(Llama, HasTheParametersOfLlama32With1B) {
+  const auto graph = make_graph(make_llama({.vocabulary = 128256,
+                                            .context = 8192,
+                                            .layers = 16,
+                                            .heads = 32,
+                                            .key_value_heads = 8,
+                                            .width = 2048,
+                                            .hidden = 8192,
+                                            .theta = 500000,
+                                            .tied_head = true}));
+  EXPECT_EQ(graph.parameter_count(), 1235814400);
+}
+
+TEST(Llama, NamesParametersAsHuggingFaceDoes) {
+  auto options = small_llama();
+  options.layers = 1;
+  const auto graph = make_graph(make_llama(options));
+  EXPECT_THAT(parameter_names(graph),
+              ElementsAre("embed_tokens.weight", "layers.0.input_layernorm.weight",
+                          "layers.0.self_attn.qkv_proj.weight", "layers.0.self_attn.o_proj.weight",
+                          "layers.0.post_attention_layernorm.weight", "layers.0.mlp.gate_proj.weight",
+                          "layers.0.mlp.up_proj.weight", "layers.0.mlp.down_proj.weight", "norm.weight",
+                          "lm_head.weight"));
+  // Four heads of queries, two of keys and two of values, of eight channels each.
+  EXPECT_EQ(parameter(graph, "layers.0.self_attn.qkv_proj.weight").spec.shape, (Shape{64, 32}));
+}
+
+TEST(Llama, InitializesAsHuggingFaceDoes) {
+  auto options = small_llama();
+  options.init_std = 0.05f;
+  for (const auto& one : make_graph(make_llama(options)).parameters) {
+    const bool norm = one.name.find("norm") != std::string::npos;
+    EXPECT_EQ(one.spec.init, norm ? ops::Initializer{ops::Initializer::Kind::one}
+                                  : (ops::Initializer{ops::Initializer::Kind::normal, 0.05f}))
+        << one.name;
+  }
+}
+
+TEST(Llama, TurnsQueriesAndKeysAndNoValues) {
+  for (const auto& layer : make_llama(small_llama()).layers) {
+    if (layer.name != "layers.1.self_attn.rotary") continue;
+    EXPECT_EQ(std::get<RotaryEmbedding>(layer.op), (RotaryEmbedding{.head_size = 8, .heads = 6}));
+    return;
+  }
+  FAIL() << "there is no such layer";
+}
+
+TEST(Llama, FillsInWhatIsLeftOut) {
+  LlamaOptions options = small_llama();
+  options.hidden = options.key_value_heads = 0;
+  const auto graph = make_graph(make_llama(options));
+  EXPECT_EQ(parameter(graph, "layers.0.mlp.up_proj.weight").spec.shape, (Shape{128, 32}));
+  EXPECT_EQ(parameter(graph, "layers.0.self_attn.qkv_proj.weight").spec.shape, (Shape{96, 32}));
+  options.tied_head = true;
+  EXPECT_EQ(make_graph(make_llama(options)).parameter_count(), graph.parameter_count() - 65 * 32);
+}
+
+TEST(Llama, RefusesNonsense) {
+  auto options = small_llama();
+  options.heads = 5;
+  EXPECT_THAT(refusal(make_llama, options), HasSubstr("nearest are 30 and 35"));
+  options = small_llama();
+  options.heads = 32;
+  EXPECT_THAT(refusal(make_llama, options), HasSubstr("even"));
+  options = small_llama();
+  options.key_value_heads = 3;
+  EXPECT_THAT(refusal(make_llama, options), HasSubstr("key_value_heads"));
+}
+
 }  // namespace
 }  // namespace lockstep::model

@@ -130,7 +130,7 @@ std::vector<int> ModelMaker::of_equal_shape(int value) const {
   return alike;
 }
 
-/// Adds the last value to one of the same shape, however long ago that was made.
+/// Adds the last value to one of the same shape, or multiplies both, however long ago that was made.
 void ModelMaker::residual() {
   std::vector<int> others = of_equal_shape(last_);
   if (draw_.percent(5)) others.push_back(last_);
@@ -149,7 +149,11 @@ void ModelMaker::residual() {
   }
   const int other = draw_.of(others);
   const bool first = draw_.percent(50);
-  then("sum", Add{}, {first ? last_ : other, first ? other : last_}, shape());
+  const std::vector<int> terms{first ? last_ : other, first ? other : last_};
+  if (draw_.percent(20))
+    then("product", Multiply{}, terms, Shape(shape()));
+  else
+    then("sum", Add{}, terms, Shape(shape()));
 }
 
 void ModelMaker::norm() {
@@ -163,6 +167,12 @@ void ModelMaker::norm() {
     then("bn", op, {last_}, same, ties);
     return;
   }
+  if (draw_.percent(30)) {
+    std::vector<Tie> ties;
+    tie_or_own(ties, "rms_norm", "weight", {width()}, 20);
+    then("rms", RmsNorm{.epsilon = draw_.of({1e-5f, 0.1f})}, {last_}, same, ties);
+    return;
+  }
   LayerNorm op{.bias = draw_.percent(70)};
   if (draw_.percent(50)) op.epsilon = 0.1f;
   std::vector<Tie> ties;
@@ -173,7 +183,7 @@ void ModelMaker::norm() {
 
 void ModelMaker::activation() {
   const Shape same = shape();
-  switch (draw_.weighted({3, 3, 2, 1, 3})) {
+  switch (draw_.weighted({3, 3, 2, 1, 2, 3})) {
     case 0:
       then("tanh", Tanh{}, {last_}, same);
       break;
@@ -186,16 +196,26 @@ void ModelMaker::activation() {
     case 3:
       then("relu", Relu{}, {last_}, same);
       break;
+    case 4:
+      then("silu", Silu{}, {last_}, same);
+      break;
     default:
       then("drop", Dropout{draw_.of({0.0f, 0.1f, 0.3f, 0.5f})}, {last_}, same);
   }
 }
 
 void ModelMaker::attention() {
-  const int64_t heads = draw_.of<int64_t>({1, 2, 3}), channels = heads * draw_.of<int64_t>({1, 2, 3, 4, 5});
-  const int64_t positions = shape()[0];
-  linear(3 * channels);
-  then("attention", Attention{heads, draw_.of({0.0f, 0.0f, 0.2f})}, {last_}, {positions, channels});
+  Attention op{.heads = draw_.of<int64_t>({1, 2, 3, 4}), .dropout = draw_.of({0.0f, 0.0f, 0.2f})};
+  if (draw_.percent(40)) op.key_value_heads = op.heads % 2 == 0 && draw_.percent(50) ? op.heads / 2 : 1;
+  op.causal = draw_.percent(75);
+  const int64_t size = draw_.of<int64_t>({1, 2, 3, 4, 5}), positions = shape()[0];
+  const int64_t key_heads = op.key_value_heads == 0 ? op.heads : op.key_value_heads;
+  linear((op.heads + 2 * key_heads) * size);
+  if (size % 2 == 0 && draw_.percent(60)) {
+    const RotaryEmbedding rotary{.head_size = size, .heads = draw_.percent(70) ? op.heads + key_heads : 0};
+    then("rotary", rotary, {last_}, Shape(shape()));
+  }
+  then("attention", op, {last_}, {positions, op.heads * size});
 }
 
 void ModelMaker::convolution() {

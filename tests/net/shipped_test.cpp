@@ -60,6 +60,11 @@ std::vector<std::string> made_small(const std::string& text, bool drops) {
                                        "model.gpt.heads=2", "model.gpt.width=12",
                                        "data.synthetic={samples: 30 eval_samples: 5 classes: 37}",
                                        "model.gpt.dropout=" + rate});
+  } else if (text.find("llama {") != std::string::npos) {
+    overrides.insert(overrides.end(),
+                     {"model.llama.vocabulary=37", "model.llama.context=7", "model.llama.layers=3",
+                      "model.llama.heads=2", "model.llama.key_value_heads=1", "model.llama.width=12",
+                      "model.llama.hidden=10", "data.synthetic={samples: 30 eval_samples: 5 classes: 37}"});
   } else {
     const std::string model = text.find("mlp {") != std::string::npos ? "mlp" : "lenet";
     overrides.insert(overrides.end(), {"data.synthetic={samples: 30 eval_samples: 5 classes: 10}",

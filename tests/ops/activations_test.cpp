@@ -40,6 +40,7 @@ double relu(double x) { return x > 0 ? x : 0; }
 double gelu(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
+double silu(double x) { return x / (1 + std::exp(-x)); }
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double hyperbolic_tangent(double x) { return std::tanh(x); }
 
@@ -80,6 +81,18 @@ TEST(Gelu, StaysFiniteWhereCubesOverflow) {
   expect_near(gradient(Gelu{}, {1e30, -1e30}), {1, 0}, 1e-25, "derivative");
 }
 
+TEST(Silu, AgreesWithValuesWorkedOutByHand) {
+  // ln 3 times 3/4; the derivative there is 3/4 + ln 3 times 3/16.
+  const double log3 = std::log(3.0);
+  expect_near(values_after(Silu{}, {0, log3, -log3}), {0, 0.75 * log3, -0.25 * log3}, 1e-7, "silu");
+  expect_near(gradient(Silu{}, {0, log3}), {0.5, 0.75 + log3 * 3 / 16}, 1e-6, "derivative");
+}
+
+TEST(Silu, StaysFiniteWhereExponentialsOverflow) {
+  EXPECT_EQ(values_after(Silu{}, {1e30, -1e30}), (std::vector<double>{static_cast<float>(1e30), 0}));
+  expect_near(gradient(Silu{}, {1e30, -1e30}), {1, 0}, 1e-25, "derivative");
+}
+
 TEST(Sigmoid, SaturatesWithoutOverflow) {
   EXPECT_EQ(values_after(Sigmoid{}, {0, 1000, -1000}), (std::vector<double>{0.5, 1, 0}));
   expect_near(values_after(Sigmoid{}, {std::log(3.0)}), {0.75}, 1e-7, "sigmoid(ln 3)");
@@ -91,7 +104,7 @@ TEST(Tanh, SaturatesAndIsOdd) {
 }
 
 TEST(Activations, LetNotANumberThrough) {
-  for (const Op& op : {Op{Relu{}}, Op{Gelu{}}, Op{Sigmoid{}}, Op{Tanh{}}}) {
+  for (const Op& op : {Op{Relu{}}, Op{Gelu{}}, Op{Silu{}}, Op{Sigmoid{}}, Op{Tanh{}}}) {
     EXPECT_TRUE(std::isnan(values_after(op, {kNan})[0])) << name_of(op);
     OpHarness harness(op, {{Shape{1}}}, {.batch = 1});
     fill(harness.inputs[0], 0.5);
@@ -120,6 +133,7 @@ void expect_bits_of_formula(const Op& op) {
 TEST(Activations, KernelsGiveTheBitsOfTheirFormulas) {
   expect_bits_of_formula<ops::ReluFormula>(Relu{});
   expect_bits_of_formula<ops::GeluFormula>(Gelu{});
+  expect_bits_of_formula<ops::SiluFormula>(Silu{});
   expect_bits_of_formula<ops::SigmoidFormula>(Sigmoid{});
   expect_bits_of_formula<ops::TanhFormula>(Tanh{});
 }
@@ -141,6 +155,7 @@ TEST(Activations, RefuseIntegersAndWrongNumbersOfInputs) {
 TEST(Activations, MatchPyTorch) {
   expect_matches_golden(Relu{}, read_golden("relu", "wide"));
   expect_matches_golden(Gelu{}, read_golden("gelu", "wide"), {}, 5e-7);
+  expect_matches_golden(Silu{}, read_golden("silu", "wide"), {}, 5e-7);
   expect_matches_golden(Sigmoid{}, read_golden("sigmoid", "wide"), {}, 5e-7);
   expect_matches_golden(Tanh{}, read_golden("tanh", "wide"), {}, 5e-7);
 }
@@ -154,6 +169,10 @@ std::vector<OpCase> cases_of<Relu>() {
 template <>
 std::vector<OpCase> cases_of<Gelu>() {
   return activation_cases(Gelu{}, gelu);
+}
+template <>
+std::vector<OpCase> cases_of<Silu>() {
+  return activation_cases(Silu{}, silu);
 }
 template <>
 std::vector<OpCase> cases_of<Sigmoid>() {

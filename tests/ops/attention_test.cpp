@@ -22,27 +22,32 @@ double factor(float rate, int64_t sample, int64_t positions, int64_t head, int64
   return Philox::uniform(block.word[key % 4]) < rate ? 0 : 1.0f / (1.0f - rate);
 }
 
-Array reference_attention(const Array& qkv, int64_t heads, float rate) {
-  const int64_t batch = qkv.shape[0], positions = qkv.shape[1], channels = qkv.shape[2] / 3,
-                size = channels / heads;
+Array reference_attention(const Array& qkv, const Attention& op) {
+  const int64_t heads = op.heads, key_heads = op.key_value_heads == 0 ? heads : op.key_value_heads;
+  const int64_t batch = qkv.shape[0], positions = qkv.shape[1], width = qkv.shape[2],
+                size = width / (heads + 2 * key_heads), channels = heads * size;
+  const float rate = op.dropout;
   Array y{{batch, positions, channels},
           std::vector<double>(static_cast<size_t>(batch * positions * channels))};
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t i = 0; i < positions; ++i) {
         const auto at = [&](int64_t part, int64_t t) {
-          return qkv.values.data() + (b * positions + t) * 3 * channels + part * channels + h * size;
+          const int64_t key_head = h / (heads / key_heads);
+          const int64_t column = part == 0 ? h : heads + (part - 1) * key_heads + key_head;
+          return qkv.values.data() + (b * positions + t) * width + column * size;
         };
         std::vector<double> weights;
         double sum = 0;
-        for (int64_t j = 0; j <= i; ++j) {
+        const int64_t seen = op.causal ? i + 1 : positions;
+        for (int64_t j = 0; j < seen; ++j) {
           double score = 0;
           for (int64_t d = 0; d < size; ++d) score += at(0, i)[d] * at(1, j)[d];
           weights.push_back(std::exp(score / std::sqrt(static_cast<double>(size))));
           sum += weights.back();
         }
         double* to = y.values.data() + (b * positions + i) * channels + h * size;
-        for (int64_t j = 0; j <= i; ++j)
+        for (int64_t j = 0; j < seen; ++j)
           for (int64_t d = 0; d < size; ++d)
             to[d] += weights[static_cast<size_t>(j)] / sum *
                      (rate > 0 ? factor(rate, b, positions, h, i, j) : 1) * at(2, j)[d];
@@ -50,22 +55,29 @@ Array reference_attention(const Array& qkv, int64_t heads, float rate) {
   return y;
 }
 
-OpCase make_case(std::string name, int64_t batch, int64_t positions, int64_t heads, int64_t head_size,
-                 float dropout = 0, int threads = 1) {
-  OpCase c{.name = std::move(name), .op = Attention{.heads = heads, .dropout = dropout}};
-  c.inputs = {{{positions, 3 * heads * head_size}}};
+OpCase make_case(std::string name, int64_t batch, int64_t positions, const Attention& op, int64_t head_size,
+                 int threads = 1) {
+  OpCase c{.name = std::move(name), .op = op};
+  const int64_t key_heads = op.key_value_heads == 0 ? op.heads : op.key_value_heads;
+  c.inputs = {{{positions, (op.heads + 2 * key_heads) * head_size}}};
   c.batch = batch;
   c.options = {.intra_op_threads = threads, .op_number = kOpNumber};
   c.constants = kConstants;
   c.first_sample = kFirstSample;
   c.reference = [=](const std::vector<Array>& inputs, const std::vector<Array>&) {
-    return std::vector<Array>{reference_attention(inputs[0], heads, dropout)};
+    return std::vector<Array>{reference_attention(inputs[0], op)};
   };
   // Larger queries and keys, so that the weights are far from uniform.
   c.prepare = [](std::vector<Array>& inputs) {
     for (double& value : inputs[0].values) value *= 2;
   };
   return c;
+}
+
+OpCase make_case(std::string name, int64_t batch, int64_t positions, int64_t heads, int64_t head_size,
+                 float dropout = 0, int threads = 1) {
+  return make_case(std::move(name), batch, positions, Attention{.heads = heads, .dropout = dropout},
+                   head_size, threads);
 }
 
 TEST(Attention, AgreesWithValuesWorkedOutByHand) {
@@ -221,6 +233,14 @@ TEST(Attention, RefusesWhatDoesNotDivideIntoHeads) {
   refuses({.heads = 1}, {4, 4});
   refuses({.heads = 1}, {12});
   refuses({.heads = 1, .dropout = 1}, {4, 12});
+  refuses({.heads = 4, .key_value_heads = 3}, {4, 40});
+  refuses({.heads = 4, .key_value_heads = 8}, {4, 40});
+  refuses({.heads = 4, .key_value_heads = -1}, {4, 40});
+  refuses({.heads = 4, .key_value_heads = 2}, {4, 12});
+  EXPECT_EQ(ops::infer(Attention{.heads = 4, .key_value_heads = 2}, std::vector<TensorSpec>{{{5, 24}}})
+                .outputs[0]
+                .shape,
+            (Shape{5, 12}));
   // 2^16 positions squared are 2^30 groups of four; eight heads exceed the stream's 2^32 numbers.
   refuses({.heads = 8, .dropout = 0.1f}, {65536, 24});
   EXPECT_NO_THROW(ops::infer(Attention{.heads = 8}, std::vector<TensorSpec>{{{65536, 24}}}));
@@ -229,6 +249,8 @@ TEST(Attention, RefusesWhatDoesNotDivideIntoHeads) {
 TEST(Attention, MatchesPyTorch) {
   expect_matches_golden(Attention{.heads = 2}, read_golden("attention", "two_heads"));
   expect_matches_golden(Attention{.heads = 1}, read_golden("attention", "two_blocks"));
+  expect_matches_golden(Attention{.heads = 4, .key_value_heads = 2}, read_golden("attention", "grouped"));
+  expect_matches_golden(Attention{.heads = 2, .causal = false}, read_golden("attention", "not_causal"));
 }
 
 }  // namespace
@@ -255,7 +277,17 @@ std::vector<OpCase> cases_of<Attention>() {
           make_case("wide_heads", 1, 19, 1, 160),
           make_case("dropout_of_32", 2, 65, 2, 32, 0.25f),
           make_case("dropout_of_64", 1, 130, 1, 64, 0.25f),
-          make_case("dropout_of_128", 1, 67, 1, 128, 0.5f)};
+          make_case("dropout_of_128", 1, 67, 1, 128, 0.5f),
+          make_case("grouped", 2, 7, {.heads = 4, .key_value_heads = 2}, 5),
+          make_case("grouped_over_blocks", 2, 67, {.heads = 3, .dropout = 0.25f, .key_value_heads = 1}, 8, 2),
+          make_case("grouped_of_64", 2, 130, {.heads = 4, .key_value_heads = 2}, 64),
+          make_case("grouped_of_128", 1, 67, {.heads = 4, .dropout = 0.25f, .key_value_heads = 1}, 128),
+          make_case("not_causal", 2, 7, {.heads = 2, .causal = false}, 5),
+          make_case("not_causal_one_position", 1, 1, {.heads = 1, .causal = false}, 4),
+          make_case("not_causal_over_blocks", 1, 131, {.heads = 2, .dropout = 0.25f, .causal = false}, 16, 2),
+          make_case("not_causal_of_32", 1, 64, {.heads = 1, .causal = false}, 32),
+          make_case("not_causal_of_64", 1, 150, {.heads = 2, .key_value_heads = 1, .causal = false}, 64),
+          make_case("not_causal_of_128", 1, 67, {.heads = 2, .dropout = 0.5f, .causal = false}, 128)};
 }
 
 }  // namespace lockstep::testing

@@ -13,6 +13,9 @@ struct Case {
   int64_t rows, width;
   DType compute = DType::float32;
   bool bias = true;
+  bool centered = true;  ///< false: RMS norm
+
+  Op op() const { return centered ? Op{LayerNorm{.bias = bias}} : Op{RmsNorm{}}; }
 };
 
 /// add -> fork -> layer norm, where the fork's other reader gives its gradient, by one kernel each or by one.
@@ -20,7 +23,7 @@ struct Chain {
   Chain(const Case& c, bool fused)
       : add(Add{}, {{Shape{c.width}}, {Shape{c.width}}}, {.batch = c.rows, .compute = c.compute}),
         fork(Fork{}, {{Shape{c.width}}}, {.batch = c.rows, .compute = c.compute}),
-        norm(LayerNorm{.bias = c.bias}, {{Shape{c.width}}},
+        norm(c.op(), {{Shape{c.width}}},
              {.batch = c.rows, .compute = c.compute, .fused = {.add_before = fused, .fork_before = fused}}) {
     const int64_t count = c.rows * c.width;
     for (const uint32_t term : {0, 1}) fill(add.inputs[term], random_values(count, term, -2, 3));
@@ -79,9 +82,10 @@ std::vector<Case> sizes() {
                                       {3, 1024},
                                       {5, 1600},
                                       {3, 4097}})
-      all.push_back({rows, width, compute, width != 250});
+      for (const bool centered : {true, false}) all.push_back({rows, width, compute, width != 250, centered});
   // Beyond registers, in packs and not, and several rows of a block.
   all.push_back({259, 8200});
+  all.push_back({.rows = 259, .width = 8200, .centered = false});
   all.push_back({2, 16392, DType::bfloat16});
   all.push_back({2, 16387});
   all.push_back({2, 16387, DType::bfloat16});
@@ -89,7 +93,8 @@ std::vector<Case> sizes() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FusedLayerNormSizes, ::testing::ValuesIn(sizes()), [](const auto& info) {
-  return std::to_string(info.param.width) + "_" + std::string(name_of(info.param.compute));
+  return std::string(info.param.centered ? "" : "rms_") + std::to_string(info.param.width) + "_" +
+         std::string(name_of(info.param.compute));
 });
 
 TEST(FusedLayerNorm, AgreesWithValuesInDoublePrecision) {

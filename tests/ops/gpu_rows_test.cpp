@@ -52,6 +52,11 @@ std::vector<Case> cases() {
       {"layer_norm_8192", layer_norm, {{{2, 8192}}}, 1},
       {"layer_norm_8200", layer_norm, {{{259, 8200}}}, 1, false},  // beyond registers, and several rows
       {"layer_norm_16385", layer_norm, {{{2, 16385}}}, 1, false},
+      {"rms_norm_8", RmsNorm{}, {{{2051, 8}}}, 2},
+      {"rms_norm_264", RmsNorm{}, {{{11, 264}}}, 1},
+      {"rms_norm_1023", RmsNorm{}, {{{3, 1023}}}, 1},
+      {"rms_norm_1032", RmsNorm{}, {{{517, 1032}}}, 1, false},  // blocks with several rows
+      {"rms_norm_8200", RmsNorm{}, {{{259, 8200}}}, 1, false},
       {"loss_2048", loss, {{{5, 2048}}, labels({5})}, 1},
       {"loss_2049", loss, {{{5, 2049}}, labels({5})}, 1},
       {"loss_4097", loss, {{{5, 4097}}, labels({5})}, 1},

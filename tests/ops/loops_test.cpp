@@ -157,8 +157,14 @@ TEST(Loops, NormalizeRowsToTheSameBits) {
 }
 
 /// One head of a batch: output, log-sum-exps and the gradient of the input, one after the other.
-std::vector<float> attention(const Loops& loops, int64_t positions, int64_t head_size, bool drops) {
-  AttentionContext context{.sizes = {.batch = 1, .positions = positions, .heads = 2, .head_size = head_size},
+std::vector<float> attention(const Loops& loops, int64_t positions, int64_t head_size, bool drops,
+                             bool causal = true) {
+  AttentionContext context{.sizes = {.batch = 1,
+                                     .positions = positions,
+                                     .heads = 2,
+                                     .key_heads = 2,
+                                     .head_size = head_size,
+                                     .causal = causal},
                            .drops = drops};
   context.mask = DropoutMask::of(0.2f, 3, 99, 4);
   const int64_t channels = context.sizes.channels(), head = 1, place = head * head_size;
@@ -192,7 +198,10 @@ std::vector<float> attention(const Loops& loops, int64_t positions, int64_t head
                             .output = {output.data() + place, channels},
                             .output_gradient = {output_gradient.data() + place, channels},
                             .log_sum_exp = log_sum_exp.data(),
-                            .input_gradient = input_gradient.data() + place,
+                            .query_gradient = input_gradient.data() + place,
+                            .key_gradient = input_gradient.data() + channels + place,
+                            .value_gradient = input_gradient.data() + 2 * channels + place,
+                            .adds_keys = !causal,
                             .workspace = workspace.data()});
   std::vector<float> all = output;
   all.insert(all.end(), log_sum_exp.begin(), log_sum_exp.end());
@@ -204,8 +213,10 @@ TEST(Loops, OfAttentionHaveEqualBits) {
   for (const int64_t positions : {1, 7, 16, 64, 70, 133})
     for (const int64_t head_size : {8, 16, 40, 64})
       for (const bool drops : {false, true}) {
-        expect_equal_bits(std::to_string(positions) + " positions of " + std::to_string(head_size),
-                          [&](const Loops& loops) { return attention(loops, positions, head_size, drops); });
+        for (const bool causal : {true, false})
+          expect_equal_bits(
+              std::to_string(positions) + " positions of " + std::to_string(head_size),
+              [&](const Loops& loops) { return attention(loops, positions, head_size, drops, causal); });
         EXPECT_THAT(attention(loops(), positions, head_size, drops),
                     testing::Each(testing::Not(testing::IsNan())));
       }

@@ -51,6 +51,10 @@ std::unique_ptr<Kernel> make_cpu_kernel(const Gelu&, Inputs, const KernelOptions
   return std::make_unique<ActivationKernel<GeluFormula>>(loops().gelu, options);
 }
 template <>
+std::unique_ptr<Kernel> make_cpu_kernel(const Silu&, Inputs, const KernelOptions& options) {
+  return std::make_unique<ActivationKernel<SiluFormula>>(loops().silu, options);
+}
+template <>
 std::unique_ptr<Kernel> make_cpu_kernel(const Sigmoid&, Inputs, const KernelOptions& options) {
   return std::make_unique<ActivationKernel<SigmoidFormula>>(loops().sigmoid, options);
 }

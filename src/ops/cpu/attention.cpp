@@ -13,8 +13,14 @@ class AttentionKernel : public Kernel {
  public:
   AttentionKernel(const Attention& op, const TensorSpec& input, const KernelOptions& options)
       : dropout_(options.training ? op.dropout : 0.0f),
-        sizes_{options.batch, input.shape[0], op.heads, input.shape[1] / 3 / op.heads},
-        options_(options) {}
+        sizes_{.batch = options.batch,
+               .positions = input.shape[0],
+               .heads = op.heads,
+               .key_heads = op.key_value_heads == 0 ? op.heads : op.key_value_heads,
+               .causal = op.causal},
+        options_(options) {
+    sizes_.head_size = input.shape[1] / (sizes_.heads + 2 * sizes_.key_heads);
+  }
 
   int64_t workspace_bytes(KernelPhase phase) const override {
     const int64_t threads = std::max(1, options_.intra_op_threads);
@@ -35,69 +41,76 @@ class AttentionKernel : public Kernel {
          log_sum_exp = arguments.auxiliary[0].as<float>(), constants = arguments.constants,
          workspace = static_cast<float*>(arguments.workspace), first_sample = arguments.first_sample] {
           const AttentionContext context = make_context(constants);
-          for_each_head(workspace, sizes_.forward_workspace(), [&](int64_t sample, int64_t head, float* own) {
-            const Head h = place_of(sample, head);
-            loops().attention_forward({.context = context,
-                                       .head = head,
-                                       .sample = static_cast<uint32_t>(first_sample + sample),
-                                       .query = query_of(qkv, h),
-                                       .key = key_of(qkv, h),
-                                       .value = value_of(qkv, h),
-                                       .output = output + h.output,
-                                       .log_sum_exp = log_sum_exp + h.row,
-                                       .workspace = own});
-          });
+          for_each(sizes_.heads, workspace, sizes_.forward_workspace(),
+                   [&](int64_t sample, int64_t head, float* own) {
+                     const Head h = place_of(sample, head);
+                     loops().attention_forward({.context = context,
+                                                .head = head,
+                                                .sample = static_cast<uint32_t>(first_sample + sample),
+                                                .query = view(qkv, h.query),
+                                                .key = view(qkv, h.key),
+                                                .value = view(qkv, h.value),
+                                                .output = output + h.output,
+                                                .log_sum_exp = log_sum_exp + h.row,
+                                                .workspace = own});
+                   });
         });
   }
 
   void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
-    stream.launch([this, qkv = arguments.inputs[0].as<const float>(),
-                   output = arguments.outputs[0].as<const float>(),
-                   log_sum_exp = arguments.auxiliary[0].as<const float>(),
-                   output_gradient = arguments.output_gradients[0].as<const float>(),
-                   input_gradient = arguments.input_gradients[0].as<float>(), constants = arguments.constants,
-                   workspace = static_cast<float*>(arguments.workspace),
-                   first_sample = arguments.first_sample] {
-      const AttentionContext context = make_context(constants);
-      for_each_head(workspace, sizes_.backward_workspace(), [&](int64_t sample, int64_t head, float* own) {
-        const Head h = place_of(sample, head);
-        const int64_t channels = sizes_.channels();
-        loops().attention_backward({.context = context,
-                                    .head = head,
-                                    .sample = static_cast<uint32_t>(first_sample + sample),
-                                    .query = query_of(qkv, h),
-                                    .key = key_of(qkv, h),
-                                    .value = value_of(qkv, h),
-                                    .output = {output + h.output, channels},
-                                    .output_gradient = {output_gradient + h.output, channels},
-                                    .log_sum_exp = log_sum_exp + h.row,
-                                    .input_gradient = input_gradient + h.input,
-                                    .workspace = own});
-      });
-    });
+    stream.launch(
+        [this, qkv = arguments.inputs[0].as<const float>(), output = arguments.outputs[0].as<const float>(),
+         log_sum_exp = arguments.auxiliary[0].as<const float>(),
+         output_gradient = arguments.output_gradients[0].as<const float>(),
+         input_gradient = arguments.input_gradients[0].as<float>(), constants = arguments.constants,
+         workspace = static_cast<float*>(arguments.workspace), first_sample = arguments.first_sample] {
+          const AttentionContext context = make_context(constants);
+          const auto of_head = [&](int64_t sample, int64_t head, float* own) {
+            const Head h = place_of(sample, head);
+            const int64_t channels = sizes_.channels();
+            loops().attention_backward({.context = context,
+                                        .head = head,
+                                        .sample = static_cast<uint32_t>(first_sample + sample),
+                                        .query = view(qkv, h.query),
+                                        .key = view(qkv, h.key),
+                                        .value = view(qkv, h.value),
+                                        .output = {output + h.output, channels},
+                                        .output_gradient = {output_gradient + h.output, channels},
+                                        .log_sum_exp = log_sum_exp + h.row,
+                                        .query_gradient = input_gradient + h.query,
+                                        .key_gradient = input_gradient + h.key,
+                                        .value_gradient = input_gradient + h.value,
+                                        .adds_keys = head % sizes_.group() != 0,
+                                        .workspace = own});
+          };
+          // The queries of a group, which add to the same gradients, one after another.
+          for_each(sizes_.key_heads, workspace, sizes_.backward_workspace(),
+                   [&](int64_t sample, int64_t key_head, float* own) {
+                     for (int64_t i = 0; i < sizes_.group(); ++i)
+                       of_head(sample, key_head * sizes_.group() + i, own);
+                   });
+        });
   }
 
  private:
   /// Offsets of one head of one sample.
   struct Head {
-    int64_t input;   // of its query in the input
-    int64_t output;  // in the output
-    int64_t row;     // in the log-sum-exps
+    int64_t query, key, value;  // in the input
+    int64_t output;
+    int64_t row;  // in the log-sum-exps
   };
 
   Head place_of(int64_t sample, int64_t head) const {
-    const int64_t row = sample * sizes_.positions, column = head * sizes_.head_size;
-    return {row * 3 * sizes_.channels() + column, row * sizes_.channels() + column,
+    const int64_t row = sample * sizes_.positions, key_head = sizes_.heads + head / sizes_.group();
+    const auto in_input = [&](int64_t column) {
+      return row * sizes_.input_channels() + column * sizes_.head_size;
+    };
+    return {in_input(head), in_input(key_head), in_input(key_head + sizes_.key_heads),
+            row * sizes_.channels() + head * sizes_.head_size,
             (sample * sizes_.heads + head) * sizes_.positions};
   }
-  HeadView query_of(const float* qkv, Head h) const { return {qkv + h.input, 3 * sizes_.channels()}; }
-  HeadView key_of(const float* qkv, Head h) const {
-    return {qkv + h.input + sizes_.channels(), 3 * sizes_.channels()};
-  }
-  HeadView value_of(const float* qkv, Head h) const {
-    return {qkv + h.input + 2 * sizes_.channels(), 3 * sizes_.channels()};
-  }
+  HeadView view(const float* qkv, int64_t offset) const { return {qkv + offset, sizes_.input_channels()}; }
 
   AttentionContext make_context(const StepConstants* constants) const {
     AttentionContext context{.sizes = sizes_, .drops = dropout_ > 0};
@@ -105,13 +118,14 @@ class AttentionKernel : public Kernel {
     return context;
   }
 
-  /// Calls work(sample, head, workspace) for every head; each thread has `workspace_count` floats of its own.
+  /// Calls work(sample, i, workspace) for i below `count`; each thread has `workspace_count` floats of its
+  /// own.
   template <class Work>
-  void for_each_head(float* workspace, int64_t workspace_count, const Work& work) const {
-    const int64_t threads = std::max(1, options_.intra_op_threads), units = sizes_.batch * sizes_.heads;
+  void for_each(int64_t count, float* workspace, int64_t workspace_count, const Work& work) const {
+    const int64_t threads = std::max(1, options_.intra_op_threads), units = sizes_.batch * count;
     parallel_for(static_cast<int>(threads), threads, [&](int64_t thread) {
       for (int64_t unit = units * thread / threads; unit < units * (thread + 1) / threads; ++unit)
-        work(unit / sizes_.heads, unit % sizes_.heads, workspace + thread * workspace_count);
+        work(unit / count, unit % count, workspace + thread * workspace_count);
     });
   }
 

@@ -67,7 +67,10 @@ class AttentionWork {
                                 .output = {output_.data(), kHead},
                                 .output_gradient = {output_.data(), kHead},
                                 .log_sum_exp = log_sum_exp_.data(),
-                                .input_gradient = gradient_.data(),
+                                .query_gradient = gradient_.data(),
+                                .key_gradient = gradient_.data() + kHead,
+                                .value_gradient = gradient_.data() + 2 * kHead,
+                                .adds_keys = false,
                                 .workspace = workspace_.data()});
     return operations_;
   }
@@ -81,7 +84,8 @@ class AttentionWork {
   }
 
   const double operations_ = operations();
-  AttentionContext context_{.sizes = {.batch = 1, .positions = kPositions, .heads = 1, .head_size = kHead}};
+  AttentionContext context_{
+      .sizes = {.batch = 1, .positions = kPositions, .heads = 1, .key_heads = 1, .head_size = kHead}};
   std::vector<float> qkv_ = std::vector<float>(kPositions * 3 * kHead, 0.125f), gradient_ = qkv_;
   std::vector<float> output_ = std::vector<float>(kPositions * kHead);
   std::vector<float> log_sum_exp_ = std::vector<float>(kPositions);

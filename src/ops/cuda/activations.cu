@@ -38,6 +38,10 @@ std::unique_ptr<Kernel> make_gpu_kernel(const Gelu&, Inputs, const KernelOptions
   return std::make_unique<ActivationKernel<GeluFormula>>();
 }
 template <>
+std::unique_ptr<Kernel> make_gpu_kernel(const Silu&, Inputs, const KernelOptions&) {
+  return std::make_unique<ActivationKernel<SiluFormula>>();
+}
+template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Sigmoid&, Inputs, const KernelOptions&) {
   return std::make_unique<ActivationKernel<SigmoidFormula>>();
 }

@@ -56,7 +56,9 @@ class AttentionGpuKernel : public Kernel {
       : batch_(static_cast<int>(options.batch)),
         positions_(static_cast<int>(input.shape[0])),
         heads_(static_cast<int>(op.heads)),
-        head_size_(static_cast<int>(input.shape[1] / 3 / op.heads)),
+        key_heads_(static_cast<int>(op.key_value_heads == 0 ? op.heads : op.key_value_heads)),
+        head_size_(static_cast<int>(input.shape[1] / (heads_ + 2 * key_heads_))),
+        causal_(op.causal),
         dropout_(options.training ? op.dropout : 0.0f),
         op_number_(options.op_number) {
     if (head_size_ > kLargestAttentionHead)
@@ -102,7 +104,10 @@ class AttentionGpuKernel : public Kernel {
     return {.batch = batch_,
             .positions = positions_,
             .heads = heads_,
+            .key_heads = key_heads_,
             .head_size = head_size_,
+            .group = heads_ / key_heads_,
+            .causal = causal_,
             .qkv = arguments.inputs[0].as<const T>(),
             .output = arguments.outputs[0].as<T>(),
             .log_sum_exp = arguments.auxiliary[0].as<float>(),
@@ -112,7 +117,8 @@ class AttentionGpuKernel : public Kernel {
             .first_sample = static_cast<uint32_t>(arguments.first_sample)};
   }
 
-  int batch_, positions_, heads_, head_size_;
+  int batch_, positions_, heads_, key_heads_, head_size_;
+  bool causal_;
   float dropout_;
   uint32_t op_number_;
 };

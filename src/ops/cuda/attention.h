@@ -23,8 +23,10 @@ inline constexpr float kLog2E = 1.44269504f;
 /// One forward or backward call, as ops/cpu/attention.cpp defines it. All pointers are the device's.
 template <class T>
 struct AttentionCall {
-  int batch = 0, positions = 0, heads = 0, head_size = 0;
-  const T* qkv = nullptr;              // [batch, T, 3 C]: query, key, value, each [heads, head size]
+  int batch = 0, positions = 0, heads = 0, key_heads = 0, head_size = 0;
+  int group = 1;  // heads / key_heads: queries that share a key
+  bool causal = true;
+  const T* qkv = nullptr;              // [batch, T, heads + 2 key heads, head size]: query, key, value
   T* output = nullptr;                 // [batch, T, C]; backward reads it
   float* log_sum_exp = nullptr;        // [batch, heads, T]; backward reads it
   const T* output_gradient = nullptr;  // [batch, T, C]
@@ -34,15 +36,18 @@ struct AttentionCall {
   float dropout = 0;
   uint32_t op_number = 0, first_sample = 0;
 
-  __host__ __device__ int channels() const { return heads * head_size; }
+  __host__ __device__ int channels() const { return heads * head_size; }                  // C
+  __host__ __device__ int stride() const { return (heads + 2 * key_heads) * head_size; }  // of rows of qkv
+  /// The last key that `query` sees.
+  __device__ int last_seen(int query) const { return causal ? query : positions - 1; }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_size)); }
 };
 
 /// Where one head of one sample lies.
 struct AttentionHead {
-  int64_t input;   // its first query in qkv, and the gradient there; keys and values follow after C and 2 C
-  int64_t output;  // its first row in the output and its gradient
-  int64_t row;     // in log_sum_exp and dots
+  int64_t query, key, value;  // its first rows in qkv, and the gradients there
+  int64_t output;             // its first row in the output and its gradient
+  int64_t row;                // in log_sum_exp and dots
   int head;
   uint32_t sample;  // in the global batch
 
@@ -52,19 +57,25 @@ struct AttentionHead {
     const int64_t of_sample = unit / static_cast<unsigned>(call.heads);
     head = static_cast<int>(unit % static_cast<unsigned>(call.heads));
     output = of_sample * call.positions * call.channels() + static_cast<int64_t>(head) * call.head_size;
-    input = of_sample * call.positions * 3 * call.channels() + static_cast<int64_t>(head) * call.head_size;
+    const int64_t first = of_sample * call.positions * call.stride();
+    query = first + int64_t{head} * call.head_size;
+    key = first + int64_t{call.heads + head / call.group} * call.head_size;
+    value = key + int64_t{call.key_heads} * call.head_size;
     row = static_cast<int64_t>(unit) * call.positions;
     sample = call.first_sample + static_cast<uint32_t>(of_sample);
   }
 };
 
-/// The blocks of a kernel whose blocks own `tile_rows` rows of one head and meet others of that head.
+/// The blocks of a kernel whose blocks own `tile_rows` queries of one head, or keys of one, and meet the
+/// others of that head, or of its group. REQUIRES: units of the order are sample * heads + head, or sample *
+/// key_heads + head of keys.
 template <class T>
-AttentionOrder order_of(const AttentionCall<T>& call, int tile_rows, HeaviestTiles heaviest) {
-  // Met are keys and values, or queries and gradients of the output.
-  const int64_t unit_bytes = int64_t{2} * call.positions * call.head_size * static_cast<int64_t>(sizeof(T));
-  return {static_cast<unsigned>(call.batch * call.heads), device::blocks_for(call.positions, tile_rows),
-          heaviest, unit_bytes};
+AttentionOrder order_of(const AttentionCall<T>& call, int tile_rows, bool owns_keys, HeaviestTiles heaviest) {
+  // Met are keys and values, or queries and gradients of the output of a group.
+  const int64_t unit_bytes = int64_t{2} * call.positions * call.head_size * (owns_keys ? call.group : 1) *
+                             static_cast<int64_t>(sizeof(T));
+  return {static_cast<unsigned>(call.batch * (owns_keys ? call.key_heads : call.heads)),
+          device::blocks_for(call.positions, tile_rows), heaviest, unit_bytes};
 }
 inline dim3 blocks_of(const AttentionOrder& order) {
   return {order.section_units(), order.tiles(), order.sections()};

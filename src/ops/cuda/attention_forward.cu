@@ -25,9 +25,11 @@ struct KeyTiles {
 
   __device__ static Tile keys(int tile) { return {(kQueries + tile % 2 * 2 * kKeys) * kHead}; }
   __device__ static Tile values(int tile) { return {keys(tile).first + kKeys * kHead}; }
-  __device__ static void copy(int tile, const T* key, int channels, int positions) {
-    keys(tile).template copy_from<kKeys, kThreads>(key, 3 * channels, tile * kKeys, positions);
-    values(tile).template copy_from<kKeys, kThreads>(key + channels, 3 * channels, tile * kKeys, positions);
+  __device__ static void copy(int tile, const AttentionCall<T>& call, const AttentionHead& head) {
+    keys(tile).template copy_from<kKeys, kThreads>(call.qkv + head.key, call.stride(), tile * kKeys,
+                                                   call.positions);
+    values(tile).template copy_from<kKeys, kThreads>(call.qkv + head.value, call.stride(), tile * kKeys,
+                                                     call.positions);
     device::commit_copies();
   }
 };
@@ -76,17 +78,18 @@ struct Rows {
     }
   }
 
-  /// Keys after a query get the score of minus infinity.
-  __device__ void hide_later_keys(int first_query, int first_key) {
+  /// Keys that a query does not see get the score of minus infinity: those after it or, if attention is not
+  /// causal, those behind the last position.
+  __device__ void hide_keys(bool causal, int first_query, int last_position, int first_key) {
     const int lane = static_cast<int>(threadIdx.x) % device::kWarpSize;
-    const int before = first_query + lane / 4 - first_key - lane % 4 * 2;
+    const int before = (causal ? first_query + lane / 4 : last_position) - first_key - lane % 4 * 2;
 #pragma unroll
     for (int m = 0; m < kWarpTiles; ++m)
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          if (n * 8 + i % 2 - m * 16 - i / 2 * 8 > before)
+          if (n * 8 + i % 2 - (causal ? m * 16 + i / 2 * 8 : 0) > before)
             scores[m][n][i] = -std::numeric_limits<float>::infinity();
   }
 
@@ -167,7 +170,6 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (!order.exists(block)) return;
   const AttentionHead head(call, block.unit);
   const int channels = call.channels();
-  const T* const input = call.qkv + head.input;
   const AttentionTile<T, kHead> queries{0};
 
   const int first_query = static_cast<int>(block.tile) * kQueries;
@@ -175,25 +177,28 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int warp_query = first_query + warp_row;
   const int last_query =
       (first_query + kQueries < call.positions ? first_query + kQueries : call.positions) - 1;
-  const int tiles = last_query / kKeys + 1;
+  const int tiles = call.last_seen(last_query) / kKeys + 1;
 
-  queries.template copy_from<kQueries, kThreads>(input, 3 * channels, first_query, call.positions);
-  Stages::copy(0, input + channels, channels, call.positions);
+  queries.template copy_from<kQueries, kThreads>(call.qkv + head.query, call.stride(), first_query,
+                                                 call.positions);
+  Stages::copy(0, call, head);
   Rows<T, kHead> rows;
   for (int tile = 0; tile < tiles; ++tile) {
     device::wait_for_copies<0>();
     // All copies of this tile have arrived, and nobody reads the one before, whose place the next one takes.
     __syncthreads();
-    if (tile + 1 < tiles) Stages::copy(tile + 1, input + channels, channels, call.positions);
+    if (tile + 1 < tiles) Stages::copy(tile + 1, call, head);
     if (rows.kHoldsQueries && tile == 0)
 #pragma unroll
       for (int k = 0; k < kHead / 16; ++k) rows.load_queries(queries, warp_row, k);
     const int first_key = tile * kKeys;
     // Nothing to do where none of the warp's queries sees the keys, or the warp has none.
-    if (first_key > warp_query + kWarpTiles * 16 - 1 || warp_query >= call.positions) continue;
+    if ((call.causal && first_key > warp_query + kWarpTiles * 16 - 1) || warp_query >= call.positions)
+      continue;
 
     rows.compute_scores({device::opaque(queries.first)}, warp_row, Stages::keys(tile));
-    if (first_key + kKeys - 1 > warp_query) rows.hide_later_keys(warp_query, first_key);
+    if (first_key + kKeys - 1 > call.last_seen(warp_query))
+      rows.hide_keys(call.causal, warp_query, call.positions - 1, first_key);
 #pragma unroll
     for (int m = 0; m < kWarpTiles; ++m) {
       rows.weigh(m, 0, scale * kLog2E);
@@ -224,7 +229,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 template <int kHead, class T>
 void launch_forward(const AttentionCall<T>& call, device::Stream& stream) {
   // The last queries see the most keys.
-  const AttentionOrder order = order_of(call, kQueries, HeaviestTiles::last);
+  const AttentionOrder order = order_of(call, kQueries, false, HeaviestTiles::last);
   const device::Grid grid{
       .blocks = blocks_of(order), .threads = kThreads, .shared_bytes = kSharedBytes<T, kHead>};
   if (call.dropout > 0) {

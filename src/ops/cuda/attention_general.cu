@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads)
   if (!order.exists(block)) return;
   const AttentionHead head(call, block.unit);
   const int64_t channels = call.channels();
-  const T* const query = call.qkv + head.input;
+  const int stride = call.stride();
   float* const queries = device::dynamic_shared<float>();
   float* const met = queries + S::kTileCount;  // keys, then values
   float* const weights = met + S::kTileCount;
@@ -108,22 +108,23 @@ __global__ void __launch_bounds__(kThreads)
 
   float output[S::kRows][kColumns] = {}, maximum[S::kRows], sum[S::kRows] = {};
   for (float& value : maximum) value = -std::numeric_limits<float>::infinity();
-  load_tile<kTile, kColumns>(queries, query, 3 * channels, first_query, call);
-  for (int first_key = 0; first_key <= first_query; first_key += kTile) {
-    load_tile<kTile, kColumns>(met, query + channels, 3 * channels, first_key, call);
+  load_tile<kTile, kColumns>(queries, call.qkv + head.query, stride, first_query, call);
+  for (int first_key = 0; first_key <= call.last_seen(first_query); first_key += kTile) {
+    load_tile<kTile, kColumns>(met, call.qkv + head.key, stride, first_key, call);
     fill_factors<kTile, false>(weights, call, head, first_query, first_key);
     __syncthreads();
     float scores[S::kRows][S::kRows];
     multiply_rows<kTile, kColumns>(scores, queries, met, call.head_size);
     __syncthreads();
-    load_tile<kTile, kColumns>(met, query + 2 * channels, 3 * channels, first_key, call);
+    load_tile<kTile, kColumns>(met, call.qkv + head.value, stride, first_key, call);
 #pragma unroll
     for (int i = 0; i < S::kRows; ++i) {
       const int row = thread_y() + kSide * i;
       float highest = maximum[i];
 #pragma unroll
       for (int j = 0; j < S::kRows; ++j)
-        if (first_key + thread_x() + kSide * j <= first_query + row) highest = fmaxf(highest, scores[i][j]);
+        if (first_key + thread_x() + kSide * j <= call.last_seen(first_query + row))
+          highest = fmaxf(highest, scores[i][j]);
       for (int lanes = kSide / 2; lanes > 0; lanes /= 2)
         highest = fmaxf(highest, __shfl_xor_sync(device::kFullWarp, highest, lanes));
       const float factor = fast_exp(scale * (maximum[i] - highest)), offset = scale * highest;
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int j = 0; j < S::kRows; ++j) {
         const int column = thread_x() + kSide * j;
-        const bool seen = first_key + column <= first_query + row;
+        const bool seen = first_key + column <= call.last_seen(first_query + row);
         const float weight = seen ? fast_exp(std::fma(scale, scores[i][j], -offset)) : 0.0f;
         sum[i] += weight;
         weights[row * S::kWeightStride + column] *= weight;
@@ -165,26 +166,30 @@ __global__ void __launch_bounds__(kThreads)
   using S = Sizes<kTile, kColumns>;
   const AttentionOrder::Place block = order.of_block(blockIdx.x, blockIdx.y, blockIdx.z);
   if (!order.exists(block)) return;
-  const AttentionHead head(call, block.unit);
-  const int64_t channels = call.channels(), stride = 3 * channels;
-  const T* const query = call.qkv + head.input;
-  const T* const output_gradient = call.output_gradient + head.output;
+  const int members = kOwnsKeys ? call.group : 1;  // heads of queries that the block meets or owns
+  const unsigned first_unit = block.unit * static_cast<unsigned>(members);
+  const int64_t channels = call.channels(), stride = call.stride();
   float* const owned = device::dynamic_shared<float>();
   float* const met = owned + 2 * S::kTileCount;
   float* const weights = met + 2 * S::kTileCount;
   float* const gradients = weights + S::kWeightCount;
-  const auto load = [&](float* to, bool queries, int first) {
-    load_tile<kTile, kColumns>(to, queries ? query : query + channels, stride, first, call);
-    load_tile<kTile, kColumns>(to + S::kTileCount, queries ? output_gradient : query + 2 * channels,
+  const auto load = [&](float* to, bool queries, const AttentionHead& head, int first) {
+    load_tile<kTile, kColumns>(to, call.qkv + (queries ? head.query : head.key), stride, first, call);
+    load_tile<kTile, kColumns>(to + S::kTileCount,
+                               queries ? call.output_gradient + head.output : call.qkv + head.value,
                                queries ? channels : stride, first, call);
   };
 
   const int first_owned = static_cast<int>(block.tile) * kTile;
   float sums[kOwnsKeys ? 2 : 1][S::kRows][kColumns] = {};
-  load(owned, !kOwnsKeys, first_owned);
-  for (int first_met = kOwnsKeys ? first_owned : 0;
-       kOwnsKeys ? first_met < call.positions : first_met <= first_owned; first_met += kTile) {
-    load(met, kOwnsKeys, first_met);
+  load(owned, !kOwnsKeys, AttentionHead(call, first_unit), first_owned);
+  const int begin = kOwnsKeys && call.causal ? first_owned : 0,
+            last = kOwnsKeys ? call.positions - 1 : call.last_seen(first_owned);
+  const int tiles = (last - begin) / kTile + 1;
+  for (int i = 0; i < members * tiles; ++i) {
+    const AttentionHead head(call, first_unit + static_cast<unsigned>(i / tiles));
+    const int first_met = begin + i % tiles * kTile;
+    load(met, kOwnsKeys, head, first_met);
     const int first_query = kOwnsKeys ? first_met : first_owned,
               first_key = kOwnsKeys ? first_owned : first_met;
     fill_factors<kTile, kOwnsKeys>(weights, call, head, first_query, first_key);
@@ -201,7 +206,7 @@ __global__ void __launch_bounds__(kThreads)
                   at_key = first_key + (kOwnsKeys ? row : column);
         const int place = row * S::kWeightStride + column;
         float weight = 0, gradient = 0;
-        if (at_key <= at_query && at_query < call.positions) {
+        if (at_key <= call.last_seen(at_query) && at_query < call.positions) {
           const float offset = call.log_sum_exp[head.row + at_query], dot = call.dots[head.row + at_query];
           weight = fast_exp(std::fma(scale, scores[i][j], -offset));
           gradient = weight * std::fma(products[i][j], weights[place], -dot) * scale;
@@ -214,17 +219,18 @@ __global__ void __launch_bounds__(kThreads)
     if constexpr (kOwnsKeys) add_weighted<kTile, kColumns>(sums[1], weights, met + S::kTileCount);
     __syncthreads();
   }
-  T* const to = call.qkv_gradient + head.input + (kOwnsKeys ? channels : 0);
+  const AttentionHead head(call, first_unit);
 #pragma unroll
-  for (int which = 0; which < (kOwnsKeys ? 2 : 1); ++which)
+  for (int which = 0; which < (kOwnsKeys ? 2 : 1); ++which) {
+    T* const to = call.qkv_gradient + (!kOwnsKeys ? head.query : which == 0 ? head.key : head.value);
 #pragma unroll
     for (int i = 0; i < S::kRows; ++i)
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
         const int at = first_owned + thread_y() + kSide * i, column = thread_x() + kSide * j;
-        if (at < call.positions && column < call.head_size)
-          to[which * channels + at * stride + column] = T(sums[which][i][j]);
+        if (at < call.positions && column < call.head_size) to[at * stride + column] = T(sums[which][i][j]);
       }
+  }
 }
 
 device::Grid grid_of(const AttentionOrder& order, int floats) {
@@ -236,7 +242,7 @@ device::Grid grid_of(const AttentionOrder& order, int floats) {
 template <int kTile, int kColumns, class T>
 void launch_forward(const AttentionCall<T>& call, device::Stream& stream) {
   using S = Sizes<kTile, kColumns>;
-  const AttentionOrder order = order_of(call, kTile, HeaviestTiles::last);
+  const AttentionOrder order = order_of(call, kTile, false, HeaviestTiles::last);
   device::launch(stream, grid_of(order, 2 * S::kTileCount + S::kWeightCount),
                  forward_kernel<T, kTile, kColumns>, call, order, call.scale());
 }
@@ -244,7 +250,8 @@ void launch_forward(const AttentionCall<T>& call, device::Stream& stream) {
 template <int kTile, int kColumns, bool kOwnsKeys, class T>
 void launch_half_of_backward(const AttentionCall<T>& call, device::Stream& stream) {
   using S = Sizes<kTile, kColumns>;
-  const AttentionOrder order = order_of(call, kTile, kOwnsKeys ? HeaviestTiles::first : HeaviestTiles::last);
+  const AttentionOrder order =
+      order_of(call, kTile, kOwnsKeys, kOwnsKeys ? HeaviestTiles::first : HeaviestTiles::last);
   device::launch(stream, grid_of(order, 4 * S::kTileCount + 2 * S::kWeightCount),
                  backward_kernel<T, kTile, kColumns, kOwnsKeys>, call, order, call.scale());
 }

@@ -75,7 +75,7 @@ struct ForwardArguments {
   T* sum;                      // which is then written here
   const float *weight, *bias;  // no bias: null
   T* y;
-  float *means, *inverses;
+  float *means, *inverses;  // RMS norm: no means, null
   int64_t rows;
   int width;
   float epsilon;
@@ -118,10 +118,13 @@ __global__ void __launch_bounds__(kWarp ? kWarps* device::kWarpSize : kMostThrea
       for (int k = 0; k < kPacks; ++k)
         if (group.column(k) < a.width) load_floats<N>(a.x + begin + group.column(k), kept[k]);
     }
+    const bool centered = a.means != nullptr;
     float sum = 0;
+    if (centered) {
 #pragma unroll
-    for (int k = 0; k < kPacks; ++k)
-      if (group.column(k) < a.width) sum += sum_of(kept[k]);
+      for (int k = 0; k < kPacks; ++k)
+        if (group.column(k) < a.width) sum += sum_of(kept[k]);
+    }
     group.for_rest([&](int c) {
       device::Pack<T, N> x = load_pack<N>(a.x + begin + c);
       if constexpr (kAdds) {
@@ -132,7 +135,8 @@ __global__ void __launch_bounds__(kWarp ? kWarps* device::kWarpSize : kMostThrea
       widen(x, values);
       sum += sum_of(values);
     });
-    const float mean = group.sum(sum, scratch[0]) * share;
+    const float mean = centered ? group.sum(sum, scratch[0]) * share : 0.0f;
+    if (!centered && !kWarp) __syncthreads();  // the scratch of the sum below may still be read
 
     // A thread reads again only what it has written itself.
     const T* const again = (kAdds ? a.sum : a.x) + begin;
@@ -147,7 +151,7 @@ __global__ void __launch_bounds__(kWarp ? kWarps* device::kWarpSize : kMostThrea
     });
     const float inverse = 1.0f / std::sqrt(group.sum(squares, scratch[1]) * share + a.epsilon);
     if (group.thread == 0) {
-      a.means[row] = mean;
+      if (centered) a.means[row] = mean;
       a.inverses[row] = inverse;
     }
 
@@ -176,8 +180,8 @@ __global__ void __launch_bounds__(kWarp ? kWarps* device::kWarpSize : kMostThrea
 template <class T>
 struct BackwardArguments {
   const T *x, *dy;
-  const float *weight, *means, *inverses;
-  T* dx;                     // null where not wanted
+  const float *weight, *means, *inverses;  // RMS norm: no means, null
+  T* dx;                                   // null where not wanted
   const T* addend;           // null, or what is added to dx: the gradient that another reader of x gives it
   SumPair<float>* partials;  // [virtual replicas, blocks, width]: of dy n, and of dy
   int64_t rows;              // of a virtual replica, whose blocks those of one blockIdx.y are
@@ -191,9 +195,9 @@ constexpr int least_blocks(int group, int elements, int packs) {
   return packs * elements > 8 ? 2 : 4;
 }
 
-/// With g = dy weight and n = (x - mean) inverse: dx = inverse (g - mean(g) - n mean(g n)). Reads x, dy and,
-/// where there is one, the addend, and writes dx once; on the way threads add up dy n and dy of their columns
-/// over the block's rows.
+/// With g = dy weight and n = (x - mean) inverse: dx = inverse (g - mean(g) - n mean(g n)); of an RMS norm,
+/// mean and mean(g) are 0. Reads x, dy and, where there is one, the addend, and writes dx once; on the way
+/// threads add up dy n and dy of their columns over the block's rows.
 ///
 /// kGroup: a warp's size, or the most threads that a block may have.
 template <class T, int N, int kPacks, int kGroup>
@@ -219,7 +223,7 @@ __global__ void __launch_bounds__(kGroup == device::kWarpSize ? kWarps * device:
         dy[k] = load_pack<N>(row_dy + group.column(k));
         if (adds) device::prefetch(a.addend + begin + group.column(k));
       }
-    const float mean = a.means[row], inverse = a.inverses[row];
+    const float mean = a.means == nullptr ? 0.0f : a.means[row], inverse = a.inverses[row];
 
     float sum_g = 0, sum_gn = 0;
     const auto add = [&](int c, const device::Pack<T, N>& of_x, const device::Pack<T, N>& of_dy,
@@ -250,7 +254,7 @@ __global__ void __launch_bounds__(kGroup == device::kWarpSize ? kWarps * device:
     });
 
     if (a.dx == nullptr) continue;
-    const float mean_g = group.sum(sum_g, scratch[0]) * share,
+    const float mean_g = group.sum(a.means == nullptr ? 0.0f : sum_g, scratch[0]) * share,
                 mean_gn = group.sum(sum_gn, scratch[1]) * share;
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
@@ -354,10 +358,17 @@ struct Layout {
   }
 };
 
-class LayerNormKernel : public Kernel {
+/// What distinguishes the kinds of norms.
+struct NormForm {
+  float epsilon;
+  bool centered;  // rows have means, which the first auxiliary tensor holds
+  bool bias;
+};
+
+class NormKernel : public Kernel {
  public:
-  LayerNormKernel(const LayerNorm& op, const TensorSpec& input, const KernelOptions& options)
-      : op_(op),
+  NormKernel(const NormForm& form, const TensorSpec& input, const KernelOptions& options)
+      : form_(form),
         fused_(options.fused),
         dtype_(options.compute),
         replicas_(options.virtual_replicas),
@@ -394,8 +405,8 @@ class LayerNormKernel : public Kernel {
       const BackwardArguments<T> a{arguments.inputs[0].as<const T>(),
                                    arguments.output_gradients[0].as<const T>(),
                                    arguments.parameters[0].as<const float>(),
-                                   arguments.auxiliary[0].as<const float>(),
-                                   arguments.auxiliary[1].as<const float>(),
+                                   means_of<const float>(arguments),
+                                   inverses_of<const float>(arguments),
                                    arguments.input_gradients[0].as<T>(),
                                    fused_.fork_before ? arguments.output_gradients[1].as<const T>() : nullptr,
                                    partials,
@@ -435,16 +446,16 @@ class LayerNormKernel : public Kernel {
                                        fused_.add_before ? arguments.inputs[1].as<const T>() : nullptr,
                                        fused_.add_before ? arguments.outputs[1].as<T>() : nullptr,
                                        arguments.parameters[0].as<const float>(),
-                                       op_.bias ? arguments.parameters[1].as<const float>() : nullptr,
-                                       arguments.outputs[0].as<T>(), arguments.auxiliary[0].as<float>(),
-                                       arguments.auxiliary[1].as<float>(), replicas_ * rows_,
-                                       static_cast<int>(width_), op_.epsilon});
+                                       form_.bias ? arguments.parameters[1].as<const float>() : nullptr,
+                                       arguments.outputs[0].as<T>(), means_of<float>(arguments),
+                                       inverses_of<float>(arguments), replicas_ * rows_,
+                                       static_cast<int>(width_), form_.epsilon});
   }
 
   void finish(const KernelArguments& arguments, const SumPair<float>* partials, int blocks,
               device::Stream& stream) const {
     float *dweight = arguments.parameter_gradients[0].as<float>(),
-          *dbias = op_.bias ? arguments.parameter_gradients[1].as<float>() : nullptr;
+          *dbias = form_.bias ? arguments.parameter_gradients[1].as<float>() : nullptr;
     if (replicas_ == 1)
       return fold_columns(stream, partials, blocks, width_,
                           FinishParameters{dweight, dbias, width_, arguments.accumulate});
@@ -456,6 +467,15 @@ class LayerNormKernel : public Kernel {
                  replicas_);
     sum_replicas(each, width_, replicas_, width_, dweight, stream);
     if (dbias != nullptr) sum_replicas(each_bias, width_, replicas_, width_, dbias, stream);
+  }
+
+  template <class F>
+  F* means_of(const KernelArguments& arguments) const {
+    return form_.centered ? arguments.auxiliary[0].as<F>() : nullptr;
+  }
+  template <class F>
+  F* inverses_of(const KernelArguments& arguments) const {
+    return arguments.auxiliary[form_.centered ? 1 : 0].as<F>();
   }
 
   int64_t partial_bytes() const {
@@ -473,7 +493,7 @@ class LayerNormKernel : public Kernel {
     return std::min(most, (rows_ + layout.groups_per_block - 1) / layout.groups_per_block);
   }
 
-  LayerNorm op_;
+  NormForm form_;
   FusedNeighbors fused_;
   DType dtype_;
   int replicas_;
@@ -485,7 +505,12 @@ class LayerNormKernel : public Kernel {
 
 template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const LayerNorm& op, Inputs inputs, const KernelOptions& options) {
-  return std::make_unique<LayerNormKernel>(op, inputs[0], options);
+  return std::make_unique<NormKernel>(NormForm{op.epsilon, true, op.bias}, inputs[0], options);
+}
+
+template <>
+std::unique_ptr<Kernel> make_gpu_kernel(const RmsNorm& op, Inputs inputs, const KernelOptions& options) {
+  return std::make_unique<NormKernel>(NormForm{op.epsilon, false, false}, inputs[0], options);
 }
 
 }  // namespace lockstep::ops

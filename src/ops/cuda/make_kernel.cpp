@@ -13,7 +13,7 @@ bool knows_of_replicas(const Op& op, Inputs inputs, const KernelOptions& options
   if (const auto* convolution = std::get_if<Conv2d>(&op))
     return joins_replicas(*convolution, inputs[0], options);
   return std::holds_alternative<Linear>(op) || std::holds_alternative<LayerNorm>(op) ||
-         std::holds_alternative<SoftmaxCrossEntropy>(op);
+         std::holds_alternative<RmsNorm>(op) || std::holds_alternative<SoftmaxCrossEntropy>(op);
 }
 
 }  // namespace

@@ -67,6 +67,41 @@ std::string best_checkpoint(const std::string& directory, const std::string& new
                       : "it was not kept; train with checkpoint.keep_best: true"));
 }
 
+std::optional<std::string> newest_checkpoint(const std::string& directory,
+                                             const checkpoint::BeforeRead& before_read) {
+  const auto checkpoint = checkpoint::load_latest_valid(
+      directory,
+      [&](const std::string& path, const std::string& reason) {
+        log_warning(fmt::format("refused checkpoint {}: {}", path, reason));
+      },
+      before_read);
+  if (checkpoint) return checkpoint->path();
+  if (checkpoint::find_checkpoints(directory).empty()) return std::nullopt;
+  throw CheckpointError(fmt::format(
+      "none of the checkpoints in {} can be used; to start afresh, choose another --out", directory));
+}
+
+std::string find_checkpoint(const std::string& path, const checkpoint::BeforeRead& before_read) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const auto folder_of = [](const std::string& run) {
+    return fs::exists(run + "/checkpoints") ? run + "/checkpoints" : run;
+  };
+  if (const auto run = run_of_best(path); run && !fs::exists(path, error)) {
+    const auto newest = newest_checkpoint(folder_of(*run), before_read);
+    if (!newest) throw CheckpointError(fmt::format("{} is no run: it contains no checkpoints", *run));
+    return best_checkpoint(folder_of(*run), *newest, *run);
+  }
+  if (!fs::exists(path, error))
+    throw CheckpointError(error ? fmt::format("cannot look at checkpoint {}: {}", path, error.message())
+                                : fmt::format("there is no checkpoint {}", path));
+  // Whatever it is called, and through whichever links.
+  if (checkpoint::claims_to_be_checkpoint(path)) return path;
+  const auto newest = newest_checkpoint(folder_of(path), before_read);
+  if (!newest) throw CheckpointError(fmt::format("{} is no checkpoint and contains none", path));
+  return *newest;
+}
+
 std::optional<checkpoint::Manifest> manifest_of(const std::string& checkpoint_or_run) {
   namespace fs = std::filesystem;
   std::error_code unknown;

@@ -259,47 +259,16 @@ void RunCheckpoints::tell(const std::string& message) const {
   if (options_.on_message) options_.on_message(message);
 }
 
-std::optional<std::string> RunCheckpoints::newest_below(const std::string& directory) const {
-  const auto checkpoint = checkpoint::load_latest_valid(
-      directory,
-      [&](const std::string& path, const std::string& reason) {
-        log_warning(fmt::format("refused checkpoint {}: {}", path, reason));
-      },
-      [this] { read_on(); });
-  if (checkpoint) return checkpoint->path();
-  if (checkpoint::find_checkpoints(directory).empty()) return std::nullopt;
-  throw CheckpointError(fmt::format(
-      "none of the checkpoints in {} can be used; to start afresh, choose another --out", directory));
-}
-
 std::optional<RestoredState> RunCheckpoints::restore_newest(comm::Communicator& world) {
-  const std::string path = first_ranks_choice(world, [&] { return newest_below(directory_).value_or(""); });
+  const std::string path = first_ranks_choice(
+      world, [&] { return newest_checkpoint(directory_, [this] { read_on(); }).value_or(""); });
   if (path.empty()) return std::nullopt;
   return load_on_all(world, path);
 }
 
 RestoredState RunCheckpoints::restore(comm::Communicator& world, const std::string& path) {
-  return load_on_all(
-      world, first_ranks_choice(world, [&] {
-        namespace fs = std::filesystem;
-        std::error_code error;
-        if (const auto run = run_of_best(path); run && !fs::exists(path, error)) return best_of(*run);
-        if (!fs::exists(path, error))
-          throw CheckpointError(error ? fmt::format("cannot look at checkpoint {}: {}", path, error.message())
-                                      : fmt::format("there is no checkpoint {}", path));
-        // Whatever it is called, and through whichever links.
-        if (checkpoint::claims_to_be_checkpoint(path)) return path;
-        const auto newest = newest_below(fs::exists(path + "/checkpoints") ? path + "/checkpoints" : path);
-        if (!newest) throw CheckpointError(fmt::format("{} is no checkpoint and contains none", path));
-        return *newest;
-      }));
-}
-
-std::string RunCheckpoints::best_of(const std::string& run) const {
-  const std::string directory = std::filesystem::exists(run + "/checkpoints") ? run + "/checkpoints" : run;
-  const auto newest = newest_below(directory);
-  if (!newest) throw CheckpointError(fmt::format("{} is no run: it contains no checkpoints", run));
-  return best_checkpoint(directory, *newest, run);
+  return load_on_all(world,
+                     first_ranks_choice(world, [&] { return find_checkpoint(path, [this] { read_on(); }); }));
 }
 
 std::string RunCheckpoints::first_ranks_choice(comm::Communicator& world,

@@ -106,9 +106,6 @@ class RunCheckpoints {
   void check_model(const checkpoint::Manifest& manifest) const;
   /// The part of its evaluations that counts for a run that resumes from it.
   EvaluationHistory history_of(const checkpoint::Manifest& manifest) const;
-  /// The checkpoint with the lowest evaluation loss, of a run or of a folder of checkpoints.
-  std::string best_of(const std::string& run) const;
-  std::optional<std::string> newest_below(const std::string& directory) const;
   /// Marks the beginning of another part of restoring, which has its own time limit.
   void read_on() const;
   void make_saver();

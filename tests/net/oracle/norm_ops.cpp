@@ -121,4 +121,47 @@ OpGradients backward_of(const LayerNorm& op, const OpCall& call, const Values& d
   return gradients;
 }
 
+namespace {
+
+/// 1 / sqrt(mean square + epsilon) of row `row`.
+double inverse_root(const RmsNorm& op, const OpCall& call, int64_t row) {
+  const int64_t channels = call.input_shapes[0][-1];
+  double square = 0;
+  for (int64_t c = 0; c < channels; ++c)
+    square += std::pow((*call.inputs[0])[row * channels + c], 2) / static_cast<double>(channels);
+  return 1 / std::sqrt(square + static_cast<double>(op.epsilon));
+}
+
+}  // namespace
+
+Values forward_of(const RmsNorm& op, const OpCall& call) {
+  const int64_t channels = call.input_shapes[0][-1];
+  Values y = *call.inputs[0];
+  for (int64_t r = 0; r < call.rows(); ++r) {
+    const double inverse = inverse_root(op, call, r);
+    for (int64_t c = 0; c < channels; ++c) y[r * channels + c] *= inverse * (*call.parameters[0])[c];
+  }
+  return y;
+}
+
+OpGradients backward_of(const RmsNorm& op, const OpCall& call, const Values& dy) {
+  const int64_t channels = call.input_shapes[0][-1];
+  const Values &x = *call.inputs[0], &weight = *call.parameters[0];
+  Values dx(x.size()), dw(static_cast<size_t>(channels));
+  for (int64_t r = 0; r < call.rows(); ++r) {
+    const double inverse = inverse_root(op, call, r);
+    double mean_of_product = 0;
+    for (int64_t c = 0; c < channels; ++c) {
+      const int64_t at = r * channels + c;
+      dw[c] += dy[at] * x[at] * inverse;
+      mean_of_product += dy[at] * weight[c] * x[at] * inverse / static_cast<double>(channels);
+    }
+    for (int64_t c = 0; c < channels; ++c) {
+      const int64_t at = r * channels + c;
+      dx[at] = inverse * (dy[at] * weight[c] - x[at] * inverse * mean_of_product);
+    }
+  }
+  return {{dx}, {dw}};
+}
+
 }  // namespace lockstep::net

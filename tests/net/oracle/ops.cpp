@@ -121,6 +121,11 @@ double slope_of(const Gelu&, double x) {
   const double t = std::tanh(gelu_inner(x));
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * x * x);
 }
+double value_of(const Silu&, double x) { return x / (1 + std::exp(-x)); }
+double slope_of(const Silu&, double x) {
+  const double s = 1 / (1 + std::exp(-x));
+  return s + x * s * (1 - s);
+}
 double value_of(const Sigmoid&, double x) { return 1 / (1 + std::exp(-x)); }
 double slope_of(const Sigmoid& op, double x) { return value_of(op, x) * (1 - value_of(op, x)); }
 double value_of(const Tanh&, double x) { return std::tanh(x); }
@@ -146,12 +151,16 @@ OpGradients through(const Activation& op, const OpCall& call, const Values& dy) 
 
 Values forward_of(const Relu& op, const OpCall& call) { return activated(op, call); }
 Values forward_of(const Gelu& op, const OpCall& call) { return activated(op, call); }
+Values forward_of(const Silu& op, const OpCall& call) { return activated(op, call); }
 Values forward_of(const Sigmoid& op, const OpCall& call) { return activated(op, call); }
 Values forward_of(const Tanh& op, const OpCall& call) { return activated(op, call); }
 OpGradients backward_of(const Relu& op, const OpCall& call, const Values& dy) {
   return through(op, call, dy);
 }
 OpGradients backward_of(const Gelu& op, const OpCall& call, const Values& dy) {
+  return through(op, call, dy);
+}
+OpGradients backward_of(const Silu& op, const OpCall& call, const Values& dy) {
   return through(op, call, dy);
 }
 OpGradients backward_of(const Sigmoid& op, const OpCall& call, const Values& dy) {
@@ -167,6 +176,18 @@ Values forward_of(const Add&, const OpCall& call) {
   return y;
 }
 OpGradients backward_of(const Add&, const OpCall&, const Values& dy) { return {{dy, dy}, {}}; }
+
+Values forward_of(const Multiply&, const OpCall& call) {
+  Values y = *call.inputs[0];
+  for (size_t i = 0; i < y.size(); ++i) y[i] *= (*call.inputs[1])[i];
+  return y;
+}
+OpGradients backward_of(const Multiply&, const OpCall& call, const Values& dy) {
+  OpGradients gradients{{*call.inputs[1], *call.inputs[0]}, {}};
+  for (Values& gradient : gradients.inputs)
+    for (size_t i = 0; i < dy.size(); ++i) gradient[i] *= dy[i];
+  return gradients;
+}
 
 Values forward_of(const Flatten&, const OpCall& call) { return *call.inputs[0]; }
 OpGradients backward_of(const Flatten&, const OpCall&, const Values& dy) { return {{dy}, {}}; }

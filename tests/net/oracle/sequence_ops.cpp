@@ -12,9 +12,11 @@ class Head {
   Head(const Attention& op, const OpCall& call, int64_t sample, int64_t head)
       : call_(call),
         heads_(op.heads),
+        key_heads_(op.key_value_heads == 0 ? op.heads : op.key_value_heads),
         positions_(call.input_shapes[0][0]),
-        channels_(call.input_shapes[0][1] / 3),
-        size_(channels_ / op.heads),
+        width_(call.input_shapes[0][1]),
+        size_(width_ / (heads_ + 2 * key_heads_)),
+        causal_(op.causal),
         sample_(sample),
         head_(head) {}
 
@@ -23,16 +25,20 @@ class Head {
   double scale() const { return 1 / std::sqrt(static_cast<double>(size_)); }
   /// part: 0 query, 1 key, 2 value.
   int64_t at(int part, int64_t position, int64_t d) const {
-    return ((sample_ * positions_ + position) * 3 + part) * channels_ + head_ * size_ + d;
+    const int64_t key_head = head_ / (heads_ / key_heads_);
+    const int64_t column = part == 0 ? head_ : heads_ + (part - 1) * key_heads_ + key_head;
+    return (sample_ * positions_ + position) * width_ + column * size_ + d;
   }
   int64_t output_at(int64_t position, int64_t d) const {
-    return (sample_ * positions_ + position) * channels_ + head_ * size_ + d;
+    return ((sample_ * positions_ + position) * heads_ + head_) * size_ + d;
   }
-  /// Weights of the keys up to `query`, before dropout.
+  /// How many keys `query` sees.
+  int64_t seen(int64_t query) const { return causal_ ? query + 1 : positions_; }
+  /// Weights of the keys that `query` sees, before dropout.
   Values weights(int64_t query) const {
     const Values& x = *call_.inputs[0];
     Values scores;
-    for (int64_t key = 0; key <= query; ++key) {
+    for (int64_t key = 0; key < seen(query); ++key) {
       double score = 0;
       for (int64_t d = 0; d < size_; ++d) score += x[at(0, query, d)] * x[at(1, key, d)];
       scores.push_back(score * scale());
@@ -51,7 +57,9 @@ class Head {
 
  private:
   const OpCall& call_;
-  int64_t heads_, positions_, channels_, size_, sample_, head_;
+  int64_t heads_, key_heads_, positions_, width_, size_;
+  bool causal_;
+  int64_t sample_, head_;
 };
 
 Values attention_factors(const Attention& op, const OpCall& call) {
@@ -66,7 +74,7 @@ void head_backward(const Head& head, const Values& factors, const OpCall& call, 
     const Values weights = head.weights(query);
     Values slopes(weights.size());  // of the weights, dropout included
     double mean = 0;
-    for (int64_t key = 0; key <= query; ++key) {
+    for (int64_t key = 0; key < head.seen(query); ++key) {
       const double factor = head.factor(factors, query, key);
       for (int64_t d = 0; d < head.size(); ++d) {
         const double g = dy[head.output_at(query, d)];
@@ -75,7 +83,7 @@ void head_backward(const Head& head, const Values& factors, const OpCall& call, 
       }
       mean += weights[key] * slopes[key];
     }
-    for (int64_t key = 0; key <= query; ++key) {
+    for (int64_t key = 0; key < head.seen(query); ++key) {
       const double score = weights[key] * (slopes[key] - mean) * head.scale();
       for (int64_t d = 0; d < head.size(); ++d) {
         dx[head.at(0, query, d)] += score * x[head.at(1, key, d)];
@@ -95,7 +103,7 @@ Values forward_of(const Attention& op, const OpCall& call) {
       const Head head(op, call, s, h);
       for (int64_t query = 0; query < head.positions(); ++query) {
         const Values weights = head.weights(query);
-        for (int64_t key = 0; key <= query; ++key)
+        for (int64_t key = 0; key < head.seen(query); ++key)
           for (int64_t d = 0; d < head.size(); ++d)
             y[head.output_at(query, d)] +=
                 head.factor(factors, query, key) * weights[key] * (*call.inputs[0])[head.at(2, key, d)];
@@ -110,6 +118,35 @@ OpGradients backward_of(const Attention& op, const OpCall& call, const Values& d
   for (int64_t s = 0; s < call.samples; ++s)
     for (int64_t h = 0; h < op.heads; ++h) head_backward(Head(op, call, s, h), factors, call, dy, dx);
   return {{dx}, {}};
+}
+
+namespace {
+
+/// Turns by the angles of positions, or back.
+Values turned(const RotaryEmbedding& op, const OpCall& call, Values x, double direction) {
+  const int64_t positions = call.input_shapes[0][0], width = call.input_shapes[0][1], half = op.head_size / 2;
+  const int64_t heads = op.heads == 0 ? width / op.head_size : op.heads;
+  for (int64_t row = 0; row < call.rows(); ++row)
+    for (int64_t head = 0; head < heads; ++head)
+      for (int64_t i = 0; i < half; ++i) {
+        const double angle =
+            direction * static_cast<double>(row % positions) *
+            std::pow(static_cast<double>(op.theta), -static_cast<double>(i) / static_cast<double>(half));
+        const int64_t at = row * width + head * op.head_size + i;
+        const double a = x[at], b = x[at + half];
+        x[at] = a * std::cos(angle) - b * std::sin(angle);
+        x[at + half] = b * std::cos(angle) + a * std::sin(angle);
+      }
+  return x;
+}
+
+}  // namespace
+
+Values forward_of(const RotaryEmbedding& op, const OpCall& call) {
+  return turned(op, call, *call.inputs[0], 1);
+}
+OpGradients backward_of(const RotaryEmbedding& op, const OpCall& call, const Values& dy) {
+  return {{turned(op, call, dy, -1)}, {}};
 }
 
 Values forward_of(const SoftmaxCrossEntropy& op, const OpCall& call) {

@@ -46,25 +46,33 @@ class HeadBackward {
                at(head_.output_gradient.data + t * head_.output_gradient.row_stride, 0.0f);
       });
     for (int64_t first_key = 0; first_key < sizes_.positions; first_key += kAttentionBlock)
-      for (int64_t first_query = first_key; first_query < sizes_.positions; first_query += kAttentionBlock) {
-        const Block block{first_query, std::min(kAttentionBlock, sizes_.positions - first_query), first_key,
-                          std::min(kAttentionBlock, sizes_.positions - first_key)};
+      for (int64_t first_query = first_met_by(first_key); first_query < sizes_.positions;
+           first_query += kAttentionBlock) {
+        const Block block{first_query,
+                          std::min(kAttentionBlock, sizes_.positions - first_query),
+                          first_key,
+                          std::min(kAttentionBlock, sizes_.positions - first_key),
+                          sizes_.causal && first_query == first_key,
+                          first_query == first_met_by(first_key)};
         compute_weights(block);
         add_gradients(block);
       }
-    const int64_t stride = 3 * sizes_.channels();
-    unpack(query_gradients_, head_.input_gradient, stride);
-    unpack(key_gradients_, head_.input_gradient + sizes_.channels(), stride);
-    unpack(value_gradients_, head_.input_gradient + 2 * sizes_.channels(), stride);
+    unpack(query_gradients_, head_.query_gradient, false);
+    unpack(key_gradients_, head_.key_gradient, head_.adds_keys);
+    unpack(value_gradients_, head_.value_gradient, head_.adds_keys);
   }
 
  private:
   struct Block {
     int64_t first_query, queries, first_key, keys;
-    bool diagonal() const { return first_query == first_key; }
+    bool masked;  // on the diagonal: earlier queries do not see later keys
+    bool first;   // of the blocks that meet these keys
     /// Keys of the block that its query `row` sees.
-    int64_t seen(int64_t row) const { return diagonal() ? row + 1 : keys; }
+    int64_t seen(int64_t row) const { return masked ? row + 1 : keys; }
   };
+
+  /// The first query of the blocks that meet the keys from `first_key` on.
+  int64_t first_met_by(int64_t first_key) const { return sizes_.causal ? first_key : 0; }
 
   /// Leaves P F in weights_ and dS in gradients_, both [queries, kAttentionBlock] with zeros where a query
   /// does not see a key.
@@ -116,10 +124,10 @@ class HeadBackward {
     const int64_t depth = sizes_.padded_head();
     for (int64_t key = 0; key < block.keys; key += kTileRows) {
       const int64_t tile = std::min(kTileRows, block.keys - key);
-      const int64_t skipped = block.diagonal() ? key : 0;  // queries before the tile's keys do not see them
+      const int64_t skipped = block.masked ? key : 0;  // queries before the tile's keys do not see them
       const int64_t query = (block.first_query + skipped) * depth, to = (block.first_key + key) * depth;
       const int64_t inner = block.queries - skipped;
-      const bool accumulate = !block.diagonal();
+      const bool accumulate = !block.first;
       tile_product(tile, depth, inner, {weights_ + skipped * kAttentionBlock + key, 1, kAttentionBlock},
                    output_gradients_ + query, depth, value_gradients_ + to, depth, accumulate);
       tile_product(tile, depth, inner, {gradients_ + skipped * kAttentionBlock + key, 1, kAttentionBlock},
@@ -133,10 +141,15 @@ class HeadBackward {
     }
   }
 
-  void unpack(const float* from, float* to, int64_t stride) const {
-    for (int64_t t = 0; t < sizes_.positions; ++t)
-      std::memcpy(to + t * stride, from + t * sizes_.padded_head(),
-                  static_cast<size_t>(sizes_.head_size) * sizeof(float));
+  void unpack(const float* from, float* to, bool adds) const {
+    for (int64_t t = 0; t < sizes_.positions; ++t) {
+      const float* __restrict row = from + t * sizes_.padded_head();
+      float* __restrict result = to + t * sizes_.input_channels();
+      if (adds)
+        for (int64_t d = 0; d < sizes_.head_size; ++d) result[d] += row[d];
+      else
+        std::memcpy(result, row, static_cast<size_t>(sizes_.head_size) * sizeof(float));
+    }
   }
 
   const AttentionBackward& head_;

@@ -40,7 +40,7 @@ class HeadForward {
 
  private:
   /// Keys that the queries up to `last` see, rounded up to whole vectors.
-  int64_t seen(int64_t last) const { return attention_padded(last + 1); }
+  int64_t seen(int64_t last) const { return attention_padded(sizes_.seen_by(last)); }
 
   void compute_scores(int64_t first, int64_t rows) {
     const HeadView query = head_.query;
@@ -64,16 +64,16 @@ class HeadForward {
     const float scale = sizes_.scale();
     float offsets[kAttentionBlock], sums[kAttentionBlock];
     for (int64_t row = 0; row < rows; ++row)
-      offsets[row] = scale * row_maximum(scores_ + row * width, first + row + 1);
+      offsets[row] = scale * row_maximum(scores_ + row * width, sizes_.seen_by(first + row));
     for (int64_t row = 0; row < rows; ++row)
-      sums[row] = weights_of_row(scores_ + row * width, first + row + 1, scale, offsets[row]);
+      sums[row] = weights_of_row(scores_ + row * width, sizes_.seen_by(first + row), scale, offsets[row]);
     for (int64_t row = 0; row < rows; ++row) {
       head_.log_sum_exp[first + row] = offsets[row] + std::log(sums[row]);
       inverse_sums[row] = 1.0f / sums[row];
     }
     for (int64_t row = 0; row < rows; ++row) {
       float* weights = scores_ + row * width;
-      const int64_t count = first + row + 1;
+      const int64_t count = sizes_.seen_by(first + row);
       // Later keys that other queries of the tile see have weight 0.
       const int64_t tile_end = std::min(width, first + (row / kTileRows + 1) * kTileRows);
       for (int64_t key = attention_padded(count); key < tile_end; ++key) weights[key] = 0;
@@ -98,10 +98,10 @@ class HeadForward {
 
   void weigh_values(int64_t first, int64_t rows) {
     const int64_t width = sizes_.padded_positions(), head = sizes_.padded_head();
-    for (int64_t key = 0; key <= first; key += kAttentionBlock)
+    for (int64_t key = 0; key < sizes_.seen_by(first); key += kAttentionBlock)
       for (int64_t row = 0; row < rows; row += kTileRows) {
         const int64_t tile = std::min(kTileRows, rows - row);
-        const int64_t inner = std::min(kAttentionBlock, first + row + tile - key);
+        const int64_t inner = std::min(kAttentionBlock, sizes_.seen_by(first + row + tile - 1) - key);
         tile_product(tile, head, inner, {scores_ + row * width + key, width, 1}, values_ + key * head, head,
                      result_ + row * head, head, key > 0);
       }

@@ -21,8 +21,13 @@ inline int64_t attention_padded(int64_t count) {
 }
 
 struct AttentionSizes {
-  int64_t batch = 0, positions = 0, heads = 0, head_size = 0;
-  int64_t channels() const { return heads * head_size; }
+  int64_t batch = 0, positions = 0, heads = 0, key_heads = 0, head_size = 0;
+  bool causal = true;
+  int64_t channels() const { return heads * head_size; }  ///< of the output
+  int64_t input_channels() const { return (heads + 2 * key_heads) * head_size; }
+  int64_t group() const { return heads / key_heads; }  ///< queries that share a key
+  /// How many keys `query` sees, from the first on.
+  int64_t seen_by(int64_t query) const { return causal ? query + 1 : positions; }
   int64_t padded_positions() const { return attention_padded(positions); }
   int64_t padded_head() const { return attention_padded(head_size); }
   int64_t dropout_groups() const { return (positions + 3) / 4; }
@@ -68,7 +73,8 @@ struct AttentionBackward {
   uint32_t sample;
   HeadView query, key, value, output, output_gradient;
   const float* log_sum_exp;
-  float* input_gradient;  ///< [T, 3 channels] from this head's query on
+  float *query_gradient, *key_gradient, *value_gradient;  ///< [T, input_channels] from the head's on
+  bool adds_keys;  ///< whether gradients of keys and values are added to those of other queries of the group
   float* workspace;
 };
 

@@ -23,7 +23,8 @@ struct LayerNormRow {
   const float* bias;  ///< null: there is none
 };
 
-/// Of a row of `channels`. Nothing overlaps. With n = (x - mean) inverse and g = dy weight:
+/// Of a row of `channels`. Nothing overlaps. The same for RMS norms, whose mean is 0, and whose variance the
+/// mean square; their input gradient has no mean(g). With n = (x - mean) inverse and g = dy weight:
 struct LayerNormLoops {
   void (*moments)(const float* x, int64_t channels, float* mean, float* variance);
   /// y = n weight + bias.
@@ -99,8 +100,8 @@ struct Loops {
   void (*attention_forward)(const AttentionForward& head);
   void (*attention_backward)(const AttentionBackward& head);
 
-  ElementwiseLoops relu, gelu, sigmoid, tanh;
-  LayerNormLoops layer_norm;
+  ElementwiseLoops relu, gelu, silu, sigmoid, tanh;
+  LayerNormLoops layer_norm, rms_norm;
 
   /// Sum of exp(row[i] - offset).
   float (*exponential_sum)(const float* row, int64_t count, float offset);

@@ -31,6 +31,16 @@ void moments(const float* x, int64_t channels, float* mean, float* variance) {
               share;
 }
 
+void mean_square(const float* x, int64_t channels, float* mean, float* variance) {
+  *mean = 0.0f;
+  *variance = row_sum(channels,
+                      [x](const auto& at) {
+                        const Lanes value = at(x, 0.0f);
+                        return value * value;
+                      }) *
+              (1.0f / static_cast<float>(channels));
+}
+
 void normalize(float* y, const float* x, const LayerNormRow& row, int64_t channels) {
   const Lanes mean = splat(row.mean), inverse = splat(row.inverse_deviation);
   if (row.bias != nullptr)
@@ -42,11 +52,13 @@ void normalize(float* y, const float* x, const LayerNormRow& row, int64_t channe
             [&](const auto& at, const auto& to) { to(y, (at(x) - mean) * inverse * at(row.weight)); });
 }
 
+template <bool kCentered>
 void input_gradient(float* dx, const float* dy, const float* x, const LayerNormRow& row, int64_t channels) {
   const float *weight = row.weight, share = 1.0f / static_cast<float>(channels);
   const Lanes mean = splat(row.mean), inverse = splat(row.inverse_deviation);
   const float mean_g =
-      row_sum(channels, [=](const auto& at) { return at(dy, 0.0f) * at(weight, 0.0f); }) * share;
+      kCentered ? row_sum(channels, [=](const auto& at) { return at(dy, 0.0f) * at(weight, 0.0f); }) * share
+                : 0.0f;
   const float mean_gn = row_sum(channels,
                                 [=](const auto& at) {
                                   return at(dy, 0.0f) * at(weight, 0.0f) * ((at(x, 0.0f) - mean) * inverse);
@@ -73,7 +85,14 @@ void add_parameter_gradients(float* weight_sums, float* bias_sums, const float* 
 const LayerNormLoops kLayerNormLoops{
     .moments = moments,
     .normalize = normalize,
-    .input_gradient = input_gradient,
+    .input_gradient = input_gradient<true>,
+    .add_parameter_gradients = add_parameter_gradients,
+};
+
+const LayerNormLoops kRmsNormLoops{
+    .moments = mean_square,
+    .normalize = normalize,
+    .input_gradient = input_gradient<false>,
     .add_parameter_gradients = add_parameter_gradients,
 };
 

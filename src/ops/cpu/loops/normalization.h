@@ -6,7 +6,7 @@
 namespace lockstep::ops {
 inline namespace LOCKSTEP_SIMD {
 
-extern const LayerNormLoops kLayerNormLoops;
+extern const LayerNormLoops kLayerNormLoops, kRmsNormLoops;
 
 }  // namespace LOCKSTEP_SIMD
 }  // namespace lockstep::ops

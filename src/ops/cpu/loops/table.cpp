@@ -21,11 +21,11 @@ const Loops kLoops {
   .instruction_set = "portable",
 #endif
   .attention_forward = attention_forward, .attention_backward = attention_backward, .relu = kReluLoops,
-  .gelu = kGeluLoops, .sigmoid = kSigmoidLoops, .tanh = kTanhLoops, .layer_norm = kLayerNormLoops,
-  .exponential_sum = exponential_sum, .scaled_exponentials = scaled_exponentials,
-  .dropout_factors = dropout_factors, .panel_product = panel_product, .panel_fold = panel_fold,
-  .window_product = window_product, .pack_rows = pack_rows, .transpose = transpose,
-  .multiply_adds = multiply_adds,
+  .gelu = kGeluLoops, .silu = kSiluLoops, .sigmoid = kSigmoidLoops, .tanh = kTanhLoops,
+  .layer_norm = kLayerNormLoops, .rms_norm = kRmsNormLoops, .exponential_sum = exponential_sum,
+  .scaled_exponentials = scaled_exponentials, .dropout_factors = dropout_factors,
+  .panel_product = panel_product, .panel_fold = panel_fold, .window_product = window_product,
+  .pack_rows = pack_rows, .transpose = transpose, .multiply_adds = multiply_adds,
 };
 
 }  // namespace LOCKSTEP_SIMD

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "checkpoint/checkpoint.h"
+#include "infer/evaluator.h"
+
+namespace lockstep::infer {
+
+/// Loads a checkpoint's parameters and statistics into the evaluator. Throws CheckpointError, which lists
+/// every tensor that is missing, left over or of another shape, before anything is written.
+void load_parameters(Evaluator& evaluator, const checkpoint::Checkpoint& checkpoint);
+
+}  // namespace lockstep::infer
