@@ -77,8 +77,13 @@ class NewFile {
   void rewind() { std::rewind(file_.get()); }
   void finish() {
     if (std::fflush(file_.get()) != 0) fail();
-    file_.reset();
-    fs::rename(part_, path_);
+    if (std::fclose(file_.release()) != 0) fail();
+    std::error_code error;
+    fs::rename(part_, path_, error);
+    if (error) {
+      errno = error.value();
+      fail();
+    }
   }
 
  private:
@@ -143,20 +148,68 @@ class Shards {
   std::vector<uint16_t> narrow_;
 };
 
-void clear(const TokenizeOptions& options) {
+bool is_of_tokens(const std::string& name) {
+  return name == tokenizer::kTokenizerFile || (name.starts_with("tokens_") && name.ends_with(".bin"));
+}
+
+/// Where new files wait until all of them are complete. What a run that was killed has left is removed.
+class Staging {
+ public:
+  explicit Staging(const std::string& directory)
+      : directory_(directory), folder_(directory_ / ".new_tokens") {
+    guarded([&] {
+      fs::remove_all(folder_);
+      fs::create_directories(folder_);
+    });
+  }
+  ~Staging() {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  const fs::path& folder() const { return folder_; }
+  /// Puts them in the place of those that are there. The tokenizer comes last: without it nothing is
+  /// complete.
+  void publish() const {
+    guarded([&] {
+      std::vector<fs::path> old, shards;
+      for (const auto& entry : fs::directory_iterator(directory_))
+        if (is_of_tokens(entry.path().filename().string())) old.push_back(entry.path());
+      for (const auto& path : old) fs::remove(path);
+      for (const auto& entry : fs::directory_iterator(folder_))
+        if (entry.path().filename() != tokenizer::kTokenizerFile) shards.push_back(entry.path());
+      for (const auto& path : shards) fs::rename(path, directory_ / path.filename());
+      fs::rename(folder_ / tokenizer::kTokenizerFile, directory_ / tokenizer::kTokenizerFile);
+    });
+  }
+
+ private:
+  template <class Action>
+  void guarded(const Action& action) const {
+    try {
+      action();
+    } catch (const fs::filesystem_error& error) {
+      throw IoError(fmt::format("cannot write tokens to {}: {}", one_line(directory_.string()),
+                                error.code().message()));
+    }
+  }
+
+  fs::path directory_, folder_;
+};
+
+void require_place(const TokenizeOptions& options) {
   std::error_code error;
   fs::create_directories(options.directory, error);
   if (error)
     throw IoError(fmt::format("cannot make the folder {}: {}", one_line(options.directory), error.message()));
   for (const auto& entry : fs::directory_iterator(options.directory)) {
-    const std::string name = entry.path().filename().string();
-    if (name != tokenizer::kTokenizerFile && !(name.starts_with("tokens_") && name.ends_with(".bin")))
-      continue;
+    if (!is_of_tokens(entry.path().filename().string())) continue;
     require(
         options.overwrite,
         fmt::format("{} is there already; pass --force to replace the folder's tokens, or name another --out",
                     one_line(entry.path().string())));
-    fs::remove(entry.path());
   }
 }
 
@@ -174,10 +227,11 @@ TokenizeResult tokenize(const TokenizeOptions& options) {
   require(!options.texts.empty(), "expected a text, found none");
   require(options.shard_tokens >= 1 && options.shard_tokens <= INT32_MAX,
           fmt::format("expected 1 to {} tokens per file, found {}", INT32_MAX, options.shard_tokens));
+  require_place(options);
   const tokenizer::Tokenizer tokenizer = find_tokenizer(options);
-  clear(options);
+  const Staging staging(options.directory);
   TokenizeResult result{.vocabulary = tokenizer.size(), .token_bytes = tokenizer.size() <= 65536 ? 2 : 4};
-  Shards shards(options.directory, result.token_bytes, options.shard_tokens);
+  Shards shards(staging.folder(), result.token_bytes, options.shard_tokens);
   tokenizer::Encoder encoder(tokenizer);
   std::vector<int32_t> tokens;
   for (const auto& path : options.texts) {
@@ -201,10 +255,11 @@ TokenizeResult tokenize(const TokenizeOptions& options) {
         path, [&](std::string_view piece) { return division_for(tokenizer, piece); }, encode);
   }
   shards.finish();
-  NewFile saved(fs::path(options.directory) / tokenizer::kTokenizerFile);
+  NewFile saved(staging.folder() / tokenizer::kTokenizerFile);
   const std::string text = tokenizer::to_json(tokenizer);
   saved.write(text.data(), text.size());
   saved.finish();
+  staging.publish();
   result.tokens = shards.total();
   result.files = shards.files();
   return result;

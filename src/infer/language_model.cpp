@@ -61,11 +61,13 @@ std::vector<int32_t> LanguageModel::write(std::vector<int32_t> prompt, const Wri
                                           const std::function<void(int32_t)>& on_token) {
   check(options.sampling);
   if (prompt.empty()) throw ConfigError("the prompt is empty; give the model something to continue");
+  const int64_t known = options.vocabulary > 0 ? std::min(options.vocabulary, vocabulary_) : vocabulary_;
   std::vector<int32_t> written;
   for (int64_t i = 0; i < options.tokens; ++i) {
     const double uniform = philox_uniform(options.seed, RandomPurpose::text_generation, options.sample,
                                           static_cast<uint64_t>(i));
-    const int32_t token = choose(logits_after(prompt), options.sampling, uniform);
+    const auto logits = logits_after(prompt).first(static_cast<size_t>(known));
+    const int32_t token = choose(logits, options.sampling, uniform);
     prompt.push_back(token);
     written.push_back(token);
     if (on_token) on_token(token);

@@ -16,8 +16,9 @@ struct WritingOptions {
   SamplingOptions sampling;
   int64_t tokens = 0;  ///< at most, after the prompt
   uint64_t seed = 0;
-  int32_t end = -1;     ///< the text ends with this token; -1: only when all are written
-  uint32_t sample = 0;  ///< of several from one seed: each draws other numbers
+  int64_t vocabulary = 0;  ///< only tokens below are written, such as those that stand for text; 0: all
+  int32_t end = -1;        ///< the text ends with this token; -1: only when all are written
+  uint32_t sample = 0;     ///< of several from one seed: each draws other numbers
 };
 
 /// A model that predicts the next token, and so can write. Each token costs a pass over a whole context; of

@@ -172,7 +172,10 @@ int64_t memory_for_plans(const RunReport& report) {
     const double free = (1 - kLeftFree) * size->last - used->max;
     if (least_free < 0 || free < least_free) least_free = std::max(free, 0.0);
   });
-  return least_free < 0 ? 0 : report.peak_memory_bytes + static_cast<int64_t>(least_free);
+  int64_t planned = 0;  // servers may have their hosts' memory
+  for (const RankReport& rank : report.ranks)
+    if (rank.is_worker()) planned = std::max(planned, rank.peak_memory_bytes);
+  return least_free < 0 ? 0 : planned + static_cast<int64_t>(least_free);
 }
 
 std::string larger_batch(const RunReport& report, const RunTraits& traits) {

@@ -29,6 +29,11 @@ class Batches {
     options.global_batch = global_batch(samples);
     try {
       const compile::CompiledRun run(balanced(options, facts_, limit_), facts_);
+      // GPUs do not join virtual replicas of every size: then it would be another division, with less memory.
+      const layout::BatchDivision& its = run.division();
+      if (its.replicas_per_leaf != division_.replicas_per_leaf || its.leaves != division_.leaves ||
+          its.micro_batches_per_leaf != division_.micro_batches_per_leaf)
+        return std::nullopt;
       const BatchFit fit{.micro_batch = options.micro_batch,
                          .global_batch = options.global_batch,
                          .bytes = fullest_rank(run).plan.total_bytes};

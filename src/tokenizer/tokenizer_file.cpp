@@ -13,7 +13,8 @@
 namespace lockstep::tokenizer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// GPT-2 writes each byte as one printable character: printable bytes as themselves, the rest from U+0100 on.
 class ByteAlphabet {
@@ -156,7 +157,7 @@ TokenizerParts parts_from(const Json& json) {
 
 std::string to_json(const Tokenizer& tokenizer) {
   const TokenizerParts& parts = tokenizer.parts();
-  Json added = Json::array(), vocabulary = Json::object(), merges = Json::array();
+  OrderedJson added = OrderedJson::array(), vocabulary = OrderedJson::object(), merges = OrderedJson::array();
   std::vector<std::string> written;
   for (const auto& token : parts.tokens) written.push_back(alphabet().write(token));
   for (const int32_t token : parts.special) {
@@ -169,32 +170,35 @@ std::string to_json(const Tokenizer& tokenizer) {
                      {"normalized", false},
                      {"special", true}});
   }
-  for (size_t token = 0; token < written.size(); ++token) vocabulary.push_back({written[token], token});
+  // Its members are a vector, which is not searched for each that is added.
+  auto& members =
+      static_cast<OrderedJson::object_t::Container&>(vocabulary.get_ref<OrderedJson::object_t&>());
+  for (size_t token = 0; token < written.size(); ++token) members.emplace_back(written[token], token);
   for (const auto& merge : parts.merges)
     merges.push_back(written[static_cast<size_t>(merge.left)] + " " +
                      written[static_cast<size_t>(merge.right)]);
-  const Json bytes{{"type", "ByteLevel"},
-                   {"add_prefix_space", false},
-                   {"trim_offsets", true},
-                   {"use_regex", parts.divides_words}};
-  const Json json{{"version", "1.0"},
-                  {"truncation", nullptr},
-                  {"padding", nullptr},
-                  {"added_tokens", std::move(added)},
-                  {"normalizer", nullptr},
-                  {"pre_tokenizer", bytes},
-                  {"post_processor", nullptr},
-                  {"decoder", bytes},
-                  {"model",
-                   {{"type", "BPE"},
-                    {"dropout", nullptr},
-                    {"unk_token", nullptr},
-                    {"continuing_subword_prefix", nullptr},
-                    {"end_of_word_suffix", nullptr},
-                    {"fuse_unk", false},
-                    {"byte_fallback", false},
-                    {"vocab", std::move(vocabulary)},
-                    {"merges", std::move(merges)}}}};
+  const OrderedJson bytes{{"type", "ByteLevel"},
+                          {"add_prefix_space", false},
+                          {"trim_offsets", true},
+                          {"use_regex", parts.divides_words}};
+  const OrderedJson json{{"version", "1.0"},
+                         {"truncation", nullptr},
+                         {"padding", nullptr},
+                         {"added_tokens", std::move(added)},
+                         {"normalizer", nullptr},
+                         {"pre_tokenizer", bytes},
+                         {"post_processor", nullptr},
+                         {"decoder", bytes},
+                         {"model",
+                          {{"type", "BPE"},
+                           {"dropout", nullptr},
+                           {"unk_token", nullptr},
+                           {"continuing_subword_prefix", nullptr},
+                           {"end_of_word_suffix", nullptr},
+                           {"fuse_unk", false},
+                           {"byte_fallback", false},
+                           {"vocab", std::move(vocabulary)},
+                           {"merges", std::move(merges)}}}};
   return json.dump() + "\n";
 }
 

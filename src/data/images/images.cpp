@@ -11,6 +11,7 @@
 #include "base/index.h"
 #include "base/log.h"
 #include "data/byte_source.h"
+#include "data/class_names.h"
 #include "data/images/file_pixels.h"
 #include "data/images/image_file.h"
 #include "data/images/image_list.h"
@@ -66,6 +67,9 @@ class ImagesDataset : public Dataset {
     return fmt::format("{} images in {} classes of {}", size(), classes_.count, shown_path(source_));
   }
   std::vector<std::string> class_names() const override { return classes_.names; }
+  Encodings encodings() const override {
+    return classes_.names.empty() ? Encodings{} : class_encoding(classes_.names);
+  }
   std::string sample_name(int64_t sample) const override { return shown_path(nth(images_, sample).path); }
   Damage damage() const override {
     const std::lock_guard lock(mutex_);
@@ -186,7 +190,7 @@ std::optional<ImageList> list_training_images(const DataOptions& options) {
   const auto& images = options.images;
   if (options.trains || images.eval_fraction > 0)
     return list_images(options, images.train, images.train_list);
-  if (!images.classes.empty()) return {};
+  if (!images.classes.empty() || classes_of_model(options)) return {};
   try {
     return list_images(options, images.train, images.train_list);
   } catch (const IoError&) {
@@ -259,7 +263,8 @@ DatasetPair open_image_datasets(const DataOptions& options) {
   if (eval) lists.push_back(&*eval);
   require(!lists.empty(),
           "data.images: there is nothing to evaluate on: set eval, eval_list or eval_fraction");
-  const ImageClasses classes = classes_of(options.images.classes, lists);
+  // A model that is evaluated has its own.
+  const ImageClasses classes = classes_of(classes_of_model(options).value_or(options.images.classes), lists);
   for (const auto* list : lists) check_empty_classes(*list, options.on_damage);
   if (options.images.eval_fraction > 0)
     eval = take_evaluation(*train, labels_of(*train, classes), options.images);

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/hash.h"
 #include "data/byte_source.h"
+#include "data/class_names.h"
 #include "data/file_list.h"
 #include "data/lines/texts.h"
 #include "data/split.h"
@@ -19,8 +19,6 @@
 
 namespace lockstep::data {
 namespace {
-
-constexpr std::string_view kClassesFile = "classes.json";
 
 /// A text as a model gets it.
 struct EncodedText {
@@ -59,8 +57,9 @@ class LineDataset : public Dataset {
     return field == "tokens" ? reading_.tokenizer->size() : classes();
   }
   Encodings encodings() const override {
-    return {{std::string(tokenizer::kTokenizerFile), tokenizer::to_json(*reading_.tokenizer)},
-            {std::string(kClassesFile), nlohmann::json(reading_.classes).dump() + "\n"}};
+    Encodings kept = class_encoding(reading_.classes);
+    kept.emplace(tokenizer::kTokenizerFile, tokenizer::to_json(*reading_.tokenizer));
+    return kept;
   }
   uint64_t identity() const override { return identity_; }
   std::string description() const override {
@@ -103,20 +102,12 @@ std::shared_ptr<const tokenizer::Tokenizer> find_tokenizer(const DataOptions& op
 
 /// Of the model that is evaluated; otherwise those that texts have, sorted.
 std::vector<std::string> find_classes(const DataOptions& options, const std::vector<LabelledText>& texts) {
-  const auto found = options.encodings.find(std::string(kClassesFile));
+  if (auto of_model = classes_of_model(options)) return *of_model;
   std::vector<std::string> classes;
-  if (found == options.encodings.end()) {
-    for (const auto& text : texts) classes.push_back(text.label);
-    std::ranges::sort(classes);
-    classes.erase(std::ranges::unique(classes).begin(), classes.end());
-    return classes;
-  }
-  try {
-    return nlohmann::json::parse(found->second).get<std::vector<std::string>>();
-  } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("the checkpoint's {}: expected names of classes, found something else ({})",
-                                kClassesFile, error.what()));
-  }
+  for (const auto& text : texts) classes.push_back(text.label);
+  std::ranges::sort(classes);
+  classes.erase(std::ranges::unique(classes).begin(), classes.end());
+  return classes;
 }
 
 /// Texts of a class that the model does not have are damaged, as are those with characters that are no
@@ -208,7 +199,7 @@ DatasetPair open_line_datasets(const DataOptions& options) {
   reading.classes = find_classes(options, texts.train.empty() ? texts.eval : texts.train);
   auto train = encode(texts.train, reading, damage), eval = encode(texts.eval, reading, damage);
   const bool draws = lines.eval_fraction > 0,
-             evaluates = draws || !texts.eval.empty() || !lines.eval_files.empty();
+             evaluates = draws || !lines.eval_folder.empty() || !lines.eval_files.empty();
   if (draws) eval = take_evaluation(train, lines);
   damage.finish("texts");
   reading.left_out = damage.count();

@@ -53,7 +53,8 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 void read_lines(const std::string& path, DamageLog& damage, std::vector<LabelledText>& texts) {
   const std::string all = read_whole(path);
   int64_t number = 0;
-  for (size_t begin = 0; begin < all.size();) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  for (size_t begin = all.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; begin < all.size();) {
     const size_t end = std::min(all.find('\n', begin), all.size());
     std::string_view line = std::string_view(all).substr(begin, end - begin);
     if (line.ends_with('\r')) line.remove_suffix(1);

@@ -106,6 +106,7 @@ void NpyArray::read_header(std::string_view header) {
     throw DataError(fmt::format("it has {} dimensions; expected rows, or rows and columns", sizes.size()));
   rows_ = sizes[0];
   columns_ = sizes.size() == 2 ? sizes[1] : 1;
+  if (rows_ == 0) throw DataError("it has no rows");
   if (columns_ == 0) throw DataError("its rows have no columns");
 }
 

@@ -100,15 +100,24 @@ class TableDataset : public Dataset {
 /// Mean and deviation of the training rows: two passes in double precision, in the rows' order.
 void standardize(Column& column, const TableRows& rows, size_t c, const std::vector<int64_t>& train) {
   if (column.is_category || train.empty()) return;
-  double sum = 0, squares = 0;
-  for (const int64_t row : train) sum += rows.value(row, c);
+  double sum = 0, squares = 0, least = rows.value(train.front(), c), most = least;
+  for (const int64_t row : train) {
+    sum += rows.value(row, c);
+    least = std::min(least, rows.value(row, c));
+    most = std::max(most, rows.value(row, c));
+  }
+  // What never changes tells nothing; it becomes 0, which a rounded mean would not give.
+  if (least == most) {
+    column.mean = least;
+    column.deviation = 1;
+    return;
+  }
   column.mean = sum / static_cast<double>(train.size());
   for (const int64_t row : train) {
     const double from_mean = rows.value(row, c) - column.mean;
     squares += from_mean * from_mean;
   }
   const double deviation = std::sqrt(squares / static_cast<double>(train.size()));
-  // What never changes tells nothing; it becomes 0.
   column.deviation = deviation > 0 ? deviation : 1;
   if (!std::isfinite(column.mean) || !std::isfinite(column.deviation))
     throw DataError(

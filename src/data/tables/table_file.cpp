@@ -16,14 +16,17 @@
 namespace lockstep::data {
 namespace {
 
-std::optional<double> finite_number(std::string_view text) {
+std::optional<double> number_in(std::string_view text) {
   const std::string_view cell = trim(text);
   const std::string_view digits = cell.starts_with('+') ? cell.substr(1) : cell;
   double value = 0;
   const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (status != std::errc{} || end != digits.data() + digits.size() || !std::isfinite(value))
-    return std::nullopt;
+  if (status != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
   return value;
+}
+
+std::optional<double> finite(std::optional<double> value) {
+  return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
 class CsvTableRow : public TableRow {
@@ -32,7 +35,8 @@ class CsvTableRow : public TableRow {
       : row_(row), path_(path), width_(width) {}
   bool is_empty(size_t column) const override { return row_.cells[column].empty(); }
   std::string text(size_t column) const override { return row_.cells[column]; }
-  std::optional<double> number(size_t column) const override { return finite_number(row_.cells[column]); }
+  std::optional<double> number(size_t column) const override { return finite(number_in(row_.cells[column])); }
+  bool is_number(size_t column) const override { return number_in(row_.cells[column]).has_value(); }
   std::string place() const override {
     return fmt::format("{}: line {} (byte {})", one_line(path_), row_.line, row_.byte);
   }
@@ -53,9 +57,8 @@ class NpyTableRow : public TableRow {
       : array_(array), path_(path), row_(row) {}
   bool is_empty(size_t) const override { return false; }
   std::string text(size_t column) const override { return exact(value(column)); }
-  std::optional<double> number(size_t column) const override {
-    return std::isfinite(value(column)) ? std::optional(value(column)) : std::nullopt;
-  }
+  std::optional<double> number(size_t column) const override { return finite(value(column)); }
+  bool is_number(size_t) const override { return true; }
   std::string place() const override {
     return fmt::format("{}: row {} (byte {})", one_line(path_), row_, array_.byte_of(row_));
   }

@@ -15,6 +15,8 @@ class TableRow {
   virtual ~TableRow() = default;
   virtual bool is_empty(size_t column) const = 0;
   virtual std::string text(size_t column) const = 0;
+  /// Whether the cell is meant to be a number, if perhaps not a finite one.
+  virtual bool is_number(size_t column) const = 0;
   /// Nothing if the cell is no finite number.
   virtual std::optional<double> number(size_t column) const = 0;
   virtual std::string place() const = 0;    ///< "FILE: line 7 (byte 120)", or with a row

@@ -87,7 +87,7 @@ void TableRows::begin_file(const std::string& path, const std::vector<std::strin
 
 void TableRows::decide_kinds(const TableRow& row) {
   for (size_t c = 0; c < columns_.size(); ++c)
-    columns_[c].is_category = columns_[c].is_category || !row.number(in_file_[c]);
+    columns_[c].is_category = columns_[c].is_category || !row.is_number(in_file_[c]);
   knows_kinds_ = true;
 }
 
