@@ -14,7 +14,7 @@
 
 namespace lockstep::control {
 
-void run_at_most(std::chrono::milliseconds limit, std::function<void()> work) {
+bool run_at_most(std::chrono::milliseconds limit, std::function<void()> work) {
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
@@ -30,10 +30,10 @@ void run_at_most(std::chrono::milliseconds limit, std::function<void()> work) {
       state->changed.notify_all();
     }).detach();
   } catch (const std::exception&) {
-    return;  // a system without room for a thread is left in silence
+    return false;  // a system without room for a thread is left in silence
   }
   std::unique_lock lock(state->mutex);
-  state->changed.wait_for(lock, limit, [&] { return state->done; });
+  return state->changed.wait_for(lock, limit, [&] { return state->done; });
 }
 
 void print_to_stderr(std::string_view text) {

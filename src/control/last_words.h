@@ -7,8 +7,9 @@
 namespace lockstep::control {
 
 /// Runs `work` on a separate thread and waits at most for `limit`: a blocked terminal or file system must not
-/// keep a failed rank alive. `work` owns what it needs, because it may still run afterwards.
-void run_at_most(std::chrono::milliseconds limit, std::function<void()> work);
+/// keep a failed rank alive. `work` owns what it needs, because it may still run afterwards. Whether it is
+/// done; it is not even begun if there is no thread for it.
+bool run_at_most(std::chrono::milliseconds limit, std::function<void()> work);
 
 /// Prints in one write, if the system accepts it, so that output of several ranks does not mix; on a
 /// terminal, over a progress line.

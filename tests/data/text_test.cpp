@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "data/read_window.h"
 #include "data/test_files.h"
 #include "lockstep/error.h"
 #include "mentions.h"
@@ -17,20 +18,6 @@ using test::write_file;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-struct Window {
-  std::vector<int32_t> tokens, labels;
-  bool operator==(const Window&) const = default;
-};
-
-Window read_window(const Dataset& data, int64_t sample) {
-  const auto context = static_cast<size_t>(data.fields()[0].spec.shape.count());
-  Window window{std::vector<int32_t>(context, 77), std::vector<int32_t>(context, 77)};
-  std::byte* const destinations[] = {reinterpret_cast<std::byte*>(window.tokens.data()),
-                                     reinterpret_cast<std::byte*>(window.labels.data())};
-  data.read(sample, destinations);
-  return window;
-}
 
 std::string tokens_of(const std::string& characters) {
   return tokenizer::to_json(tokenizer::Tokenizer::of_characters(characters));

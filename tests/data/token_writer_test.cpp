@@ -99,5 +99,16 @@ TEST_F(TokenWriter, KeepsWhatIsThere) {
   EXPECT_THAT(message_of<DataError>([&] { tokenize(options_); }), Mentions("two ... empty"));
 }
 
+TEST_F(TokenWriter, ReplacesTokensWhenNewOnesAreComplete) {
+  const TokenizeResult first = tokenize(options_);
+  const auto tokens = all_tokens(first.files);
+  options_.overwrite = true;
+  options_.tokenizer = folder_ / "out/tokenizer.json";
+  options_.texts.push_back(folder_ / "missing");
+  EXPECT_THAT(message_of<IoError>([&] { tokenize(options_); }), HasSubstr("missing"));
+  EXPECT_EQ(all_tokens(first.files), tokens);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out/.new_tokens"));
+}
+
 }  // namespace
 }  // namespace lockstep::data

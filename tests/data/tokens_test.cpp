@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "data/read_window.h"
 #include "data/test_files.h"
 #include "data/token_file.h"
 #include "lockstep/error.h"
@@ -22,20 +23,6 @@ using test::write_file;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-struct Window {
-  std::vector<int32_t> tokens, labels;
-  bool operator==(const Window&) const = default;
-};
-
-Window read_window(const Dataset& data, int64_t sample) {
-  const auto context = static_cast<size_t>(data.fields()[0].spec.shape.count());
-  Window window{std::vector<int32_t>(context, 77), std::vector<int32_t>(context, 77)};
-  std::byte* const destinations[] = {reinterpret_cast<std::byte*>(window.tokens.data()),
-                                     reinterpret_cast<std::byte*>(window.labels.data())};
-  data.read(sample, destinations);
-  return window;
-}
 
 class Tokens : public ::testing::Test {
  protected:

@@ -51,6 +51,11 @@ TEST(LanguageModel, WritesTheSameFromTheSameSeedAndOtherwiseAnother) {
   EXPECT_NE(write(3, 1), once);
 }
 
+TEST(LanguageModel, WritesNoTokenThatStandsForNothing) {
+  LanguageModel model = drawn();
+  for (const int32_t token : model.write({0}, {.tokens = 200, .vocabulary = 2})) EXPECT_LT(token, 2);
+}
+
 TEST(LanguageModel, PassesOnEachTokenOnce) {
   LanguageModel model = drawn();
   std::vector<int32_t> seen;

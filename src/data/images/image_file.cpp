@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "data/file_list.h"
 #include "lockstep/error.h"
 
 namespace lockstep::data {
@@ -19,11 +20,11 @@ ImageFile::ImageFile(const std::string& path) : path_(path) {
   if (descriptor_ < 0 || ::fstat(descriptor_, &info) != 0) {
     const std::string reason = std::strerror(errno);
     if (descriptor_ >= 0) ::close(descriptor_);
-    throw IoError(fmt::format("cannot open {}: {}", shown_path(path), reason));
+    throw IoError(fmt::format("cannot open {}: {}", one_line(path), reason));
   }
   if (!S_ISREG(info.st_mode)) {
     ::close(descriptor_);
-    throw IoError(fmt::format("cannot read {}: it is not a regular file", shown_path(path)));
+    throw IoError(fmt::format("cannot read {}: it is not a regular file", one_line(path)));
   }
   size_bytes_ = info.st_size;
 }
@@ -36,27 +37,11 @@ int64_t ImageFile::read(int64_t offset, std::span<uint8_t> destination) const {
     const auto got = ::pread(descriptor_, destination.data() + done,
                              destination.size() - static_cast<size_t>(done), offset + done);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw IoError(fmt::format("cannot read {}: {}", shown_path(path_), std::strerror(errno)));
+    if (got < 0) throw IoError(fmt::format("cannot read {}: {}", one_line(path_), std::strerror(errno)));
     if (got == 0) break;
     done += got;
   }
   return done;
-}
-
-std::string shown_path(const std::string& path) {
-  std::string shown;
-  for (const char c : path) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n')
-      shown += "\\n";
-    else if (c == '\\')
-      shown += "\\\\";
-    else if (byte < 0x20 || byte == 0x7f)
-      shown += fmt::format("\\x{:02x}", byte);
-    else
-      shown += c;
-  }
-  return shown;
 }
 
 }  // namespace lockstep::data

@@ -25,7 +25,4 @@ class ImageFile {
   int64_t size_bytes_ = 0;
 };
 
-/// A path as one line of text: control characters and backslashes are escaped as in C.
-std::string shown_path(const std::string& path);
-
 }  // namespace lockstep::data

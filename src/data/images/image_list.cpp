@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "data/byte_source.h"
+#include "data/file_list.h"
 #include "data/images/image_file.h"
 #include "lockstep/error.h"
 
@@ -27,7 +28,7 @@ bool has_image_ending(const fs::path& path) {
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
 [[noreturn]] void refuse_folder(const fs::path& folder, const std::error_code& error) {
-  throw IoError(fmt::format("cannot read the folder {}: {}", shown_path(folder.string()), error.message()));
+  throw IoError(fmt::format("cannot read the folder {}: {}", one_line(folder.string()), error.message()));
 }
 
 void list_class(const fs::path& folder, const std::string& label, std::vector<ListedImage>& images) {
@@ -77,7 +78,7 @@ ImageList list_folder(const std::string& folder) {
   }
   if (error) refuse_folder(folder, error);
   if (list.classes.empty())
-    throw DataError(fmt::format("{}: expected a folder for each class, found none", shown_path(folder)));
+    throw DataError(fmt::format("{}: expected a folder for each class, found none", one_line(folder)));
   std::ranges::sort(list.classes);
   for (const auto& label : list.classes) list_class(fs::path(folder) / label, label, list.images);
   std::ranges::sort(list.images, {}, &ListedImage::name);
@@ -97,10 +98,10 @@ ImageList list_file(const std::string& file, const std::string& root) {
     if (line.empty()) continue;
     const size_t tab = line.rfind('\t');
     const size_t gap = tab != std::string_view::npos ? tab : line.rfind(' ');
-    const std::string place = fmt::format("{}:{}", shown_path(file), number);
+    const std::string place = fmt::format("{}:{}", one_line(file), number);
     if (gap == std::string_view::npos)
       throw DataError(fmt::format("{}: expected a path, a tab and a class, found '{}'", place,
-                                  shown_path(std::string(line.substr(0, 200)))));
+                                  one_line(std::string(line.substr(0, 200)))));
     const std::string name(trim(line.substr(0, gap)));
     list.images.push_back({.path = path_in(root, name),
                            .name = name,
@@ -108,7 +109,7 @@ ImageList list_file(const std::string& file, const std::string& root) {
                            .place = place});
   }
   if (list.images.empty())
-    throw DataError(fmt::format("{}: expected a list of images, found none", shown_path(file)));
+    throw DataError(fmt::format("{}: expected a list of images, found none", one_line(file)));
   return list;
 }
 
@@ -147,8 +148,8 @@ std::vector<int32_t> labels_of(const ImageList& list, const ImageClasses& classe
     if (found == sorted.end() || found->first != image.label)
       throw DataError(fmt::format(
           "{}: class '{}' is not one of the {} classes {}; correct it, or name all in data.images.classes",
-          image.place.empty() ? shown_path(image.path) : image.place, shown_path(image.label), classes.count,
-          fmt::format("'{}' to '{}'", shown_path(classes.names.front()), shown_path(classes.names.back()))));
+          image.place.empty() ? one_line(image.path) : image.place, one_line(image.label), classes.count,
+          fmt::format("'{}' to '{}'", one_line(classes.names.front()), one_line(classes.names.back()))));
     labels.push_back(found->second);
   }
   return labels;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "data/byte_source.h"
 #include "data/class_names.h"
+#include "data/file_list.h"
 #include "data/images/file_pixels.h"
 #include "data/images/image_file.h"
 #include "data/images/image_list.h"
@@ -38,7 +39,7 @@ class ImagesDataset : public Dataset {
                 .scaled_decoding = options.images.scaled_decoding} {
     if (images_.empty())
       throw DataError(
-          fmt::format("{}: expected at least one JPEG or PNG image, found none", shown_path(source)));
+          fmt::format("{}: expected at least one JPEG or PNG image, found none", one_line(source)));
     const ImageShape shape = common_shape();
     fields_ = {{"image", {Shape{shape.height, shape.width, shape.channels}, DType::float32}},
                {std::string(kLabelField), {Shape{}, DType::int32}}};
@@ -59,18 +60,17 @@ class ImagesDataset : public Dataset {
       return image.label == ignored ? -1 : int64_t{image.label};
     };
     const auto& found = *std::ranges::max_element(images_, {}, rank);
-    return {.value = rank(found),
-            .place = fmt::format("class {} of {}", found.label, shown_path(found.path))};
+    return {.value = rank(found), .place = fmt::format("class {} of {}", found.label, one_line(found.path))};
   }
   uint64_t identity() const override { return identity_; }
   std::string description() const override {
-    return fmt::format("{} images in {} classes of {}", size(), classes_.count, shown_path(source_));
+    return fmt::format("{} images in {} classes of {}", size(), classes_.count, one_line(source_));
   }
   std::vector<std::string> class_names() const override { return classes_.names; }
   Encodings encodings() const override {
     return classes_.names.empty() ? Encodings{} : class_encoding(classes_.names);
   }
-  std::string sample_name(int64_t sample) const override { return shown_path(nth(images_, sample).path); }
+  std::string sample_name(int64_t sample) const override { return one_line(nth(images_, sample).path); }
   Damage damage() const override {
     const std::lock_guard lock(mutex_);
     return {.left_out = left_out_, .replaced = {replaced_.begin(), replaced_.end()}};
@@ -148,14 +148,14 @@ class ImagesDataset : public Dataset {
       try {
         to = chain_.output(from);
       } catch (const ConfigError& error) {
-        throw ConfigError(fmt::format("data.transforms: {} ({})", error.what(), shown_path(image.path)));
+        throw ConfigError(fmt::format("data.transforms: {} ({})", error.what(), one_line(image.path)));
       }
       if (first != nullptr && to != common)
         throw ConfigError(
             fmt::format("data.transforms: {} becomes {}, but {} becomes {}; add resize or "
                         "random_resized_crop, so that all "
                         "images have the model's size",
-                        shown_path(first->path), common.to_string(), shown_path(image.path), to.to_string()));
+                        one_line(first->path), common.to_string(), one_line(image.path), to.to_string()));
       common = to;
       first = &image;
     }
@@ -221,7 +221,7 @@ void check_empty_classes(const ImageList& list, DamagePolicy policy) {
   for (const auto& label : list.classes) {
     if (used.contains(label)) continue;
     const std::string message = fmt::format("{}/{}: expected images of this class, found none",
-                                            shown_path(list.source), shown_path(label));
+                                            one_line(list.source), one_line(label));
     if (policy == DamagePolicy::fail)
       throw DataError(message +
                       "; remove the folder, or set data.on_damage: SKIP to keep the class without images");

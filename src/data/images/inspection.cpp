@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "data/file_list.h"
 #include "data/images/image_file.h"
 #include "lockstep/error.h"
 
@@ -58,7 +59,7 @@ void look_at(const ListedImage& listed, int32_t label, int64_t most_pixels, Look
 std::string damage_message(const std::string& path, int64_t sample, const ImageDamage& damage) {
   return fmt::format(
       "{} (sample {}, byte {}): {}; get the file again, remove it, or set data.on_damage: SKIP",
-      shown_path(path), sample, damage.byte, damage.what);
+      one_line(path), sample, damage.byte, damage.what);
 }
 
 Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& labels, int64_t most_pixels,
@@ -95,7 +96,7 @@ Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& lab
   }
   if (inspection.left_out > kMostWarnings)
     log_warning(fmt::format("left out: {} more images of {}", inspection.left_out - kMostWarnings,
-                            shown_path(list.source)));
+                            one_line(list.source)));
   return inspection;
 }
 

@@ -398,9 +398,13 @@ void RunOutput::write_report(const std::string& report) const noexcept {
   // As for metrics at the end: a disk that hangs must not keep the run from ending.
   constexpr std::chrono::seconds kPatience{40};
   try {
-    control::run_at_most(kPatience, [directory = options_.directory, quiet = options_.quiet, report] {
-      write_report_to(directory, report, quiet);
-    });
+    const bool done =
+        control::run_at_most(kPatience, [directory = options_.directory, quiet = options_.quiet, report] {
+          write_report_to(directory, report, quiet);
+        });
+    if (!done)
+      log_warning(fmt::format("the run has ended, but its report could not be written to {} within {} s",
+                              options_.directory, kPatience.count()));
   } catch (const std::exception& error) {
     log_warning(fmt::format("the run has ended, but its report is not written: {}", error.what()));
   }

@@ -92,6 +92,23 @@ TEST_F(Lines, AreReadFromFolders) {
   EXPECT_THAT(refusal(), HasSubstr("texts/c"));
 }
 
+TEST_F(Lines, AFolderWithoutTextsEvaluatesNothingAndIsRefused) {
+  std::filesystem::create_directories(folder_ / "texts/a");
+  std::filesystem::create_directories(folder_ / "none");
+  write("texts/a/1", "q");
+  options_.lines.files.clear();
+  options_.lines.folder = "texts";
+  options_.lines.eval_folder = "none";
+  EXPECT_THAT(refusal(), HasSubstr("evaluate"));
+}
+
+TEST_F(Lines, AByteOrderMarkIsPartOfNoClass) {
+  write("a.tsv",
+        "\xef\xbb\xbf"
+        "a\tx\na\ty\n");
+  EXPECT_THAT(open_datasets(options_).train->class_names(), ElementsAre("a"));
+}
+
 TEST_F(Lines, ASplitTakesOfEachClass) {
   std::string text;
   for (int i = 0; i < 40; ++i) text += fmt::format("{}\t{}\n", i % 4 == 0 ? "a" : "b", 100 + i);

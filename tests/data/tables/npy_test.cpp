@@ -71,6 +71,12 @@ TEST(Npy, RefusesWhatItCannotRead) {
   EXPECT_THAT(refusal(longer), HasSubstr("byte 8"));
 }
 
+// Its columns would be as many as a header says, of which no byte is there.
+TEST(Npy, RefusesNoRows) {
+  const std::string bytes = test::npy_bytes<float>("<f4", "(0, 1000000000000)", {});
+  EXPECT_THAT(test::message_of<DataError>([&] { NpyArray(bytes, "a.npy"); }), ::testing::HasSubstr("rows"));
+}
+
 TEST(Npy, SurvivesDamage) {
   std::mt19937 random(6);
   const std::string whole = npy_bytes("<f4", "(2, 2)", std::vector<float>{1, 2, 3, 4});

@@ -246,5 +246,18 @@ TEST(Columns, AreReadBack) {
                 HasSubstr("some/name"));
 }
 
+TEST_F(Table, WhatNeverChangesBecomesZero) {
+  std::string text = "a,b,species\n";  // ten times 0.1, divided by ten, is not 0.1
+  for (int row = 0; row < 10; ++row) text += "0.1," + std::to_string(row) + (row % 2 ? ",x\n" : ",y\n");
+  write("a.csv", text);
+  const auto data = open_datasets(options_);
+  for (int64_t row = 0; row < data.train->size(); ++row) EXPECT_EQ(features(*data.train, row)[0], 0);
+}
+
+TEST_F(Table, AFirstRowThatIsNoNumberMakesNoCategory) {
+  write("a.csv", "a,species\nnan,x\n1,y\n");
+  EXPECT_THAT(refusal(), HasSubstr("line 2"));
+}
+
 }  // namespace
 }  // namespace lockstep::data
