@@ -61,6 +61,15 @@ void add_layout(CLI::App& command, jobs::ConfigArguments& arguments) {
   command.footer(layout::layout_help());
 }
 
+void add_checkpoint(CLI::App& command, std::string& path) {
+  command
+      .add_option("--checkpoint", path,
+                  "A checkpoint, or a run, whose newest checkpoint is taken; RUN/best: the one with the "
+                  "lowest loss")
+      ->type_name("DIR")
+      ->required();
+}
+
 void add_output(CLI::App& command, jobs::OutputArguments& arguments) {
   add_json(command, arguments);
   command.add_flag("--quiet", arguments.quiet, "Only warnings and errors on stderr")

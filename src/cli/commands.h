@@ -47,6 +47,8 @@ CLI::App& add_subcommand(CLI::App& parent, const std::string& name, const std::s
 void add_config(CLI::App& command, jobs::ConfigArguments& arguments, bool with_data);
 /// --layout, with its keys at the end of the help.
 void add_layout(CLI::App& command, jobs::ConfigArguments& arguments);
+/// --checkpoint, which is required.
+void add_checkpoint(CLI::App& command, std::string& path);
 /// --json and --quiet.
 void add_output(CLI::App& command, jobs::OutputArguments& arguments);
 void add_json(CLI::App& command, jobs::OutputArguments& arguments);

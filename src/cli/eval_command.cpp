@@ -126,12 +126,7 @@ void add_eval_command(CLI::App& program, CommandAction& selected) {
   command.get_option("CONFIG")->required(false)->description(
       "Config file; default: the config saved with the run, on as many processes as there are");
   add_layout(command, arguments->config);
-  command
-      .add_option("--checkpoint", arguments->checkpoint,
-                  "A checkpoint, or a run, whose newest checkpoint is taken; RUN/best: the one with the "
-                  "lowest loss")
-      ->type_name("DIR")
-      ->required();
+  add_checkpoint(command, arguments->checkpoint);
   add_device(command, arguments->device);
   add_output(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return evaluate(*arguments); }; });

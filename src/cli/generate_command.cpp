@@ -144,12 +144,7 @@ void add_generate_command(CLI::App& program, CommandAction& selected) {
   add_config(command, arguments->config, /*with_data=*/false);
   command.get_option("CONFIG")->required(false)->description(
       "Config file; default: the config saved with the run");
-  command
-      .add_option("--checkpoint", arguments->checkpoint,
-                  "A checkpoint, or a run, whose newest checkpoint is taken; RUN/best: the one with the "
-                  "lowest loss")
-      ->type_name("DIR")
-      ->required();
+  add_checkpoint(command, arguments->checkpoint);
   command.add_option("--prompt", arguments->prompt, "Text to continue")->type_name("TEXT")->required();
   add_sampling(command, *arguments);
   command.add_option("--threads", arguments->threads, "Threads to compute with; default: all cores")

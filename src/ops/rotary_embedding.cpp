@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "ops/checks.h"
 
 namespace lockstep::ops {
@@ -14,7 +16,7 @@ OpSignature infer_op(const RotaryEmbedding& op, Inputs inputs) {
   if (op.heads < 0 || op.heads > shape[1] / op.head_size)
     throw ConfigError(fmt::format("{}: heads must be from 0 to the input's {}, is {}", op.kName,
                                   shape[1] / op.head_size, op.heads));
-  if (!(op.theta > 0))  // so written that NaN is refused
+  if (!(op.theta > 0) || !std::isfinite(op.theta))  // so written that NaN is refused
     throw ConfigError(fmt::format("{}: theta must be positive, is {}", op.kName, op.theta));
   return {.outputs = {inputs[0]}, .differentiable = {true}, .backward_needs_input = {false}};
 }
