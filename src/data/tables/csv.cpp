@@ -51,6 +51,15 @@ void CsvReader::read_plain(CsvRow&, std::string& cell) {
 
 void CsvReader::read_quoted(CsvRow& row, std::string& cell) {
   const size_t opening = position_++;
+  const int64_t line = line_;
+  // A quote that does not belong there costs its line, not all that follow up to the next quote.
+  const auto give_up = [&](std::string problem) {
+    row.problem = std::move(problem);
+    cell.clear();
+    position_ = opening;
+    line_ = line;
+    while (!at_line_end()) ++position_;
+  };
   for (; position_ < text_.size(); ++position_) {
     const char c = text_[position_];
     if (c == '\n') ++line_;
@@ -65,13 +74,10 @@ void CsvReader::read_quoted(CsvRow& row, std::string& cell) {
     }
     ++position_;  // the closing quote
     if (at_line_end() || text_[position_] == separator_) return;
-    row.problem = fmt::format("a quote that opens at byte {} closes at byte {}, before the cell's end",
-                              opening, position_ - 1);
-    std::string rest;
-    read_plain(row, rest);
-    return;
+    return give_up(fmt::format("a quote that opens at byte {} closes at byte {}, before the cell's end",
+                               opening, position_ - 1));
   }
-  row.problem = fmt::format("a quote that opens at byte {} is never closed", opening);
+  give_up(fmt::format("a quote that opens at byte {} is never closed", opening));
 }
 
 std::string utf8_problem(std::string_view text) {

@@ -63,8 +63,14 @@ TEST(Csv, NamesDamageAndGoesOn) {
   EXPECT_THAT(rows[0].problem, Mentions("byte 0 ... byte 2"));
   EXPECT_THAT(rows[1].cells, ElementsAre("d", "e"));
   rows = rows_of("a,\"b\nc");
-  ASSERT_EQ(rows.size(), 1u);
+  ASSERT_EQ(rows.size(), 2u);
   EXPECT_THAT(rows[0].problem, HasSubstr("byte 2"));
+  EXPECT_THAT(rows[1].cells, ElementsAre("c"));
+  rows = rows_of("1,\"a\n2,b\n3,c\"d\n4,e\n");  // costs its line, not those up to the next quote
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_THAT(rows[0].problem, Mentions("byte 2 ... byte 12"));
+  for (const size_t row : {1u, 2u, 3u}) EXPECT_EQ(rows[row].problem, "");
+  EXPECT_EQ(rows[3].line, 4);
   rows = rows_of("a,b\xff\nc,d\n");
   EXPECT_THAT(rows[0].problem, Mentions("cell 2 ... 0xff ... byte 1"));
   EXPECT_EQ(rows[1].problem, "");
