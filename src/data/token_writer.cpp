@@ -55,45 +55,27 @@ int64_t read_pieces(const std::string& path, const std::function<size_t(std::str
   return total;
 }
 
-/// A file that appears when it is complete.
 class NewFile {
  public:
-  explicit NewFile(const fs::path& path) : path_(path), part_(path.string() + ".part") {
-    file_.reset(std::fopen(part_.c_str(), "wb"));
+  explicit NewFile(const fs::path& path) : path_(path), file_(std::fopen(path.c_str(), "wb")) {
     if (!file_) fail();
   }
-  ~NewFile() {
-    if (!file_) return;
-    file_.reset();
-    std::error_code ignored;
-    fs::remove(part_, ignored);
-  }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-
   void write(const void* data, size_t bytes) {
     if (std::fwrite(data, 1, bytes, file_.get()) != bytes) fail();
   }
   void rewind() { std::rewind(file_.get()); }
   void finish() {
-    if (std::fflush(file_.get()) != 0) fail();
     if (std::fclose(file_.release()) != 0) fail();
-    std::error_code error;
-    fs::rename(part_, path_, error);
-    if (error) {
-      errno = error.value();
-      fail();
-    }
   }
 
  private:
   [[noreturn]] void fail() const {
-    throw IoError(fmt::format("cannot write {}: {}", one_line(part_.string()), std::strerror(errno)));
+    throw IoError(fmt::format("cannot write {}: {}", one_line(path_.string()), std::strerror(errno)));
   }
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
-  fs::path path_, part_;
+  fs::path path_;
   std::unique_ptr<std::FILE, Close> file_;
 };
 
