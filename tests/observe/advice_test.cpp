@@ -123,7 +123,8 @@ TEST(Advice, AGpuThatIsLittleUsedMayTakeMore) {
 
 TEST(Advice, NamesTheLargestBatchThatFitsIntoTheFullestGpu) {
   RunReport report = healthy();
-  report.peak_memory_bytes = 300;
+  report.ranks = {{.rank = 0, .role = "worker", .peak_memory_bytes = 300},
+                  {.rank = 1, .role = "server", .peak_memory_bytes = 5000}};  // of its host
   for (const double used : {200.0, 500.0})
     report.machines.push_back(
         machine(MachineSubject::Kind::gpu, {{.field = "utilization_percent", .p95 = 40},
