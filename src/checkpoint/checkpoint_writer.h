@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "checkpoint/file_system.h"
+#include "base/file_system.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/named_tensor.h"
 #include "checkpoint/safetensors.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/file_digest.h"
+#include "base/file_digest.h"
 #include "checkpoint/named_tensor.h"
 
 namespace lockstep::checkpoint {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/file_digest.h"
-#include "checkpoint/file_system.h"
+#include "base/file_digest.h"
+#include "base/file_system.h"
 #include "checkpoint/named_tensor.h"
 
 namespace lockstep::checkpoint {

@@ -34,6 +34,8 @@ void add_explain_command(CLI::App& program, CommandAction& selected);
 void add_timeline_command(CLI::App& program, CommandAction& selected);
 void add_data_command(CLI::App& program, CommandAction& selected);
 /// Subcommands of `data` in files of their own.
+void add_data_check_command(CLI::App& data, CommandAction& selected);
+void add_data_pack_command(CLI::App& data, CommandAction& selected);
 void add_data_show_command(CLI::App& data, CommandAction& selected);
 void add_data_summary_command(CLI::App& data, CommandAction& selected);
 void add_doctor_command(CLI::App& program, CommandAction& selected);

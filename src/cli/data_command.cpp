@@ -228,6 +228,8 @@ void add_data_command(CLI::App& program, CommandAction& selected) {
   add_fetch_command(
       command, selected, "shakespeare",
       "Gets Tiny Shakespeare, the text of configs/shakespeare_gpt.textproto; compares its checksum");
+  add_data_check_command(command, selected);
+  add_data_pack_command(command, selected);
   add_data_show_command(command, selected);
   add_data_summary_command(command, selected);
   digits.callback([&selected, arguments] { selected = [arguments] { return make_digits(*arguments); }; });

@@ -139,6 +139,8 @@ bool evaluates(const schema::Data& data) {
       return data.images().has_eval() || data.images().has_eval_list() || data.images().eval_fraction() > 0;
     case schema::Data::kCifar:
       return true;  // files, or a share of the training samples
+    case schema::Data::kRecords:
+      return true;  // their index says it
     default:
       return data.synthetic().eval_samples() > 0;
   }
@@ -159,6 +161,12 @@ void check_data(const schema::Data& data, const Document& document) {
   if (data.has_lines()) check_lines(data.lines(), document);
   if (data.has_table()) check_split(data.table(), document, "data.table");
   if (data.has_tokens()) check_split(data.tokens(), document, "data.tokens");
+  if (data.threads() == schema::Data::AUTOMATIC && (data.has_prefetch_threads() || data.has_prefetch_depth()))
+    document.refuse("data.threads", "is AUTOMATIC, and prefetch_threads or prefetch_depth is stated; choose one");
+  if (!data.cache_directory().empty() && !data.has_images())
+    document.refuse("data.cache_directory", "is for data.images; remove it");
+  if (data.cache_directory().empty() && data.cache_bytes() != schema::Data().cache_bytes())
+    document.refuse("data.cache_bytes", "is ignored without cache_directory; remove it");
   if (data.prefetch_threads() == 0 && data.prefetch_depth() != schema::Data().prefetch_depth())
     document.refuse("data.prefetch_depth", "is ignored with prefetch_threads: 0; remove it");
 }

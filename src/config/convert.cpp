@@ -84,8 +84,11 @@ data::DataOptions convert_data(const schema::Data& data) {
   data::DataOptions options{.directory = data.directory(),
                             .shuffle = data.shuffle(),
                             .on_damage = static_cast<data::DamagePolicy>(data.on_damage()),
+                            .cache_directory = data.cache_directory(),
+                            .cache_bytes = data.cache_bytes(),
                             .transforms = convert_transforms(data.transforms()),
                             .eval_transforms = convert_transforms(data.eval_transforms()),
+                            .threads_adapt = data.threads() == schema::Data::AUTOMATIC,
                             .prefetch_threads = data.prefetch_threads(),
                             .prefetch_depth = data.prefetch_depth()};
   if (data.has_idx()) {
@@ -104,6 +107,13 @@ data::DataOptions convert_data(const schema::Data& data) {
   } else if (data.has_images()) {
     options.kind = data::DataKind::images;
     options.images = convert_images(data.images());
+  } else if (data.has_records()) {
+    const auto& records = data.records();
+    options.kind = data::DataKind::records;
+    options.records = {.folder = records.folder(),
+                       .channels = records.channels(),
+                       .background = records.background(),
+                       .scaled_decoding = records.scaled_decoding()};
   } else if (data.has_cifar()) {
     options.kind = data::DataKind::cifar;
     options.cifar = convert_cifar(data.cifar());

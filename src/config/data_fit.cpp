@@ -66,6 +66,12 @@ void fit_cifar(schema::Cifar& cifar, const Document& document) {
     cifar.add_eval_files(is_cifar10 ? "test_batch.bin" : "test.bin");
 }
 
+template <class Kind>
+void fit_channels(Kind& kind, const TensorSpec* image, const Document& document, const std::string& path) {
+  if (!kind.has_channels()) kind.set_channels(is_image_shape(image) && image->shape[2] == 1 ? 1 : 3);
+  if (kind.channels() == 2) document.refuse(path + ".channels", "expected 1 or 3, found 2");
+}
+
 void fit_images(schema::Images& images, const TensorSpec* image, const Document& document) {
   const std::string path = "data.images";
   if (images.has_train() == images.has_train_list())
@@ -80,8 +86,7 @@ void fit_images(schema::Images& images, const TensorSpec* image, const Document&
     if (has && value.empty()) document.refuse(fmt::format("{}.{}", path, name), "must not be empty");
   if (images.split_seed() != schema::Images().split_seed() && images.eval_fraction() == 0)
     document.refuse(path + ".split_seed", "is ignored without eval_fraction; remove it");
-  if (!images.has_channels()) images.set_channels(is_image_shape(image) && image->shape[2] == 1 ? 1 : 3);
-  if (images.channels() == 2) document.refuse(path + ".channels", "expected 1 or 3, found 2");
+  fit_channels(images, image, document, path);
 }
 
 }  // namespace
@@ -91,13 +96,14 @@ void fit_image_data(schema::Data& data, const ModelSpec& model, const Document& 
   fit_transforms(*data.mutable_transforms(), image, document, "data.transforms");
   fit_transforms(*data.mutable_eval_transforms(), image, document, "data.eval_transforms");
   if (data.has_images()) fit_images(*data.mutable_images(), image, document);
+  if (data.has_records()) fit_channels(*data.mutable_records(), image, document, "data.records");
   if (data.has_cifar()) fit_cifar(*data.mutable_cifar(), document);
   if (data.has_text() && data.transforms_size() + data.eval_transforms_size() > 0)
     document.refuse(data.transforms_size() > 0 ? "data.transforms" : "data.eval_transforms",
                     "are for images, but the data are texts; remove them");
   if (data.on_damage() != schema::Data().on_damage() && !data.has_images() && !data.has_table() &&
-      !data.has_lines())
-    document.refuse("data.on_damage", "applies only to data.images, table and lines; remove it");
+      !data.has_lines() && !data.has_records())
+    document.refuse("data.on_damage", "applies only to data.images, records, table and lines; remove it");
 }
 
 }  // namespace lockstep::config

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "data/file_list.h"
+#include "data/found_damage.h"
 #include "lockstep/error.h"
 
 namespace lockstep::data {
@@ -12,9 +14,16 @@ constexpr int64_t kMostNamed = 10;
 
 }  // namespace
 
-void DamageLog::note(const std::string& message) {
+std::string RowPlace::to_string() const {
+  return unit == nullptr ? one_line(file) : fmt::format("{}: {} {} (byte {})", one_line(file), unit, number, byte);
+}
+
+void DamageLog::note(const RowPlace& place, const std::string& problem) {
+  const std::string message = fmt::format("{}: {}", place.to_string(), problem);
   if (policy_ == DamagePolicy::fail)
     throw DataError(message + "; mend it, or leave such rows out with data.on_damage: SKIP");
+  if (found_)
+    found_->add({.file = place.file, .sample = place.number, .byte = place.byte, .what = problem});
   if (++count_ <= kMostNamed) log_warning("left out: " + message);
 }
 

@@ -10,6 +10,7 @@
 #include "data/cifar_options.h"
 #include "data/images/images_options.h"
 #include "data/lines/line_options.h"
+#include "data/records/records_options.h"
 #include "data/tables/table_options.h"
 #include "data/token_options.h"
 #include "data/transforms/options.h"
@@ -17,8 +18,9 @@
 namespace lockstep::data {
 
 class Dataset;
+class FoundDamage;
 
-enum class DataKind { idx, text, synthetic, own, images, cifar, tokens, table, lines };
+enum class DataKind { idx, text, synthetic, own, images, cifar, tokens, table, lines, records };
 
 /// What happens if a sample cannot be read: the run ends, or it goes on without the sample.
 enum class DamagePolicy { fail, skip };
@@ -70,10 +72,15 @@ struct DataOptions {
 
   ImagesOptions images;
   CifarOptions cifar;
+  RecordsOptions records;
   DamagePolicy on_damage = DamagePolicy::fail;  ///< of images and rows
+  std::shared_ptr<FoundDamage> found;           ///< lists what is left out when files are opened; may be null
+  std::string cache_directory;                  ///< keeps image files that have been read; "": nothing does
+  int64_t cache_bytes = 0;                      ///< that the files there may take
   /// What happens to images, in this order. Random ones are for training alone.
   std::vector<TransformOptions> transforms, eval_transforms;
 
+  bool threads_adapt = false;  ///< then how many threads read, and how far ahead, is found out
   int prefetch_threads = 1;
   int prefetch_depth = 4;  ///< micro-batches held ready
   bool operator==(const DataOptions&) const = default;

@@ -10,6 +10,7 @@
 #include "data/images/images.h"
 #include "data/lines/lines.h"
 #include "data/own_samples.h"
+#include "data/records/records.h"
 #include "data/synthetic.h"
 #include "data/tables/table.h"
 #include "data/text.h"
@@ -36,6 +37,7 @@ constexpr KindRow kKinds[] = {
     {DataKind::tokens, open_token_datasets},
     {DataKind::table, open_table_datasets},
     {DataKind::lines, open_line_datasets},
+    {DataKind::records, open_record_datasets},  // likewise, of images; others are transformed there, too
 };
 
 DatasetPair open_kind(const DataOptions& options) {
@@ -64,6 +66,21 @@ void move_normalization(DataOptions& options) {
 
 }  // namespace
 
+std::optional<SampleDamage> Dataset::find_damage(int64_t sample) const {
+  std::vector<std::vector<std::byte>> values;
+  std::vector<std::byte*> destinations;
+  for (const auto& field : fields()) {
+    values.emplace_back(static_cast<size_t>(field.spec.shape.count() * size_of(field.spec.dtype)));
+    destinations.push_back(values.back().data());
+  }
+  try {
+    read(sample, destinations);
+    return {};
+  } catch (const DataError& error) {
+    return SampleDamage{.file = sample_name(sample), .sample = sample, .byte = -1, .what = error.what()};
+  }
+}
+
 uint64_t Dataset::content_hash(int64_t sample) const {
   std::vector<std::vector<std::byte>> values(fields().size());
   std::vector<std::byte*> destinations(fields().size(), nullptr);
@@ -86,7 +103,7 @@ DatasetPair open_datasets(const DataOptions& options) {
         fmt::format("data.eval_transforms: {} is random, but every evaluation is of the same "
                     "images; use it in data.transforms",
                     random->name()));
-  if (options.kind == DataKind::images) return open_kind(options);
+  if (options.kind == DataKind::images || options.kind == DataKind::records) return open_kind(options);
   if (options.transforms.empty() && options.eval_transforms.empty()) return open_kind(options);
   DataOptions plain = options;
   if (options.kind == DataKind::idx) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "data/data_options.h"
+#include "data/found_damage.h"
 #include "data/sample_key.h"
 #include "lockstep/tensor.h"
 
@@ -71,6 +72,8 @@ class Dataset {
   virtual Damage damage() const { return {}; }
   /// Height and width that an image has where it comes from; nothing if all have the field's.
   virtual std::optional<std::pair<int64_t, int64_t>> stored_size(int64_t /*sample*/) const { return {}; }
+  /// Looks at all of a sample, also at what read() needs not look at; nothing if it is whole.
+  virtual std::optional<SampleDamage> find_damage(int64_t sample) const;
   /// Of a sample without its label and before anything random: equal samples have equal hashes. Reads all of
   /// it.
   virtual uint64_t content_hash(int64_t sample) const;

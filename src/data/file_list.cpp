@@ -24,13 +24,27 @@ std::vector<std::string> matches_of(const std::string& pattern) {
   return paths;
 }
 
+/// A folder's name as a pattern that stands for it alone.
+std::string literally(const std::string& folder) {
+  std::string pattern;
+  for (const char c : folder) {
+    if (std::string_view("*?[]\\").find(c) != std::string_view::npos) pattern += '\\';
+    pattern += c;
+  }
+  return pattern;
+}
+
+std::vector<std::string> matches_in(const std::string& folder, const std::string& name) {
+  return matches_of(path_in(literally(folder), name));
+}
+
 std::vector<std::string> expand(const DataOptions& options, const std::string& name) {
   std::error_code unknown;
   const std::string path = path_in(options.directory, name);
   if (name.find_first_of("*?[") == std::string::npos || std::filesystem::exists(path, unknown))
     return {data_file(options, name)};
-  auto paths = matches_of(path);
-  if (paths.empty() && options.other_directory) paths = matches_of(path_in(*options.other_directory, name));
+  auto paths = matches_in(options.directory, name);
+  if (paths.empty() && options.other_directory) paths = matches_in(*options.other_directory, name);
   if (paths.empty())
     throw IoError(fmt::format("no file matches {}; check the pattern and the data directory (--data-dir)",
                               one_line(path)));
@@ -48,8 +62,14 @@ std::vector<std::string> list_files(const DataOptions& options, const std::vecto
 }
 
 SplitFiles split_files(const DataOptions& options, const std::vector<std::string>& files,
-                       const std::vector<std::string>& eval_files) {
-  SplitFiles split{list_files(options, files), list_files(options, eval_files)};
+                       const std::vector<std::string>& eval_files, bool needs_train) {
+  SplitFiles split;
+  try {
+    split.train = list_files(options, files);
+  } catch (const IoError&) {
+    if (needs_train) throw;
+  }
+  split.eval = list_files(options, eval_files);
   std::erase_if(split.train, [&](const std::string& path) {
     return std::ranges::any_of(split.eval, [&](const std::string& other) {
       std::error_code unknown;
@@ -59,8 +79,14 @@ SplitFiles split_files(const DataOptions& options, const std::vector<std::string
   return split;
 }
 
+std::string_view after_byte_order_mark(std::string_view text) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
+}
+
 std::vector<std::string> read_list(const DataOptions& options, const std::string& name) {
-  auto lines = split(read_text_file(data_file(options, name)), '\n');
+  const std::string text = read_text_file(data_file(options, name));
+  auto lines = split(std::string(after_byte_order_mark(text)), '\n');
   std::erase(lines, "");
   return lines;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/data_options.h"
@@ -17,8 +18,12 @@ std::vector<std::string> list_files(const DataOptions& options, const std::vecto
 struct SplitFiles {
   std::vector<std::string> train, eval;
 };
+/// Unless `needs_train`, files that train need not be there.
 SplitFiles split_files(const DataOptions& options, const std::vector<std::string>& files,
-                       const std::vector<std::string>& eval_files);
+                       const std::vector<std::string>& eval_files, bool needs_train);
+
+/// A text without the byte-order mark that some editors begin UTF-8 with.
+std::string_view after_byte_order_mark(std::string_view text);
 
 /// The lines of a small file, without those that are empty.
 std::vector<std::string> read_list(const DataOptions& options, const std::string& name);

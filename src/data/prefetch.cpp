@@ -26,8 +26,13 @@ Prefetcher::Prefetcher(const Dataset& dataset, SampleOrder order, Next next, con
     slot.scratch.resize(scratch_.size());
   }
   held_bytes_ = (options.depth + 1) * reader_.scratch_bytes();
+  size_ = {options.threads, options.depth};
+  if (options.adapts) {
+    control_.emplace(options.threads, options.depth);
+    size_ = control_->size();
+  }
   threads_.reserve(static_cast<size_t>(options.threads));
-  for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { work(); });
+  for (int i = 0; i < size_.threads; ++i) threads_.emplace_back([this, i] { work(i); });
 }
 
 Prefetcher::~Prefetcher() {
@@ -57,15 +62,17 @@ void Prefetcher::take(SampleSpan span, std::span<const Tensor> fields) {
   if (predicting_ && head_ < tail_ && slot.span == span) {
     slot_ready_.wait(lock, [&] { return slot.state == State::ready; });
     lock.unlock();  // threads leave the slot alone until it is free
-    wait_ms_ += milliseconds_between(begin, Clock::now());
+    const double waited_ms = milliseconds_between(begin, Clock::now());
+    wait_ms_ += waited_ms;
     const std::exception_ptr error = std::exchange(slot.error, nullptr);
     for (size_t i = 0; i < fields.size() && !error; ++i)
       if (span.count > 0) std::memcpy(fields[i].data, slot.batches[i], slot.storage[i].size());
     lock.lock();
     slot.state = State::free;
     ++head_;
+    if (control_) adapt(waited_ms);
     lock.unlock();
-    work_available_.notify_one();
+    notify_work();
     if (error) std::rethrow_exception(error);
     return;
   }
@@ -80,8 +87,51 @@ void Prefetcher::take(SampleSpan span, std::span<const Tensor> fields) {
   }
   lock.unlock();
   work_available_.notify_all();
-  reader_.read(span, fields, scratch_);
-  wait_ms_ += milliseconds_between(begin, Clock::now());
+  const StageTimes before = stage_times_of_thread();
+  {
+    const StageTimer timer(DataStage::read);
+    reader_.read(span, fields, scratch_);
+  }
+  add_stages(before);
+  const double waited_ms = milliseconds_between(begin, Clock::now());
+  wait_ms_ += waited_ms;
+  if (!control_) return;
+  lock.lock();
+  adapt(waited_ms);
+  lock.unlock();
+  notify_work();
+}
+
+StageTimes Prefetcher::stage_times() const {
+  StageTimes times{};
+  for (size_t i = 0; i < times.size(); ++i) times[i] = stages_ms_[i];
+  return times;
+}
+
+void Prefetcher::add_stages(const StageTimes& before) {
+  const StageTimes now = stage_times_of_thread();
+  for (size_t i = 0; i < now.size(); ++i) stages_ms_[i] += now[i] - before[i];
+}
+
+/// Which of the threads wakes up is not known, and one that rests would leave the work alone.
+void Prefetcher::notify_work() {
+  if (control_)
+    work_available_.notify_all();
+  else
+    work_available_.notify_one();
+}
+
+/// Threads begin when they are first needed. REQUIRES: the mutex is held.
+void Prefetcher::adapt(double waited_ms) {
+  const auto now = Clock::now();
+  const auto before = std::exchange(taken_, now);
+  if (!before) return;
+  int ready = 0;
+  for (uint64_t batch = head_; batch < tail_; ++batch)
+    ready += slots_[batch % slots_.size()].state == State::ready;
+  size_ = control_->note(waited_ms, milliseconds_between(*before, now), ready);
+  while (static_cast<int>(threads_.size()) < size_.threads)
+    threads_.emplace_back([this, i = static_cast<int>(threads_.size())] { work(i); });
 }
 
 void Prefetcher::predict_from(SampleSpan first) {
@@ -101,13 +151,14 @@ void Prefetcher::discard() {
 }
 
 bool Prefetcher::can_claim() const {
-  return predicting_ && tail_ - head_ < slots_.size() && slots_[tail_ % slots_.size()].state == State::free;
+  return predicting_ && tail_ - head_ < static_cast<uint64_t>(size_.depth) &&
+         slots_[tail_ % slots_.size()].state == State::free;
 }
 
-void Prefetcher::work() {
+void Prefetcher::work(int thread) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_available_.wait(lock, [this] { return stopping_ || can_claim(); });
+    work_available_.wait(lock, [&] { return stopping_ || (thread < size_.threads && can_claim()); });
     if (stopping_) return;
     Slot& slot = slots_[tail_ % slots_.size()];
     slot.span = upcoming_;
@@ -130,7 +181,9 @@ void Prefetcher::work() {
 }
 
 void Prefetcher::fill(Slot& slot, uint64_t generation) {
+  const StageTimes before = stage_times_of_thread();
   try {
+    const StageTimer timer(DataStage::read);
     for (size_t i = 0; i < slot.storage.size(); ++i) {
       auto& storage = slot.storage[i];
       const size_t before = storage.capacity();
@@ -143,6 +196,7 @@ void Prefetcher::fill(Slot& slot, uint64_t generation) {
   } catch (...) {
     slot.error = std::current_exception();
   }
+  add_stages(before);
 }
 
 }  // namespace lockstep::data

@@ -1,21 +1,27 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "data/batch_reader.h"
+#include "data/read_ahead_control.h"
+#include "data/stage_clock.h"
 
 namespace lockstep::data {
 
 struct PrefetchOptions {
-  int threads = 1;  ///< 0: everything is read by take() itself
-  int depth = 4;    ///< micro-batches held ready, at least 1
+  int threads = 1;      ///< 0: everything is read by take() itself
+  int depth = 4;        ///< micro-batches held ready, at least 1
+  bool adapts = false;  ///< both are what may be used at most; how much is, is found out (ReadAheadControl)
   std::vector<std::string>
       fields;  ///< fields that take() fills, in this order; empty: all, in the data set's order
   DType float_type = DType::float32;  ///< in which fields of float32 are delivered
@@ -47,6 +53,10 @@ class Prefetcher {
   /// Time that take() spent waiting, or reading by itself, since construction. For the thread that calls
   /// take().
   double data_wait_ms() const { return wait_ms_; }
+  /// What all threads together have spent on each stage. Any thread may call it.
+  StageTimes stage_times() const;
+  /// How many threads read now, and how far ahead. For the thread that calls take().
+  ReadAheadSize size() const { return size_; }
   /// Bytes allocated for batches so far. Any thread may call it.
   int64_t held_bytes() const { return held_bytes_; }
 
@@ -61,7 +71,10 @@ class Prefetcher {
     std::exception_ptr error;
   };
 
-  void work();
+  void work(int thread);
+  void adapt(double waited_ms);
+  void add_stages(const StageTimes& before);
+  void notify_work();
   bool can_claim() const;
   void fill(Slot& slot, uint64_t generation);
   void predict_from(SampleSpan first);
@@ -84,6 +97,10 @@ class Prefetcher {
   std::atomic<int64_t> held_bytes_ = 0;
 
   double wait_ms_ = 0;
+  std::optional<ReadAheadControl> control_;  // if the size adapts
+  ReadAheadSize size_;                       // how much of threads and slots is used
+  std::optional<Clock::time_point> taken_;   // when the last batch was taken
+  std::array<std::atomic<double>, kDataStages> stages_ms_{};
   std::vector<std::thread> threads_;
 };
 

@@ -47,6 +47,24 @@ TokenLayout layout_by_header(std::string_view head, const HeaderRow& row, int64_
   return {kHeaderBytes, row.token_bytes, count};
 }
 
+/// Without a header, tokens of four bytes look like tokens of two of which every second one, the upper half,
+/// is small. REQUIRES: `head` is the beginning of a file without a header.
+enum class Width { two, four, unclear };
+Width width_of(std::string_view head) {
+  constexpr size_t kLeastTokens = 32;  // fewer may be so by chance
+  constexpr uint16_t kLargeVocabulary = 64;  // of upper halves: four million tokens
+  const size_t pairs = head.size() / 4;
+  if (pairs < kLeastTokens) return Width::two;
+  uint16_t lower = 0, upper = 0;
+  for (size_t i = 0; i < pairs; ++i) {
+    const auto pair = static_cast<uint32_t>(word_of(head, i));
+    lower = std::max(lower, static_cast<uint16_t>(pair));
+    upper = std::max(upper, static_cast<uint16_t>(pair >> 16));
+  }
+  if (upper == 0) return lower > 0 ? Width::four : Width::two;
+  return upper < kLargeVocabulary && lower >= 256 * kLargeVocabulary ? Width::unclear : Width::two;
+}
+
 struct Looked {
   int64_t largest;
   int64_t first_above;  // the first token that is not below the vocabulary; -1: none
@@ -104,6 +122,8 @@ TokenFile::TokenFile(const std::string& path, TokenFormat format, int64_t vocabu
     std::string head(static_cast<size_t>(std::min<int64_t>(opened_.st_size, kHeaderBytes)), '\0');
     read_bytes(head.data(), static_cast<int64_t>(head.size()), 0);
     layout_ = token_layout_of(head, opened_.st_size, format, one_line(path));
+    if (format == TokenFormat::automatic && layout_.header_bytes == 0 && opened_.st_size % 4 == 0)
+      find_width();
     read_through(vocabulary);
   } catch (...) {
     ::close(descriptor_);
@@ -112,6 +132,17 @@ TokenFile::TokenFile(const std::string& path, TokenFormat format, int64_t vocabu
 }
 
 TokenFile::~TokenFile() { ::close(descriptor_); }
+
+void TokenFile::find_width() {
+  std::string head(static_cast<size_t>(std::min<int64_t>(opened_.st_size, 1 << 17)), '\0');
+  read_bytes(head.data(), static_cast<int64_t>(head.size()), 0);
+  const Width width = width_of(head);
+  if (width == Width::unclear)
+    throw DataError(fmt::format("{}: it has no header, and its tokens may have two bytes or four; say which: "
+                                "data.tokens.format: UINT16 or UINT32",
+                                one_line(path_)));
+  if (width == Width::four) layout_ = {0, 4, opened_.st_size / 4};
+}
 
 void TokenFile::read_through(int64_t vocabulary) {
   if (vocabulary == 0) vocabulary = int64_t{INT32_MAX} + 1;  // models' tokens are int32

@@ -43,6 +43,7 @@ class TokenFile : public TokenSequence {
   void read(int64_t begin, std::span<int32_t> to) const override;
 
  private:
+  void find_width();
   void read_through(int64_t vocabulary);
   void read_bytes(void* to, int64_t bytes, int64_t offset) const;
   void require_unchanged() const;

@@ -29,19 +29,21 @@ SplitFiles find_paths(const DataOptions& options) {
   auto eval_files = tokens.eval_files;
   if (!tokens.eval_list.empty())
     for (auto& name : read_list(options, tokens.eval_list)) eval_files.push_back(std::move(name));
-  return split_files(options, tokens.files, eval_files);
+  return split_files(options, tokens.files, eval_files, options.trains || eval_files.empty());
 }
 
 std::shared_ptr<const tokenizer::Tokenizer> find_tokenizer(const DataOptions& options,
                                                            const SplitFiles& paths) {
   const auto& stated = options.tokens.tokenizer;
+  std::error_code unknown;
+  if (!options.trains && !stated.empty() && !fs::exists(path_in(options.directory, stated), unknown))
+    if (auto of_model = tokenizer_of_model(options)) return of_model;
   if (!stated.empty())
     return std::make_shared<const tokenizer::Tokenizer>(
         tokenizer::read_tokenizer(data_file(options, stated)));
   const auto& first = paths.train.empty() ? paths.eval.front() : paths.train.front();
   const fs::path beside = fs::path(first).parent_path() / tokenizer::kTokenizerFile;
-  std::error_code unknown;
-  if (!fs::exists(beside, unknown)) return nullptr;
+  if (!fs::exists(beside, unknown)) return options.trains ? nullptr : tokenizer_of_model(options);
   return std::make_shared<const tokenizer::Tokenizer>(tokenizer::read_tokenizer(beside.string()));
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "base/text.h"
@@ -53,16 +54,42 @@ int processes_on(const RunReport& report, const std::string& host) {
   return static_cast<int>(std::ranges::count(report.ranks, host, &RankReport::host));
 }
 
+/// What helps if the threads that prepare data spend most of their time on a stage.
+std::string help_with_stage(std::string_view stage) {
+  if (stage == "decode")
+    return "pack images smaller, or as pixels, which need no decoding: lockstep data pack --longest-side, "
+           "--pixels";
+  if (stage == "transform") return "leave out or make cheaper the slowest of data.transforms";
+  return "pack files into few large ones (lockstep data pack), or keep images on a disk of the host "
+         "(data.cache_directory)";
+}
+
+/// The stage that takes longest, and its share of the threads' time; nothing if no thread has prepared data.
+std::optional<std::pair<std::string, double>> slowest_stage(const RankExplanation& rank) {
+  double all = 0;
+  for (const auto& [stage, ms] : rank.preparing_ms) all += ms;
+  if (all <= 0) return {};
+  const auto& [stage, ms] = *std::ranges::max_element(rank.preparing_ms, {}, &NamedTimes::value_type::second);
+  return std::pair(stage, ms / all);
+}
+
 void look_for_data(const RunReport& report, const RunTraits& traits, Advices& advice) {
   const RankExplanation& rank = worst(report, TimePart::data);
   const double share = share_of_steps(rank, TimePart::data);
   if (share <= 0.05) return;
-  advice.push_back({.rule = "data_loading",
-                    .saw = fmt::format("rank {} waits {} % of its steps for data", rank.rank, percent(share)),
-                    .cost = share,
-                    .act = fmt::format("read ahead by more threads: --set data.prefetch_threads={}; if the "
-                                       "processors are busy already, store data that need no decoding",
-                                       std::max(2, 2 * traits.prefetch_threads))});
+  std::string saw = fmt::format("rank {} waits {} % of its steps for data", rank.rank, percent(share));
+  std::string act =
+      traits.reading_adapts
+          ? std::string("the host's processors prepare no more data")
+          : fmt::format("read ahead by more threads: --set data.prefetch_threads={}, or as many as it takes: "
+                        "--set data.threads=AUTOMATIC",
+                        std::max(2, 2 * traits.prefetch_threads));
+  if (const auto slowest = slowest_stage(rank)) {
+    saw += fmt::format("; its threads that prepare them spend {} % of their time on the stage '{}'",
+                       percent(slowest->second), slowest->first);
+    act += fmt::format("; if the processors are busy already, {}", help_with_stage(slowest->first));
+  }
+  advice.push_back({.rule = "data_loading", .saw = std::move(saw), .cost = share, .act = std::move(act)});
 }
 
 void look_for_communication(const RunReport& report, const RunTraits& traits, Advices& advice) {

@@ -33,6 +33,7 @@ struct RunTraits {
   bool float32 = true;  ///< products are computed in float32
   int64_t micro_batch = 0;
   int prefetch_threads = 0, intra_op_threads = 1;
+  bool reading_adapts = false;  ///< data.threads: AUTOMATIC
   bool saves_in_background = true;
   int64_t saves = 0;  ///< checkpoints that the run has written, the one at its end included
   /// The command that predicts and measures other layouts; "": there is none.

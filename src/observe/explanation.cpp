@@ -52,6 +52,7 @@ RankExplanation explain_rank(const RankTime& time, double slowest_ms) {
   RankExplanation rank{.rank = time.rank,
                        .only_serves = time.stage < 0,
                        .computing_ms = time.computing_ms,
+                       .preparing_ms = time.preparing_ms,
                        .speed_of_light = time.speed_of_light,
                        .flops_utilization = time.flops_utilization};
   rank.wall_ms = std::accumulate(time.phases_ms.begin(), time.phases_ms.end(), 0.0);
@@ -73,6 +74,7 @@ RankExplanation explain_rank(const RankTime& time, double slowest_ms) {
     part(TimePart::compute) = std::max(rest, 0.0);
   }
   sort_by_time(rank.computing_ms);
+  sort_by_time(rank.preparing_ms);
   return rank;
 }
 
@@ -86,6 +88,7 @@ OrderedJson json_of(const RankExplanation& rank) {
         rank.share(static_cast<TimePart>(part));
   json["explained"] = rank.explained();
   json["computing_ms"] = json_of(rank.computing_ms);
+  if (!rank.preparing_ms.empty()) json["preparing_ms"] = json_of(rank.preparing_ms);
   if (rank.speed_of_light) json["speed_of_light"] = *rank.speed_of_light;
   if (rank.flops_utilization) json["mfu"] = *rank.flops_utilization;
   return json;
@@ -99,6 +102,7 @@ RankExplanation rank_of(const OrderedJson& json) {
     nth(rank.parts_ms, part) =
         json.at("parts_ms").at(std::string(name_of(static_cast<TimePart>(part)))).get<double>();
   rank.computing_ms = times_of(json.at("computing_ms"));
+  if (json.contains("preparing_ms")) rank.preparing_ms = times_of(json.at("preparing_ms"));
   rank.speed_of_light = number_of(json, "speed_of_light");
   rank.flops_utilization = number_of(json, "mfu");
   return rank;
@@ -113,6 +117,16 @@ std::optional<double> mean_of(const std::vector<RankExplanation>& ranks,
     sum += *(rank.*value);
   }
   return sum / static_cast<double>(ranks.size());
+}
+
+/// What threads that prepare data do; only if steps wait for them.
+std::string preparing_row(const RankExplanation& rank) {
+  const double all = sum_of(rank.preparing_ms);
+  if (all <= 0 || rank.share(TimePart::data) < kLeastShare) return "";
+  std::string stages;
+  for (const auto& [stage, ms] : rank.preparing_ms)
+    stages += fmt::format("{}{} {:.0f} %", stages.empty() ? "" : ", ", stage, 100 * ms / all);
+  return fmt::format("  threads that prepare it: {}\n", stages);
 }
 
 std::string computing_rows(const RankExplanation& rank) {
@@ -142,6 +156,7 @@ std::string to_text(const RankTime& time) {
                    {"phases", time.phases_ms},
                    {"tells", time.tells_computing},
                    {"computing", json_of(time.computing_ms)},
+                   {"preparing", json_of(time.preparing_ms)},
                    {"waited", time.waited_ms},
                    {"stage_wait", time.stage_wait_ms},
                    {"handling", time.handling_ms},
@@ -158,6 +173,7 @@ RankTime rank_time_from_text(std::string_view text) try {
           .phases_ms = json.at("phases").get<std::array<double, kRunPhases>>(),
           .tells_computing = json.at("tells").get<bool>(),
           .computing_ms = times_of(json.at("computing")),
+          .preparing_ms = times_of(json.at("preparing")),
           .waited_ms = json.at("waited").get<double>(),
           .stage_wait_ms = json.at("stage_wait").get<double>(),
           .handling_ms = json.at("handling").get<double>(),
@@ -182,16 +198,19 @@ std::vector<RankExplanation> Explanation::workers() const {
 RankExplanation Explanation::mean() const {
   const std::vector<RankExplanation> workers = this->workers();
   RankExplanation mean{.rank = -1};
-  std::map<std::string, double> computing;
+  std::map<std::string, double> computing, preparing;
   const auto count = static_cast<double>(workers.size());
   for (const RankExplanation& rank : workers) {
     mean.wall_ms += rank.wall_ms / count;
     for (int part = 0; part < kTimeParts; ++part)
       nth(mean.parts_ms, part) += nth(rank.parts_ms, part) / count;
     for (const auto& [name, ms] : rank.computing_ms) computing[name] += ms / count;
+    for (const auto& [name, ms] : rank.preparing_ms) preparing[name] += ms / count;
   }
   mean.computing_ms.assign(computing.begin(), computing.end());
   sort_by_time(mean.computing_ms);
+  mean.preparing_ms.assign(preparing.begin(), preparing.end());
+  sort_by_time(mean.preparing_ms);
   mean.speed_of_light = mean_of(workers, &RankExplanation::speed_of_light);
   mean.flops_utilization = mean_of(workers, &RankExplanation::flops_utilization);
   return mean;
@@ -285,6 +304,7 @@ std::string describe(const Explanation& explanation) {
     if (several) text += fmt::format("{:>14.1f} %", 100 * slowest.share(of));
     text += "\n";
     if (of == TimePart::compute) text += computing_rows(mean);
+    if (of == TimePart::data) text += preparing_row(mean);
   }
   text += fmt::format("{:<28}{:>7.1f} %\n", "sum", 100 * mean.explained());
   if (const std::string light = light_text(mean); !light.empty()) text += "\n" + light + "\n";

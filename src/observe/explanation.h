@@ -25,6 +25,7 @@ struct RankTime {
   // Of steps. On devices whose lanes are streams, computing is not told apart from launches and the host.
   bool tells_computing = true;
   NamedTimes computing_ms;   ///< by kind of op, or of instruction
+  NamedTimes preparing_ms;   ///< of threads that prepare data, all together: read, decode, transform
   double waited_ms = 0;      ///< nothing could run, because of communication between replicas
   double stage_wait_ms = 0;  ///< likewise, between stages of a pipeline
   double handling_ms = 0;    ///< the computing thread passed messages on, and summed what they brought
@@ -59,6 +60,7 @@ struct RankExplanation {
   double wall_ms = 0;        ///< from the start of the process
   std::array<double, kTimeParts> parts_ms{};
   NamedTimes computing_ms;                                  ///< what `compute` consists of
+  NamedTimes preparing_ms;                                  ///< as in RankTime; of no part
   std::optional<double> speed_of_light, flops_utilization;  ///< as in RankTime
 
   double part_ms(TimePart part) const { return nth(parts_ms, static_cast<int>(part)); }

@@ -44,7 +44,7 @@ TEST(CheckpointWriter, KeepsTheNewest) {
 TEST(CheckpointWriter, KeepsTheBestThatIsThere) {
   const TemporaryDirectory folder;
   const auto save_of = [&](int64_t step, int64_t best) {
-    save(folder.path(), step, SmallState(1), 1, checkpoint::posix_file_system(), best);
+    save(folder.path(), step, SmallState(1), 1, posix_file_system(), best);
   };
   save_of(1, 1);
   save_of(2, 2);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/file_system.h"
+#include "base/file_system.h"
 #include "lockstep/error.h"
 
 namespace lockstep::test {
@@ -51,7 +51,7 @@ class SharedDisk {
 };
 
 /// One rank's view of a disk, which fails or crashes at its n-th operation.
-class FaultyFileSystem : public checkpoint::FileSystem {
+class FaultyFileSystem : public FileSystem {
  public:
   /// io_error: that operation alone fails (EIO). no_space: so do all that follow and need space (ENOSPC).
   enum class Fault { none, io_error, no_space, crash };
@@ -68,7 +68,7 @@ class FaultyFileSystem : public checkpoint::FileSystem {
     before("make the folder", path, kNeedsSpace);
     real_.make_directory(path);
   }
-  std::unique_ptr<checkpoint::WritableFile> create(const std::string& path) override {
+  std::unique_ptr<WritableFile> create(const std::string& path) override {
     const std::lock_guard lock(disk_->mutex_);
     before("create", path, kNeedsSpace);
     disk_->changes_.push_back({parent(path), "", path});
@@ -112,7 +112,7 @@ class FaultyFileSystem : public checkpoint::FileSystem {
   }
 
  private:
-  class File : public checkpoint::WritableFile {
+  class File : public WritableFile {
    public:
     File(FaultyFileSystem& owner, const std::string& path)
         : owner_(owner), path_(path), real_(owner.real_.create(path)) {}
@@ -140,7 +140,7 @@ class FaultyFileSystem : public checkpoint::FileSystem {
    private:
     FaultyFileSystem& owner_;
     std::string path_;
-    std::unique_ptr<checkpoint::WritableFile> real_;
+    std::unique_ptr<WritableFile> real_;
   };
 
   static constexpr bool kNeedsSpace = true;
@@ -168,10 +168,10 @@ class FaultyFileSystem : public checkpoint::FileSystem {
                                                    : false;
     if (!fails) return;
     fired_ = true;
-    checkpoint::throw_io_error(action, path, path, fault_ == Fault::io_error ? EIO : ENOSPC);
+    throw_io_error(action, path, path, fault_ == Fault::io_error ? EIO : ENOSPC);
   }
 
-  checkpoint::FileSystem& real_ = checkpoint::posix_file_system();
+  FileSystem& real_ = posix_file_system();
   Fault fault_;
   int at_operation_;
   std::shared_ptr<SharedDisk> disk_;

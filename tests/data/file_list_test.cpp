@@ -36,6 +36,33 @@ TEST_F(FileList, TakesTheNameOfAFileAsItIs) {
   EXPECT_THAT(list_files(options_, {"x[1].bin"}), ElementsAre(folder_ / "x[1].bin"));
 }
 
+TEST_F(FileList, TakesTheNameOfTheFolderAsItIs) {
+  for (const char* name : {"runs[1]", "a*b", "what?", "back\\slash"}) {
+    std::filesystem::create_directories(folder_ / name);
+    for (const char* file : {"p_1.bin", "p_2.bin"}) write_file((folder_ / name) + "/" + file, "x");
+    options_.directory = folder_ / name;
+    EXPECT_THAT(list_files(options_, {"p_*.bin"}),
+                ElementsAre((folder_ / name) + "/p_1.bin", (folder_ / name) + "/p_2.bin"));
+    options_.other_directory = options_.directory;
+    options_.directory = folder_ / "elsewhere";
+    EXPECT_EQ(list_files(options_, {"p_*.bin"}).size(), 2u);
+    options_.other_directory.reset();
+  }
+}
+
+TEST_F(FileList, MissesTrainingFilesOnlyIfTheyAreNeeded) {
+  EXPECT_THAT(split_files(options_, {"gone.bin"}, {"a.bin"}, false).eval, ElementsAre(folder_ / "a.bin"));
+  EXPECT_THAT(message_of<IoError>([&] { split_files(options_, {"gone.bin"}, {"a.bin"}, true); }),
+              HasSubstr("gone.bin"));
+  EXPECT_THAT(message_of<IoError>([&] { split_files(options_, {"a.bin"}, {"gone.bin"}, false); }),
+              HasSubstr("gone.bin"));
+}
+
+TEST_F(FileList, ReadsListsWithoutTheirByteOrderMark) {
+  write_file(folder_ / "list", std::string("\xef\xbb\xbf" "a.bin\n\nb.bin"));
+  EXPECT_THAT(read_list(options_, "list"), ElementsAre("a.bin", "b.bin"));
+}
+
 TEST_F(FileList, NamesWhatIsNotThere) {
   EXPECT_THAT(message_of<IoError>([&] { list_files(options_, {"c_*.bin"}); }), HasSubstr("c_*.bin"));
   options_.other_directory = "/nowhere";

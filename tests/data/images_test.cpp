@@ -124,6 +124,31 @@ TEST_F(Images, TakeListsOfPathsAndClasses) {
   EXPECT_THAT(error(), HasSubstr("list.txt"));
 }
 
+TEST_F(Images, TakeListsWithAByteOrderMark) {
+  add("a.png", plain(1));
+  options_.images.train.clear();
+  options_.images.train_list = "list.txt";
+  write_file(directory_ / "list.txt", std::string("\xef\xbb\xbf" "a.png\t0\n"));
+  EXPECT_THAT(values(*open_datasets(options_).train), ElementsAre(1));
+}
+
+TEST_F(Images, LookForAHeaderNoFurtherThanOneIs) {
+  for (const size_t fill : {size_t{5000}, size_t{3} << 20}) {
+    test::Bytes bytes{0xff, 0xd8};
+    bytes.resize(fill, 0xff);
+    add("train/cat/a.jpg", bytes);
+    EXPECT_THAT(error(), HasSubstr("a.jpg"));
+  }
+  test::Bytes few = jpeg_bytes({4, 4, 1}, std::vector<uint8_t>(16, 9));
+  few.insert(few.begin() + 2, 1000, 0xff);
+  add("train/cat/a.jpg", few);
+  EXPECT_EQ(open_datasets(options_).train->size(), 1);
+  test::Bytes segments{0xff, 0xd8};
+  for (int i = 0; i < 100'000; ++i) segments.insert(segments.end(), {0xff, 0xec, 0, 2});
+  add("train/cat/a.jpg", segments);
+  EXPECT_THAT(error(), HasSubstr("a.jpg"));
+}
+
 TEST_F(Images, DivideEachClassByNamesAndSeed) {
   for (int i = 0; i < 20; ++i) add("train/a/" + std::to_string(i) + ".png", plain(static_cast<uint8_t>(i)));
   for (int i = 20; i < 30; ++i) add("train/b/" + std::to_string(i) + ".png", plain(static_cast<uint8_t>(i)));

@@ -91,6 +91,42 @@ TEST(Prefetcher, DeliversTheStreamForAnyThreadsAndDepth) {
     }
 }
 
+TEST(Prefetcher, DeliversTheStreamWhileItsSizeAdapts) {
+  const CountingDataset data(23);
+  const SampleOrder order(1, 23, true);
+  Prefetcher prefetcher(data, order, following, {.threads = 4, .depth = 8, .adapts = true});
+  EXPECT_EQ(prefetcher.size(), (ReadAheadSize{1, 4}));
+  for (int64_t first = 0; first < 4000 * 7; first += 7) {
+    Batch batch(7);
+    prefetcher.take({first, 7}, batch.tensors);
+    expect_batch(batch, order, first);
+    ASSERT_LE(prefetcher.size().threads, 4);
+    ASSERT_LE(prefetcher.size().depth, 8);
+  }
+  // Nothing but waiting happened between batches.
+  EXPECT_GT(prefetcher.size().depth, 4);
+  EXPECT_GT(prefetcher.stage_times()[static_cast<size_t>(DataStage::read)], 0);
+  Batch batch(7);
+  prefetcher.take({70, 7}, batch.tensors);  // out of order
+  expect_batch(batch, order, 70);
+  prefetcher.take({77, 7}, batch.tensors);
+  expect_batch(batch, order, 77);
+}
+
+TEST(StageTimer, CountsInnerStagesForThemselves) {
+  const StageTimes before = stage_times_of_thread();
+  {
+    const StageTimer outer(DataStage::transform);
+    const StageTimer inner(DataStage::decode);
+    const auto begin = Clock::now();
+    while (milliseconds_between(begin, Clock::now()) < 20) {
+    }
+  }
+  const StageTimes after = stage_times_of_thread();
+  EXPECT_GE(after[static_cast<size_t>(DataStage::decode)] - before[static_cast<size_t>(DataStage::decode)], 20);
+  EXPECT_LT(after[static_cast<size_t>(DataStage::transform)], after[static_cast<size_t>(DataStage::decode)]);
+}
+
 TEST(Prefetcher, DeliversFieldsOfFloat32InTwoBytes) {
   // Up to 256, halves are exact in float16 and not in bfloat16: 200.5 lies between 200 and 201 and goes to
   // even.

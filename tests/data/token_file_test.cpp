@@ -52,6 +52,23 @@ TEST_F(TokenFiles, AreReadByTheirHeader) {
   EXPECT_NE(narrow.identity(), wide.identity());
 }
 
+TEST_F(TokenFiles, KnowHowWideTokensWithoutAHeaderAre) {
+  std::vector<uint32_t> wide;
+  std::vector<uint16_t> narrow;
+  for (uint32_t i = 0; i < 200; ++i) {
+    wide.push_back(i * 2654435761U % 50257);
+    narrow.push_back(static_cast<uint16_t>(i * 2654435761U % 50257));
+  }
+  write_file(folder_ / "wide", bytes_of(wide));
+  write_file(folder_ / "narrow", bytes_of(narrow));
+  EXPECT_EQ(TokenFile(folder_ / "wide", TokenFormat::automatic, 50257).count(), 200);
+  EXPECT_EQ(TokenFile(folder_ / "wide", TokenFormat::uint16, 0).count(), 400);
+  EXPECT_EQ(TokenFile(folder_ / "narrow", TokenFormat::automatic, 50257).count(), 200);
+  for (auto& token : wide) token = token * 2 % 100277;  // upper halves of 0 and 1
+  EXPECT_THAT(refusal(bytes_of(wide), TokenFormat::automatic), Mentions("UINT16 ... UINT32"));
+  EXPECT_EQ(TokenFile(folder_ / "file", TokenFormat::uint32, 100277).count(), 200);
+}
+
 TEST_F(TokenFiles, AreReadWithoutAHeader) {
   write_file(folder_ / "file", bytes_of<uint16_t>({1, 0, 2, 0}));
   const TokenFile narrow(folder_ / "file", TokenFormat::automatic, 0),

@@ -85,6 +85,17 @@ TEST_F(Tokens, FilesEvaluateEachTokenButTheirFirstOnce) {
 }
 
 // Each token but the first of all is predicted once, in training or in evaluation.
+TEST_F(Tokens, AreEvaluatedWithoutTheFilesThatTrain) {
+  write("v.bin", 10, 5);
+  options_.tokens.files = {"gone_*.bin"};
+  options_.tokens.eval_files = {"v.bin"};
+  EXPECT_THAT(message_of<IoError>([&] { open_datasets(options_); }), HasSubstr("gone_*.bin"));
+  options_.trains = false;
+  const auto data = open_datasets(options_);
+  EXPECT_EQ(data.train, nullptr);
+  EXPECT_EQ(data.eval->size(), 2);
+}
+
 TEST_F(Tokens, ADrawnSplitLeavesNothingOutAndSharesNothing) {
   constexpr int64_t kCount = 48 * 40;
   write("a.bin", 0, kCount);

@@ -62,6 +62,22 @@ TEST(Advice, TellsWhichRankAndWhatItCosts) {
   EXPECT_THAT(advice[0].act, Mentions("data.prefetch_threads=4"));
 }
 
+TEST(Advice, TellsWhichStageOfPreparingDataTakesLongest) {
+  RunReport report = with(TimePart::data, 0.4);
+  report.explanation->ranks[1].preparing_ms = {{"read", 10}, {"decode", 70}, {"transform", 20}};
+  auto advice = advise(report, {.prefetch_threads = 2});
+  ASSERT_EQ(advice.size(), 1u);
+  EXPECT_THAT(advice[0].saw, Mentions("70 % ... decode"));
+  EXPECT_THAT(advice[0].act, Mentions("data.prefetch_threads=4 ... data.threads=AUTOMATIC ... data pack"));
+  report.explanation->ranks[1].preparing_ms = {{"read", 80}, {"decode", 20}};
+  advice = advise(report, {.reading_adapts = true});
+  EXPECT_THAT(advice[0].saw, Mentions("80 % ... read"));
+  EXPECT_THAT(advice[0].act, Mentions("data.cache_directory"));
+  EXPECT_EQ(advice[0].act.find("prefetch_threads"), std::string::npos);
+  report.explanation->ranks[1].preparing_ms = {{"transform", 80}, {"read", 20}};
+  EXPECT_THAT(advise(report, {})[0].act, Mentions("data.transforms"));
+}
+
 TEST(Advice, PartsOfStepsHaveThresholds) {
   EXPECT_EQ(rules(with(TimePart::data, 0.04)), Rules{});
   EXPECT_EQ(rules(with(TimePart::communication, 0.09)), Rules{});

@@ -1,6 +1,10 @@
 #include "data/images/file_pixels.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "data/stage_clock.h"
 
 namespace lockstep::data {
 namespace {
@@ -52,7 +56,28 @@ int64_t FilePixels::reduction(int64_t most) const {
   return most >= 8 ? 8 : most >= 4 ? 4 : most >= 2 ? 2 : 1;
 }
 
+PixelView FilePixels::cut(const Region& region) const {
+  thread_local std::vector<uint8_t> part;
+  const int64_t pixels = header_.height * header_.width, bytes = static_cast<int64_t>(file_.size());
+  const int64_t channels = bytes / pixels;
+  if (channels * pixels != bytes || (channels != 1 && channels != 3) || channels < options_.channels)
+    throw ImageDamage{bytes, fmt::format("expected {}x{} pixels of {} channels, found {} bytes",
+                                         header_.height, header_.width, options_.channels, bytes)};
+  const auto row = static_cast<size_t>(header_.width * channels);
+  const uint8_t* from = file_.data() + static_cast<size_t>(region.y) * row + region.x * channels;
+  const PixelView view{.shape = {region.height, region.width, options_.channels}, .bytes = from};
+  if (region.width == header_.width && channels == options_.channels) return view;
+  const auto part_row = static_cast<size_t>(region.width * channels);
+  part.resize(static_cast<size_t>(region.height) * part_row);
+  for (size_t y = 0; y < static_cast<size_t>(region.height); ++y)
+    std::copy_n(from + y * row, part_row, part.data() + y * part_row);
+  if (channels != options_.channels) to_gray(part);
+  return {.shape = view.shape, .bytes = part.data()};
+}
+
 PixelView FilePixels::read(const Region& region, int64_t reduction) {
+  if (header_.format == ImageFormat::pixels) return cut(region);
+  const StageTimer timer(DataStage::decode);
   thread_local std::vector<uint8_t> decoded, turned;
   const Orientation& orientation = kOrientations[header_.orientation - 1];
   const auto reduced = [&](int64_t size) { return (size + reduction - 1) / reduction; };

@@ -29,6 +29,9 @@ class FilePixels : public PixelSource {
   PixelView read(const Region& region, int64_t reduction) override;
 
  private:
+  /// Of bytes that need no decoding.
+  PixelView cut(const Region& region) const;
+
   ImageHeader header_;
   std::span<const uint8_t> file_;
   PixelOptions options_;

@@ -12,6 +12,13 @@
 #include "lockstep/error.h"
 
 namespace lockstep::data {
+namespace {
+
+int64_t changed_ns_of(const struct stat& info) {
+  return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
+}  // namespace
 
 ImageFile::ImageFile(const std::string& path) : path_(path) {
   // Without O_NONBLOCK opening a pipe would wait for its writer, perhaps for ever.
@@ -27,9 +34,15 @@ ImageFile::ImageFile(const std::string& path) : path_(path) {
     throw IoError(fmt::format("cannot read {}: it is not a regular file", one_line(path)));
   }
   size_bytes_ = info.st_size;
+  changed_ns_ = changed_ns_of(info);
 }
 
 ImageFile::~ImageFile() { ::close(descriptor_); }
+
+bool ImageFile::is_unchanged() const {
+  struct stat now {};
+  return ::fstat(descriptor_, &now) == 0 && now.st_size == size_bytes_ && changed_ns_of(now) == changed_ns_;
+}
 
 int64_t ImageFile::read(int64_t offset, std::span<uint8_t> destination) const {
   int64_t done = 0;

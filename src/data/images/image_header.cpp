@@ -34,16 +34,39 @@ void read_exif(const ImageFile& file, int64_t offset, int64_t length, ImageHeade
     header.orientation = exif_orientation(std::span(segment).subspan(kExif.size()));
 }
 
+/// What comes before the frame, or before the pixels, is a few dozen pieces. Whoever made more meant harm,
+/// and each takes a call of the system.
+constexpr int kMostPieces = 4096;
+constexpr int kMostFillBytes = 4096;
+
+void count_piece(int& pieces, int64_t offset, const char* what) {
+  if (++pieces > kMostPieces)
+    throw ImageDamage{offset, fmt::format("expected {} after at most {} others", what, kMostPieces)};
+}
+
+/// From `offset`, which is behind 0xff, to the last 0xff before the marker: fill bytes may come before it.
+int64_t skip_fill_bytes(const ImageFile& file, int64_t offset) {
+  std::array<uint8_t, kMostFillBytes> bytes{};
+  const auto got = file.read(offset, bytes);
+  const auto end = bytes.begin() + got;
+  const auto marker = std::find_if(bytes.begin(), end, [](uint8_t byte) { return byte != 0xff; });
+  if (marker == end)
+    throw ImageDamage{offset + got, fmt::format("expected a JPEG marker within {} fill bytes", got)};
+  return offset + (marker - bytes.begin()) - 1;
+}
+
 ImageHeader read_jpeg_header(const ImageFile& file) {
   ImageHeader header{.format = ImageFormat::jpeg};
   bool has_exif = false;
+  int pieces = 0;
   for (int64_t offset = 2;;) {
+    count_piece(pieces, offset, "a JPEG frame");
     std::array<uint8_t, 4> start{};
     read_exactly(file, offset, start, "a JPEG segment");
     if (start[0] != 0xff)
       throw ImageDamage{offset, fmt::format("expected a JPEG marker, 0xff, found 0x{:02x}", start[0])};
-    if (start[1] == 0xff) {  // fill bytes may come before a marker
-      ++offset;
+    if (start[1] == 0xff) {
+      offset = skip_fill_bytes(file, offset + 1);
       continue;
     }
     const uint8_t marker = start[1];
@@ -74,7 +97,9 @@ ImageHeader read_jpeg_header(const ImageFile& file) {
 
 ImageHeader read_png_header(const ImageFile& file) {
   ImageHeader header{.format = ImageFormat::png};
+  int pieces = 0;
   for (int64_t offset = kPngSignature.size();;) {
+    count_piece(pieces, offset, "the PNG chunk IDAT");
     std::array<uint8_t, 8> chunk{};
     if (file.read(offset, chunk) < static_cast<int64_t>(chunk.size())) break;
     const int64_t length = png_number(chunk.data());

@@ -7,7 +7,11 @@
 
 namespace lockstep::data {
 
-enum class ImageFormat : uint8_t { jpeg, png };
+enum class ImageFormat : uint8_t {
+  jpeg,
+  png,
+  pixels  ///< no file: bytes, [height, width, channels], as records have them
+};
 
 /// What the beginning of a file says about its image.
 struct ImageHeader {

@@ -88,7 +88,8 @@ ImageList list_folder(const std::string& folder) {
 ImageList list_file(const std::string& file, const std::string& root) {
   ImageList list{.source = file, .images = {}, .classes = {}, .is_folder = false};
   const auto bytes = read_all_bytes(file);
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string_view text =
+      after_byte_order_mark({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   int64_t number = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());

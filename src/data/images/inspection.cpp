@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "data/file_list.h"
+#include "data/found_damage.h"
 #include "data/images/image_file.h"
 #include "lockstep/error.h"
 
@@ -38,6 +39,7 @@ void look_at(const ListedImage& listed, int32_t label, int64_t most_pixels, Look
   }
   const ImageFile file(listed.path);
   image.size_bytes = file.size_bytes();
+  image.changed_ns = file.changed_ns();
   if (image.size_bytes > kMostImageFileBytes)
     throw ImageDamage{kMostImageFileBytes, fmt::format("expected at most {} bytes, found {}",
                                                        kMostImageFileBytes, image.size_bytes)};
@@ -56,14 +58,14 @@ void look_at(const ListedImage& listed, int32_t label, int64_t most_pixels, Look
 
 }  // namespace
 
-std::string damage_message(const std::string& path, int64_t sample, const ImageDamage& damage) {
+std::string damage_message(const std::string& place, int64_t sample, const ImageDamage& damage) {
   return fmt::format(
       "{} (sample {}, byte {}): {}; get the file again, remove it, or set data.on_damage: SKIP",
-      one_line(path), sample, damage.byte, damage.what);
+      place, sample, damage.byte, damage.what);
 }
 
-Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& labels, int64_t most_pixels,
-                          DamagePolicy policy) {
+Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& labels,
+                          const DataOptions& options) {
   const size_t count = list.images.size();
   std::vector<LookedAt> looked(count);
   std::atomic<size_t> next = 0;
@@ -71,7 +73,7 @@ Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& lab
   const auto work = [&] {
     for (size_t begin = next.fetch_add(kAtOnce); begin < count; begin = next.fetch_add(kAtOnce))
       for (size_t i = begin; i < std::min(count, begin + kAtOnce); ++i)
-        look_at(list.images[i], labels[i], most_pixels, looked[i]);
+        look_at(list.images[i], labels[i], options.images.most_pixels, looked[i]);
   };
   constexpr size_t kMostThreads = 8;
   const size_t helpful = std::min({kMostThreads, count / kAtOnce + 1,
@@ -89,9 +91,13 @@ Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& lab
       inspection.images.push_back(std::move(looked[i].image));
       continue;
     }
+    const auto& [byte, what] = *looked[i].damage;
+    const std::string& path = list.images[i].path;
     const std::string message =
-        damage_message(list.images[i].path, static_cast<int64_t>(i), *looked[i].damage);
-    if (policy == DamagePolicy::fail) throw DataError(message);
+        damage_message(one_line(path), static_cast<int64_t>(i), *looked[i].damage);
+    if (options.on_damage == DamagePolicy::fail) throw DataError(message);
+    if (options.found)
+      options.found->add({.file = path, .sample = static_cast<int64_t>(i), .byte = byte, .what = what});
     if (++inspection.left_out <= kMostWarnings) log_warning("left out: " + message);
   }
   if (inspection.left_out > kMostWarnings)
@@ -100,7 +106,7 @@ Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& lab
   return inspection;
 }
 
-void read_image_file(const InspectedImage& image, std::vector<uint8_t>& bytes) {
+bool read_image_file(const InspectedImage& image, std::vector<uint8_t>& bytes) {
   const ImageFile file(image.path);
   if (file.size_bytes() != image.size_bytes)
     throw ImageDamage{
@@ -112,6 +118,7 @@ void read_image_file(const InspectedImage& image, std::vector<uint8_t>& bytes) {
   if (const int64_t got = file.read(0, bytes); got < image.size_bytes)
     throw ImageDamage{
         got, fmt::format("expected {} bytes, found the end of the file: it has changed", image.size_bytes)};
+  return file.changed_ns() == image.changed_ns && file.is_unchanged();
 }
 
 }  // namespace lockstep::data

@@ -8,16 +8,14 @@
 #include "data/data_options.h"
 #include "data/images/image_header.h"
 #include "data/images/image_list.h"
+#include "data/images/image_store.h"
 
 namespace lockstep::data {
 
 /// A file whose header is good.
-struct InspectedImage {
+struct InspectedImage : ImageFacts {
   std::string path, name;
-  int32_t label = 0;
-  int64_t size_bytes = 0;
-  uint64_t beginning = 0;  ///< hash of the first 4 KiB
-  ImageHeader header;
+  int64_t changed_ns = 0;  ///< when the file was changed last, in nanoseconds since 1970
 };
 
 struct Inspection {
@@ -26,15 +24,16 @@ struct Inspection {
 };
 
 /// Looks at the header of every file, on several threads. Damage is a file that is missing or no image, and
-/// an image of more than `most_pixels`. Throws DataError for the first in the list, or with
-/// DamagePolicy::skip warns and leaves it out.
-Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& labels, int64_t most_pixels,
-                          DamagePolicy policy);
+/// an image of more than `images.most_pixels`. Throws DataError for the first in the list, or with
+/// `on_damage: SKIP` warns and leaves it out, and adds it to `found`.
+Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& labels,
+                          const DataOptions& options);
 
-/// "PATH (sample 7, byte 130): expected ..., found ...; what to do".
-std::string damage_message(const std::string& path, int64_t sample, const ImageDamage& damage);
+/// "PLACE (sample 7, byte 130): expected ..., found ...; what to do".
+std::string damage_message(const std::string& place, int64_t sample, const ImageDamage& damage);
 
-/// The whole file. Throws ImageDamage if it is not as it was when it was inspected.
-void read_image_file(const InspectedImage& image, std::vector<uint8_t>& bytes);
+/// The whole file. Throws ImageDamage if its size is not that which was inspected. Returns false if it was
+/// changed since, or is being changed.
+bool read_image_file(const InspectedImage& image, std::vector<uint8_t>& bytes);
 
 }  // namespace lockstep::data

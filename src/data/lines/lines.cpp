@@ -119,8 +119,8 @@ std::vector<EncodedText> encode(const std::vector<LabelledText>& texts, const Re
   for (const auto& text : texts) {
     const auto found = std::ranges::find(reading.classes, text.label);
     if (found == reading.classes.end()) {
-      damage.note(fmt::format("{}: '{}' is none of the {} classes", text.place, one_line(text.label),
-                              reading.classes.size()));
+      damage.note(text.place, fmt::format("'{}' is none of the {} classes", one_line(text.label),
+                                          reading.classes.size()));
       continue;
     }
     EncodedText& result = encoded.emplace_back();
@@ -129,7 +129,7 @@ std::vector<EncodedText> encode(const std::vector<LabelledText>& texts, const Re
       encoder.encode(text.text, result.tokens);
     } catch (const DataError& error) {
       encoded.pop_back();
-      damage.note(fmt::format("{}: {}", text.place, error.what()));
+      damage.note(text.place, error.what());
       continue;
     }
     if (static_cast<int64_t>(result.tokens.size()) > reading.length)
@@ -173,15 +173,17 @@ struct Texts {
 Texts read_texts(const DataOptions& options, DamageLog& damage) {
   const LineOptions& lines = options.lines;
   Texts texts;
+  // Training texts name the classes, unless the model does.
+  const bool has_eval = !lines.eval_files.empty() || !lines.eval_folder.empty();
+  const bool needs_train = options.trains || options.encodings.empty() || !has_eval;
   if (!lines.folder.empty()) {
-    read_text_folder(data_file(options, lines.folder), damage, texts.train);
+    if (needs_train) read_text_folder(data_file(options, lines.folder), damage, texts.train);
     if (!lines.eval_folder.empty())
       read_text_folder(data_file(options, lines.eval_folder), damage, texts.eval);
     return texts;
   }
-  const SplitFiles files = split_files(options, lines.files, lines.eval_files);
-  // Training texts name the classes, unless the model does.
-  if (options.trains || options.encodings.empty() || files.eval.empty())
+  const SplitFiles files = split_files(options, lines.files, lines.eval_files, needs_train);
+  if (needs_train)
     for (const auto& path : files.train) read_lines(path, damage, texts.train);
   for (const auto& path : files.eval) read_lines(path, damage, texts.eval);
   return texts;
@@ -192,7 +194,7 @@ Texts read_texts(const DataOptions& options, DamageLog& damage) {
 DatasetPair open_line_datasets(const DataOptions& options) {
   const LineOptions& lines = options.lines;
   check(lines);
-  DamageLog damage(options.on_damage);
+  DamageLog damage(options);
   Texts texts = read_texts(options, damage);
   Reading reading{.tokenizer = find_tokenizer(options), .classes = {}, .length = lines.length};
   reading.source = one_line(lines.folder.empty() ? lines.files.front() : lines.folder);

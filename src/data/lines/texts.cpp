@@ -31,7 +31,7 @@ std::string problem_of(const LabelledText& text) {
 
 void take(LabelledText text, DamageLog& damage, std::vector<LabelledText>& texts) {
   if (const auto problem = problem_of(text); !problem.empty())
-    damage.note(fmt::format("{}: {}", text.place, problem));
+    damage.note(text.place, problem);
   else
     texts.push_back(std::move(text));
 }
@@ -53,17 +53,16 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 void read_lines(const std::string& path, DamageLog& damage, std::vector<LabelledText>& texts) {
   const std::string all = read_whole(path);
   int64_t number = 0;
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  for (size_t begin = all.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; begin < all.size();) {
+  for (size_t begin = all.size() - after_byte_order_mark(all).size(); begin < all.size();) {
     const size_t end = std::min(all.find('\n', begin), all.size());
     std::string_view line = std::string_view(all).substr(begin, end - begin);
     if (line.ends_with('\r')) line.remove_suffix(1);
-    const std::string place = fmt::format("{}: line {} (byte {})", one_line(path), ++number, begin);
+    const RowPlace place{path, "line", ++number, static_cast<int64_t>(begin)};
     begin = end + 1;
     if (line.empty()) continue;
     const size_t tab = line.find('\t');
     if (tab == std::string_view::npos)
-      damage.note(place + ": expected a class, a tab and a text, found no tab");
+      damage.note(place, "expected a class, a tab and a text, found no tab");
     else
       take({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1)), place}, damage, texts);
   }
@@ -76,9 +75,9 @@ void read_text_folder(const std::string& folder, DamageLog& damage, std::vector<
     const size_t before = texts.size();
     for (const auto& file : entries_of(label))
       if (fs::is_regular_file(file, unknown))
-        take({label.filename().string(), read_whole(file.string()), one_line(file.string())}, damage, texts);
+        take({label.filename().string(), read_whole(file.string()), {.file = file.string()}}, damage, texts);
     if (texts.size() == before)
-      damage.note(fmt::format("{}: expected texts of this class, found none", one_line(label.string())));
+      damage.note({.file = label.string()}, "expected texts of this class, found none");
   }
 }
 

@@ -11,7 +11,7 @@ namespace lockstep::data {
 /// A text and its class.
 struct LabelledText {
   std::string label, text;
-  std::string place;  ///< "FILE: line 7 (byte 120)", or a file
+  RowPlace place;
 };
 
 /// Lines "class<tab>text" of a file, compressed by gzip or not. Damaged are lines without a tab, without a

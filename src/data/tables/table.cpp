@@ -214,8 +214,9 @@ DatasetPair open_table_datasets(const DataOptions& options) {
   const TableOptions& table = options.table;
   check(table);
   const auto known = columns_of_model(options);
-  const SplitFiles files = split_files(options, table.files, table.eval_files);
-  TableRows rows(table, known, options.on_damage);
+  const SplitFiles files = split_files(options, table.files, table.eval_files,
+                                       options.trains || !known || table.eval_files.empty());
+  TableRows rows(table, known, options);
   // Training rows say how others are read, unless the model does.
   const bool reads_train = options.trains || !known || files.eval.empty();
   if (reads_train)

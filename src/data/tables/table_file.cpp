@@ -37,9 +37,7 @@ class CsvTableRow : public TableRow {
   std::string text(size_t column) const override { return row_.cells[column]; }
   std::optional<double> number(size_t column) const override { return finite(number_in(row_.cells[column])); }
   bool is_number(size_t column) const override { return number_in(row_.cells[column]).has_value(); }
-  std::string place() const override {
-    return fmt::format("{}: line {} (byte {})", one_line(path_), row_.line, row_.byte);
-  }
+  RowPlace place() const override { return {path_, "line", row_.line, row_.byte}; }
   std::string problem() const override {
     if (!row_.problem.empty() || row_.cells.size() == width_) return row_.problem;
     return fmt::format("expected {} cells, as the first line has, found {}", width_, row_.cells.size());
@@ -59,9 +57,7 @@ class NpyTableRow : public TableRow {
   std::string text(size_t column) const override { return exact(value(column)); }
   std::optional<double> number(size_t column) const override { return finite(value(column)); }
   bool is_number(size_t) const override { return true; }
-  std::string place() const override {
-    return fmt::format("{}: row {} (byte {})", one_line(path_), row_, array_.byte_of(row_));
-  }
+  RowPlace place() const override { return {path_, "row", row_, array_.byte_of(row_)}; }
   std::string problem() const override { return ""; }
 
  private:

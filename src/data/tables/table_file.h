@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/damage_log.h"
 #include "data/tables/table_options.h"
 
 namespace lockstep::data {
@@ -19,7 +20,7 @@ class TableRow {
   virtual bool is_number(size_t column) const = 0;
   /// Nothing if the cell is no finite number.
   virtual std::optional<double> number(size_t column) const = 0;
-  virtual std::string place() const = 0;    ///< "FILE: line 7 (byte 120)", or with a row
+  virtual RowPlace place() const = 0;
   virtual std::string problem() const = 0;  ///< what is damaged; "": nothing
 };
 

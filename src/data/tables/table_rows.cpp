@@ -31,12 +31,12 @@ bool comes_before(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-TableRows::TableRows(const TableOptions& options, const std::optional<Columns>& known, DamagePolicy policy)
+TableRows::TableRows(const TableOptions& options, const std::optional<Columns>& known, const DataOptions& data)
     : options_(options),
       knows_columns_(known.has_value()),
       knows_kinds_(known.has_value()),
       values_are_fixed_(known.has_value()),
-      damage_(policy) {
+      damage_(data) {
   if (!known) return;
   columns_ = known->inputs;
   columns_.push_back(known->target);
@@ -104,7 +104,7 @@ void TableRows::take(const TableRow& row) {
   for (const bool categories : {false, true})
     for (size_t c = 0; problem.empty() && c < columns_.size(); ++c)
       if (columns_[c].is_category == categories) row_[c] = value_of(row, c, problem).value_or(kUnknown);
-  if (!problem.empty()) return damage_.note(fmt::format("{}: {}", row.place(), problem));
+  if (!problem.empty()) return damage_.note(row.place(), problem);
   values_.insert(values_.end(), row_.begin(), row_.end());
   numbers_.push_back(number);
 }
@@ -131,7 +131,7 @@ std::optional<double> TableRows::value_of(const TableRow& row, size_t column, st
     throw DataError(
         fmt::format("{}: column '{}' has more than {} different values; leave it out "
                     "(data.table.columns), or mend the first row if it should hold numbers",
-                    row.place(), name, kMostValues));
+                    row.place().to_string(), name, kMostValues));
   const auto place = static_cast<int64_t>(places_[column].size());
   places_[column].emplace(text, place);
   return static_cast<double>(place);

@@ -17,7 +17,7 @@ class TableRows {
  public:
   /// Without `known` columns, those that `options` names are taken, or all of the first file, and the first
   /// row decides whether a column has numbers. With them, values that a category lacks are kUnknown.
-  TableRows(const TableOptions& options, const std::optional<Columns>& known, DamagePolicy policy);
+  TableRows(const TableOptions& options, const std::optional<Columns>& known, const DataOptions& data);
 
   /// Throws DataError for a file without a column, and for damaged rows if these are not left out: of another
   /// width, a number that is none, an empty cell, a class that the target lacks.

@@ -51,6 +51,7 @@ class TransformedDataset : public Dataset {
   std::optional<std::pair<int64_t, int64_t>> stored_size(int64_t /*sample*/) const override {
     return std::pair(images_.front().shape.height, images_.front().shape.width);
   }
+  std::optional<SampleDamage> find_damage(int64_t sample) const override { return base_->find_damage(sample); }
   uint64_t content_hash(int64_t sample) const override { return base_->content_hash(sample); }
 
   void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
@@ -67,6 +68,7 @@ class TransformedDataset : public Dataset {
       next += image.shape.count();
     }
     base_->read(key, std::span<std::byte* const>(inner.data(), destinations.size()));
+    const StageTimer timer(DataStage::transform);
     for (const auto& image : images_) {
       if (destinations[image.field] == nullptr) continue;
       MemoryPixels source(image.shape, reinterpret_cast<const float*>(inner[image.field]), cut);

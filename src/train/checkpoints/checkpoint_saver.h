@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_share.h"
-#include "checkpoint/file_system.h"
+#include "base/file_system.h"
 #include "control/mailbox.h"
 #include "control/progress.h"
 #include "train/checkpoints/reported_file_system.h"
@@ -22,7 +22,7 @@ struct CheckpointSaverOptions {
   int keep = 0;                         ///< 0: all
   control::Mailbox* mailbox = nullptr;  ///< outlives the saver
   std::vector<int> writers;             ///< ranks besides 0 that have a share; rank 0 waits for these only
-  checkpoint::FileSystem* files = nullptr;  ///< outlives the saver
+  FileSystem* files = nullptr;  ///< outlives the saver
   control::Progress* progress = nullptr;    ///< may be null
   /// How long rank 0 waits for the reports of other ranks, and then for the disk. Other ranks wait twice as
   /// long for rank 0.

@@ -6,9 +6,9 @@
 
 namespace lockstep::train {
 
-class ReportedFileSystem::File : public checkpoint::WritableFile {
+class ReportedFileSystem::File : public WritableFile {
  public:
-  File(ReportedFileSystem& owner, std::unique_ptr<checkpoint::WritableFile> file)
+  File(ReportedFileSystem& owner, std::unique_ptr<WritableFile> file)
       : owner_(owner), file_(std::move(file)) {}
   void write(const void* data, size_t size_bytes) override {
     owner_.report();
@@ -25,7 +25,7 @@ class ReportedFileSystem::File : public checkpoint::WritableFile {
 
  private:
   ReportedFileSystem& owner_;
-  std::unique_ptr<checkpoint::WritableFile> file_;
+  std::unique_ptr<WritableFile> file_;
 };
 
 void ReportedFileSystem::report() {
@@ -38,7 +38,7 @@ void ReportedFileSystem::make_directory(const std::string& path) {
   files_.make_directory(path);
 }
 
-std::unique_ptr<checkpoint::WritableFile> ReportedFileSystem::create(const std::string& path) {
+std::unique_ptr<WritableFile> ReportedFileSystem::create(const std::string& path) {
   report();
   return std::make_unique<File>(*this, files_.create(path));
 }

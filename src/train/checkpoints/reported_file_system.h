@@ -3,21 +3,21 @@
 #include <memory>
 #include <string>
 
-#include "checkpoint/file_system.h"
+#include "base/file_system.h"
 #include "control/progress.h"
 
 namespace lockstep::train {
 
 /// Wraps a file system and reports each of its operations in a slot of Progress. So the watchdog can tell a
 /// disk that does not answer from a slow one. Thread-safety: only the thread that writes the slot.
-class ReportedFileSystem : public checkpoint::FileSystem {
+class ReportedFileSystem : public FileSystem {
  public:
   /// `files` and `progress`, which may be null, must outlive it.
-  ReportedFileSystem(checkpoint::FileSystem& files, control::Progress* progress, int slot)
+  ReportedFileSystem(FileSystem& files, control::Progress* progress, int slot)
       : files_(files), progress_(progress), slot_(slot) {}
 
   void make_directory(const std::string& path) override;
-  std::unique_ptr<checkpoint::WritableFile> create(const std::string& path) override;
+  std::unique_ptr<WritableFile> create(const std::string& path) override;
   void sync_directory(const std::string& path) override;
   void rename(const std::string& from, const std::string& to) override;
   void remove_all(const std::string& path) override;
@@ -27,7 +27,7 @@ class ReportedFileSystem : public checkpoint::FileSystem {
   class File;
   void report();
 
-  checkpoint::FileSystem& files_;
+  FileSystem& files_;
   control::Progress* progress_;
   int slot_;
   int operations_ = 0;

@@ -10,7 +10,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_share.h"
-#include "checkpoint/file_system.h"
+#include "base/file_system.h"
 #include "comm/communicator.h"
 #include "control/mailbox.h"
 #include "control/progress.h"
@@ -46,7 +46,7 @@ struct RunCheckpointsOptions {
   /// checkpoints.
   control::Mailbox* mailbox = nullptr;
   control::Progress* progress = nullptr;  ///< may be null; outlives the checkpoints
-  checkpoint::FileSystem* files = &checkpoint::posix_file_system();
+  FileSystem* files = &posix_file_system();
   /// Called on rank 0 before a checkpoint of `step` is written: makes durable what must not be older than the
   /// checkpoint. If it throws, the save fails. May be empty.
   std::function<void(int64_t step)> before_write;

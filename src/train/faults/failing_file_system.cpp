@@ -14,9 +14,9 @@
 namespace lockstep::train {
 
 /// The real file system, but for the operations that failpoints mean.
-class FailingFileSystem : public checkpoint::FileSystem {
+class FailingFileSystem : public FileSystem {
  public:
-  FailingFileSystem(Failpoints& failpoints, checkpoint::FileSystem& real)
+  FailingFileSystem(Failpoints& failpoints, FileSystem& real)
       : failpoints_(failpoints), real_(real) {}
 
   void make_directory(const std::string& path) override {
@@ -24,7 +24,7 @@ class FailingFileSystem : public checkpoint::FileSystem {
     before(path);
     real_.make_directory(path);
   }
-  std::unique_ptr<checkpoint::WritableFile> create(const std::string& path) override {
+  std::unique_ptr<WritableFile> create(const std::string& path) override {
     if (const auto step = step_of_temporary(std::filesystem::path(path).parent_path().string()))
       notice_checkpoint(*step);
     before(path);
@@ -48,7 +48,7 @@ class FailingFileSystem : public checkpoint::FileSystem {
   }
 
  private:
-  class File : public checkpoint::WritableFile {
+  class File : public WritableFile {
    public:
     File(FailingFileSystem& owner, const std::string& path)
         : owner_(owner), path_(path), real_(owner.real_.create(path)) {}
@@ -69,7 +69,7 @@ class FailingFileSystem : public checkpoint::FileSystem {
    private:
     FailingFileSystem& owner_;
     std::string path_;
-    std::unique_ptr<checkpoint::WritableFile> real_;
+    std::unique_ptr<WritableFile> real_;
   };
 
   /// Whoever begins a checkpoint makes the folder of all of them before anything else: what comes next, up to
@@ -105,12 +105,12 @@ class FailingFileSystem : public checkpoint::FileSystem {
   }
 
   Failpoints& failpoints_;
-  checkpoint::FileSystem& real_;
+  FileSystem& real_;
   std::optional<int64_t> step_;
   int operations_ = 0;
 };
 
-std::unique_ptr<checkpoint::FileSystem> Failpoints::wrap(checkpoint::FileSystem& real) {
+std::unique_ptr<FileSystem> Failpoints::wrap(FileSystem& real) {
   return std::make_unique<FailingFileSystem>(*this, real);
 }
 

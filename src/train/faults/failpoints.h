@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/file_system.h"
+#include "base/file_system.h"
 #include "program/program.h"
 #include "run/program_memory.h"
 #include "train/faults/failpoint.h"
@@ -39,7 +39,7 @@ class Failpoints {
   /// Wraps `real` in a file system that fails at the operations of write:K. Operations are counted per
   /// checkpoint, from the making of its temporary folder (on ranks that do not make it, from the first file
   /// in it) until the next checkpoint begins. This object and `real` must outlive the result.
-  std::unique_ptr<checkpoint::FileSystem> wrap(checkpoint::FileSystem& real);
+  std::unique_ptr<FileSystem> wrap(FileSystem& real);
 
  private:
   friend class FailingFileSystem;

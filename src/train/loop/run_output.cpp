@@ -153,7 +153,7 @@ RunOutput::~RunOutput() {
   if (progress_) set_before_log({});
 }
 
-DirectoryLock::DirectoryLock(const std::string& directory, checkpoint::FileSystem& files) {
+DirectoryLock::DirectoryLock(const std::string& directory, FileSystem& files) {
   files.make_directory(directory);
   // The folder itself is locked, so that no file is left behind.
   descriptor_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "checkpoint/file_system.h"
+#include "base/file_system.h"
 #include "observe/progress.h"
 #include "observe/sinks/sinks.h"
 #include "train/loop/trainer.h"
@@ -25,7 +25,7 @@ class DirectoryLock {
   /// Throws ConfigError if another process holds it, IoError if the folder cannot be made or locked.
   /// A folder that it makes is durable, so that checkpoints below it survive a power failure.
   explicit DirectoryLock(const std::string& directory,
-                         checkpoint::FileSystem& files = checkpoint::posix_file_system());
+                         FileSystem& files = posix_file_system());
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;

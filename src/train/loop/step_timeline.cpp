@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "base/index.h"
 #include "base/log.h"
-#include "checkpoint/file_system.h"
+#include "base/file_system.h"
 #include "comm/agreement.h"
 #include "comm/gather_texts.h"
 #include "layout/layout.h"
@@ -86,9 +86,9 @@ StepTimeline::StepTimeline(std::string path, const std::string& host, Worker& wo
       world_(world),
       slices_(worker.compiled(), worker.programs().step) {
   if (world_.rank() != 0) return;
-  if (checkpoint::path_exists(path_))
+  if (path_exists(path_))
     throw ConfigError(fmt::format("--timeline {}: is there already; remove it, or name another file", path_));
-  checkpoint::posix_file_system().create(unfinished(path_))->close();
+  posix_file_system().create(unfinished(path_))->close();
 }
 
 StepTimeline::~StepTimeline() {
@@ -201,7 +201,7 @@ void StepTimeline::write(std::vector<observe::RankTimeline> ranks, std::vector<s
                                   .last_step = last_made_.load(),
                                   .notes = std::move(notes),
                                   .ranks = std::move(ranks)});
-    checkpoint::FileSystem& files = checkpoint::posix_file_system();
+    FileSystem& files = posix_file_system();
     const auto file = files.create(unfinished(path_));
     file->write(text.data(), text.size());
     file->sync();

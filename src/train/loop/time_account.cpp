@@ -65,6 +65,8 @@ bool TimeAccount::is_between_stages(const program::Instruction& instruction) con
 
 TimeAccount::Former TimeAccount::totals() const {
   Former totals = former_;
+  const data::StageTimes stages = worker_->data_stage_times();
+  for (size_t stage = 0; stage < stages.size(); ++stage) totals.preparing_ms[stage] += stages[stage];
   const run::WorkTimes* work = worker_->work_times();
   if (work == nullptr) return totals;
   const auto& nodes = worker_->compiled().graph().nodes;
@@ -91,12 +93,16 @@ observe::RankTime TimeAccount::own() const {
   observe::RankTime time{.rank = worker_->rank(),
                          .stage = worker_->is_worker() ? ownership.stage_of(worker_->rank()) : -1,
                          .tells_computing = worker_->work_times() != nullptr,
-                         .computing_ms = {}};
+                         .computing_ms = {},
+                         .preparing_ms = {}};
   if (const auto steps = times_.summary(); steps && speed_ && steps->mean > 0) {
     time.speed_of_light = 1e3 * work_.least_seconds / steps->mean;
     if (worker_->device().kind() == device::DeviceKind::cuda)
       time.flops_utilization = 1e3 * work_.flops / speed_->flops_per_second / steps->mean;
   }
+  for (int stage = 0; stage < data::kDataStages; ++stage)
+    if (const double ms = nth(totals.preparing_ms, stage); ms > 0)
+      time.preparing_ms.emplace_back(data::name_of(static_cast<data::DataStage>(stage)), ms);
   const auto now = Clock::now();
   for (int phase = 0; phase < observe::kRunPhases; ++phase)
     nth(time.phases_ms, phase) = phases_.milliseconds(static_cast<observe::RunPhase>(phase), now);

@@ -39,6 +39,7 @@ class TimeAccount {
   struct Former {
     std::map<std::string, double> computing_ms;
     double waited_ms = 0, stage_wait_ms = 0, handling_ms = 0, load_ms = 0;
+    data::StageTimes preparing_ms{};
   };
   Former totals() const;
   observe::RankTime own() const;

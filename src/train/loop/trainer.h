@@ -71,7 +71,7 @@ struct TrainerRunOptions {
   observe::PhaseClock* phases = nullptr;  ///< likewise
   control::Mailbox* mailbox =
       nullptr;  ///< for writing checkpoints in the background; null: in the foreground
-  checkpoint::FileSystem* files = &checkpoint::posix_file_system();  ///< where checkpoints are written
+  FileSystem* files = &posix_file_system();  ///< where checkpoints are written
   /// COLLECTIVE over `left`, the remaining ranks, after all others were lost: makes a worker for this rank's
   /// part of the rest. The trainer's own worker is destroyed. Empty: no rank can be lost.
   std::function<Regrouped(const std::vector<int>& left)> regroup;

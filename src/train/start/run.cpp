@@ -83,7 +83,7 @@ class Run::Parts {
   run::StampRecorder stamps_;  // outlives the workers that fill it
   std::unique_ptr<DirectoryLock> lock_;
   std::unique_ptr<Failpoints> failpoints_;
-  std::unique_ptr<checkpoint::FileSystem> failing_files_;
+  std::unique_ptr<FileSystem> failing_files_;
   std::vector<std::unique_ptr<Worker>> former_;  // whose memory a message of a lost rank may still use
   std::unique_ptr<Worker> worker_;
   std::optional<WatchedWorker> watched_;
@@ -231,7 +231,7 @@ TrainerEvents Run::Parts::events() {
 }
 
 void Run::Parts::make_trainer() {
-  if (failpoints_) failing_files_ = failpoints_->wrap(checkpoint::posix_file_system());
+  if (failpoints_) failing_files_ = failpoints_->wrap(posix_file_system());
   const bool watched = worker_->config().watchdog.enabled;
   const int64_t histogram_every_steps = metrics_of(output_options(), worker_->config()).histogram_every_steps;
   if (histogram_every_steps > 0)
@@ -248,7 +248,7 @@ void Run::Parts::make_trainer() {
                         .progress = watched ? &world_.control().progress() : nullptr,
                         .phases = &phases_,
                         .mailbox = &world_.mailbox(),
-                        .files = failing_files_ ? failing_files_.get() : &checkpoint::posix_file_system(),
+                        .files = failing_files_ ? failing_files_.get() : &posix_file_system(),
                         .regroup = [this](const std::vector<int>& left) { return regroup(left); },
                         .histograms = histograms_ ? &*histograms_ : nullptr,
                         .drawing_threads = idle_threads(world_.launch())});

@@ -61,6 +61,7 @@ observe::RunTraits run_traits(const Worker& worker, const RunCircumstances& circ
           .micro_batch = worker.compiled().division().micro_batch,
           .prefetch_threads = config.data.prefetch_threads,
           .intra_op_threads = config.parallel.intra_op_threads,
+          .reading_adapts = config.data.threads_adapt,
           .saves_in_background = config.checkpoint.background,
           .saves = circumstances.saves,
           .compare_command = [&worker, circumstances] { return compare_command(worker, circumstances); },

@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "base/index.h"
 #include "base/text.h"
-#include "checkpoint/file_system.h"
+#include "base/file_system.h"
 #include "comm/agreement.h"
 #include "comm/gather_texts.h"
 
@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr std::chrono::milliseconds kBetweenLooks{50};
 
 void write_file(const std::string& path) {
-  const auto file = checkpoint::posix_file_system().create(path);
+  const auto file = posix_file_system().create(path);
   file->write(path.data(), path.size());
   file->close();
 }

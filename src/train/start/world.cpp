@@ -367,6 +367,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
     own.hosts = world.hosts();
     own.device = choice.kind;
     own.gpu_ordinal = choice.ordinal;
+    own.reading_threads = idle_threads(world.launch());
     if (loaded.watchdog.enabled) {
       own.progress = progress;
       if (world.size() > 1 && goes_on_after_losses(world.launch()))

@@ -9,16 +9,25 @@
 
 namespace lockstep::train {
 
+ReadAhead read_ahead_of(const data::DataOptions& data, int cores) {
+  constexpr int kMost = 16;  // micro-batches, which take memory, and so many threads fill them
+  if (data.threads_adapt) return {std::clamp(cores, 1, kMost), kMost, true};
+  return {data.prefetch_threads, data.prefetch_depth, false};
+}
+
 PrefetchedBatches::PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph,
                                      data::SampleOrder order, int64_t batch_samples,
-                                     std::vector<int64_t> positions, int64_t micro_batch, int threads,
-                                     int depth, int64_t stride)
+                                     std::vector<int64_t> positions, int64_t micro_batch,
+                                     const ReadAhead& ahead, int64_t stride)
     : batch_samples_(batch_samples),
       micro_batch_(micro_batch),
       stride_(stride),
       positions_(std::move(positions)) {
-  data::PrefetchOptions options{
-      .threads = threads, .depth = depth, .fields = {}, .float_type = graph.compute};
+  data::PrefetchOptions options{.threads = ahead.threads,
+                                .depth = ahead.depth,
+                                .adapts = ahead.adapts,
+                                .fields = {},
+                                .float_type = graph.compute};
   for (const int input : graph.inputs) options.fields.push_back(graph.value(input).name);
   const auto next = [this](data::SampleSpan span) {
     const int64_t read = span.first_position - shift_, batch = read / batch_samples_;
@@ -41,7 +50,7 @@ void PrefetchedBatches::start(uint64_t iteration) {
   prefetcher_->start(span_of(iteration, positions_.front()));
 }
 
-int64_t read_ahead_bytes(const model::Graph& graph, int64_t micro_batch, int threads, int depth) {
+int64_t read_ahead_bytes(const model::Graph& graph, int64_t micro_batch, const ReadAhead& ahead) {
   int64_t batch_bytes = 0, converted_bytes = 0;
   for (const int input : graph.inputs) {
     const auto& spec = graph.value(input).spec;
@@ -50,7 +59,7 @@ int64_t read_ahead_bytes(const model::Graph& graph, int64_t micro_batch, int thr
     if (read.dtype != spec.dtype) converted_bytes += read.shape.count() * size_of(read.dtype);
   }
   // A sample that is converted lies with each micro-batch and with the thread that takes them.
-  return (threads > 0 ? depth * batch_bytes : 0) + (depth + 1) * converted_bytes;
+  return (ahead.threads > 0 ? ahead.depth * batch_bytes : 0) + (ahead.depth + 1) * converted_bytes;
 }
 
 namespace {

@@ -10,6 +10,14 @@
 
 namespace lockstep::train {
 
+/// How micro-batches are read ahead.
+struct ReadAhead {
+  int threads = 1, depth = 4;  ///< with `adapts`, at most
+  bool adapts = false;
+};
+/// As the data's options say. `cores`: this rank's share of its host's, which threads that adapt may use.
+ReadAhead read_ahead_of(const data::DataOptions& data, int cores);
+
 /// Feeds a rank's `load` instructions from a data set. Reads ahead in the order in which the program loads.
 class PrefetchedBatches : public run::BatchSource {
  public:
@@ -17,8 +25,8 @@ class PrefetchedBatches : public run::BatchSource {
   /// micro-batches begin in it, ascending. `micro_batch`: samples in each. `stride`: the likely difference
   /// between an iteration and the next one that is loaded.
   PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph, data::SampleOrder order,
-                    int64_t batch_samples, std::vector<int64_t> positions, int64_t micro_batch, int threads,
-                    int depth, int64_t stride = 1);
+                    int64_t batch_samples, std::vector<int64_t> positions, int64_t micro_batch,
+                    const ReadAhead& ahead, int64_t stride = 1);
 
   /// Moves all iterations by so many samples in the data set's order, compared with batches 0, 1, 2...
   /// REQUIRES: nothing is being read.
@@ -27,6 +35,7 @@ class PrefetchedBatches : public run::BatchSource {
   /// Begins to read what `iteration` will load first.
   void start(uint64_t iteration);
   double data_wait_ms() const { return prefetcher_->data_wait_ms(); }
+  data::StageTimes stage_times() const { return prefetcher_->stage_times(); }
   int64_t held_bytes() const { return prefetcher_->held_bytes(); }
 
  private:
@@ -38,7 +47,7 @@ class PrefetchedBatches : public run::BatchSource {
 };
 
 /// Bytes that PrefetchedBatches holds once all of its micro-batches have been read ahead.
-int64_t read_ahead_bytes(const model::Graph& graph, int64_t micro_batch, int threads, int depth);
+int64_t read_ahead_bytes(const model::Graph& graph, int64_t micro_batch, const ReadAhead& ahead);
 
 /// Throws ConfigError if the data set does not have the model's inputs: names, shapes, types, classes.
 void check_data_fits_model(const data::Dataset& dataset, const model::Graph& graph);

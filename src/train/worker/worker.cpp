@@ -100,17 +100,16 @@ Worker::Positions Worker::read_positions() {
   for (int leaf = leaves.begin; leaf < leaves.end; ++leaf)
     positions.eval.push_back(leaf * division.micro_batch);
   if (!program::loads(programs_.step)) return positions;  // its stage reads what others have made
+  const ReadAhead ahead = read_ahead_of(config_.data, options_.reading_threads);
   if (data_.train)
     train_batches_ = std::make_unique<PrefetchedBatches>(
         *data_.train, compiled_->graph(),
         data::SampleOrder(config_.trainer.seed, data_.train->size(), config_.data.shuffle),
-        division.global_batch / shares, positions.train, division.micro_batch, config_.data.prefetch_threads,
-        config_.data.prefetch_depth, shares);
+        division.global_batch / shares, positions.train, division.micro_batch, ahead, shares);
   if (data_.eval)
     eval_batches_ = std::make_unique<PrefetchedBatches>(
         *data_.eval, compiled_->graph(), data::SampleOrder::once(data_.eval->size()),
-        division.leaves * division.micro_batch, positions.eval, division.micro_batch,
-        config_.data.prefetch_threads, config_.data.prefetch_depth);
+        division.leaves * division.micro_batch, positions.eval, division.micro_batch, ahead);
   return positions;
 }
 

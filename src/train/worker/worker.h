@@ -42,6 +42,7 @@ struct WorkerOptions {
   std::vector<int> hosts = {};  ///< each rank's host; empty: all are on one
   device::DeviceKind device = device::DeviceKind::cpu;  ///< of workers: cpu or cuda
   int gpu_ordinal = 0;                                  ///< of this rank, if it computes on one
+  int reading_threads = 1;  ///< the most that prepare data with `data.threads: AUTOMATIC`
   /// If set, lanes run at the same time on the asynchronous CPU device, each on its own thread. Otherwise, on
   /// CPUs, all lanes run on the calling thread.
   std::optional<device::AsyncCpuOptions> asynchronous;
@@ -143,6 +144,10 @@ class Worker {
   void go_on_from(RunPosition position);
   /// Begins to read batches of training data ahead, from `step` on.
   void start_reading(uint64_t step);
+  /// What threads have spent on preparing training data, by stage.
+  data::StageTimes data_stage_times() const {
+    return train_batches_ ? train_batches_->stage_times() : data::StageTimes{};
+  }
   double data_wait_ms() const { return train_batches_ ? train_batches_->data_wait_ms() : 0; }
   /// Bytes that all exchanges so far have transferred.
   comm::TransferredBytes transferred() const;

@@ -134,6 +134,23 @@ TEST_F(Lines, AreEvaluatedAsTheModelWasTrained) {
   EXPECT_THAT(refusal(), Mentions("v.tsv ... line 1 ... 'a'"));
 }
 
+TEST_F(Lines, AreEvaluatedWithoutTheFilesThatTrain) {
+  write("a.tsv", "spam\tabc\nham\tx\n");
+  write("v.tsv", "spam\tz\n");
+  options_.lines.eval_files = {"v.tsv"};
+  options_.encodings = open_datasets(options_).train->encodings();
+  options_.trains = false;
+  std::filesystem::remove(folder_ / "a.tsv");
+  EXPECT_EQ(read(*open_datasets(options_).eval, 0).label, 1);
+  std::filesystem::create_directories(folder_ / "eval/spam");
+  write("eval/spam/1.txt", "z");
+  options_.lines.files.clear();
+  options_.lines.eval_files.clear();
+  options_.lines.folder = "gone";
+  options_.lines.eval_folder = "eval";
+  EXPECT_EQ(read(*open_datasets(options_).eval, 0).label, 1);
+}
+
 TEST_F(Lines, NameDamageOrLeaveItOut) {
   const std::pair<std::string, std::string> damages[] = {
       {"no tab\n", "a.tsv ... line 2 ... byte 6 ... no tab"},

@@ -41,9 +41,9 @@ class FailingFileSystem : public GatedFileSystem {
  public:
   explicit FailingFileSystem(std::string failing = "")
       : GatedFileSystem("nothing is held"), failing_(std::move(failing)) {}
-  std::unique_ptr<checkpoint::WritableFile> create(const std::string& path) override {
+  std::unique_ptr<WritableFile> create(const std::string& path) override {
     if (!failing_.empty() && path.find(failing_) != std::string::npos)
-      checkpoint::throw_io_error("create", path, path, EIO);
+      throw_io_error("create", path, path, EIO);
     return GatedFileSystem::create(path);
   }
   int64_t free_bytes(const std::string& path) override {
@@ -115,7 +115,7 @@ class BackgroundSaves : public ::testing::Test {
 
   TemporaryDirectory folder_;
   std::string directory_ = folder_ / "checkpoints";
-  checkpoint::FileSystem* files_[kRanks] = {};
+  FileSystem* files_[kRanks] = {};
   std::function<void(int rank, int64_t step, const Worker&)> on_step_;
   std::function<void(int64_t)> before_checkpoint_;
 };
@@ -251,12 +251,12 @@ TEST_F(BackgroundSaves, WithoutSpaceDoNotBegin) {
   const auto results = train({"checkpoint.every_steps=0"});
   EXPECT_EQ(results[0].code, ExitCode::disk);
   EXPECT_THAT(results[0].error, AllOf(HasSubstr("step-00000008: expected "), HasSubstr("1000 B")));
-  EXPECT_THAT(checkpoint::list_directory(directory_), IsEmpty());
+  EXPECT_THAT(list_directory(directory_), IsEmpty());
 }
 
 TEST_F(BackgroundSaves, ComeBehindWhatTheyMustNotOutlive) {
   before_checkpoint_ = [&](int64_t step) {
-    EXPECT_THAT(checkpoint::list_directory(folder_.path()), Not(Contains("checkpoints")))
+    EXPECT_THAT(list_directory(folder_.path()), Not(Contains("checkpoints")))
         << "nothing is written yet";
     throw IoError("metrics of step " + std::to_string(step) + " cannot be written");
   };
@@ -342,16 +342,16 @@ class WatchingFileSystem : public GatedFileSystem {
  public:
   explicit WatchingFileSystem(const control::Progress& progress)
       : GatedFileSystem("nothing is held"), progress_(progress) {}
-  std::unique_ptr<checkpoint::WritableFile> create(const std::string& path) override {
+  std::unique_ptr<WritableFile> create(const std::string& path) override {
     look();
     return std::make_unique<File>(*this, GatedFileSystem::create(path));
   }
   std::vector<control::Progress::Entry> seen;
 
  private:
-  class File : public checkpoint::WritableFile {
+  class File : public WritableFile {
    public:
-    File(WatchingFileSystem& owner, std::unique_ptr<checkpoint::WritableFile> real)
+    File(WatchingFileSystem& owner, std::unique_ptr<WritableFile> real)
         : owner_(owner), real_(std::move(real)) {}
     void write(const void* data, size_t size_bytes) override {
       owner_.look();
@@ -368,7 +368,7 @@ class WatchingFileSystem : public GatedFileSystem {
 
    private:
     WatchingFileSystem& owner_;
-    std::unique_ptr<checkpoint::WritableFile> real_;
+    std::unique_ptr<WritableFile> real_;
   };
   void look() { seen.push_back(progress_.at(control::Progress::kMainSlot)); }
 

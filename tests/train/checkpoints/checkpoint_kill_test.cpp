@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 
 /// The real file system of a process that kills itself (SIGKILL) at its n-th operation, whichever thread
 /// performs it: before it, or, where that can be, in the middle of it.
-class DeadlyFileSystem : public checkpoint::FileSystem {
+class DeadlyFileSystem : public FileSystem {
  public:
   explicit DeadlyFileSystem(int at_operation) : at_operation_(at_operation) {}
 
@@ -29,7 +29,7 @@ class DeadlyFileSystem : public checkpoint::FileSystem {
     die_if_due();
     real_.make_directory(path);
   }
-  std::unique_ptr<checkpoint::WritableFile> create(const std::string& path) override {
+  std::unique_ptr<WritableFile> create(const std::string& path) override {
     die_if_due();
     return std::make_unique<File>(*this, real_.create(path));
   }
@@ -51,9 +51,9 @@ class DeadlyFileSystem : public checkpoint::FileSystem {
   }
 
  private:
-  class File : public checkpoint::WritableFile {
+  class File : public WritableFile {
    public:
-    File(DeadlyFileSystem& owner, std::unique_ptr<checkpoint::WritableFile> real)
+    File(DeadlyFileSystem& owner, std::unique_ptr<WritableFile> real)
         : owner_(owner), real_(std::move(real)) {}
     void write(const void* data, size_t size_bytes) override {
       const size_t half = size_bytes / 2;
@@ -72,14 +72,14 @@ class DeadlyFileSystem : public checkpoint::FileSystem {
 
    private:
     DeadlyFileSystem& owner_;
-    std::unique_ptr<checkpoint::WritableFile> real_;
+    std::unique_ptr<WritableFile> real_;
   };
 
   void die_if_due() {
     if (++operations_ == at_operation_) ::kill(::getpid(), SIGKILL);
   }
 
-  checkpoint::FileSystem& real_ = checkpoint::posix_file_system();
+  FileSystem& real_ = posix_file_system();
   int at_operation_;
   std::atomic<int> operations_ = 0;
 };
@@ -121,11 +121,11 @@ TEST_P(KilledProcess, LeavesTheNewestCompleteCheckpointAtEveryOperation) {
       const auto state = loaded(*checkpoint);
       ASSERT_TRUE(state == two || (signal != 0 && state == one));
     }
-    const std::vector<checkpoint::FileSystem*> healthy(SavingRanks::kRanks, &checkpoint::posix_file_system());
+    const std::vector<FileSystem*> healthy(SavingRanks::kRanks, &posix_file_system());
     for (const auto& outcome : SavingRanks(directory, healthy, 1).save(3, three))
       ASSERT_EQ(outcome.error, "");
     ASSERT_EQ(loaded(*latest_of_all_complete(directory)), three);
-    ASSERT_THAT(checkpoint::list_directory(directory), ElementsAre("step-00000003"));
+    ASSERT_THAT(list_directory(directory), ElementsAre("step-00000003"));
     if (signal == 0) {
       EXPECT_GT(at, 30) << "it was killed throughout the protocol";
       return;

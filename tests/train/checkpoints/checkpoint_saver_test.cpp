@@ -28,8 +28,8 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using Fault = FaultyFileSystem::Fault;
 
-checkpoint::FileSystem* const kPosix = &checkpoint::posix_file_system();
-const std::vector<checkpoint::FileSystem*> kHealthy{kPosix, kPosix, kPosix};
+FileSystem* const kPosix = &posix_file_system();
+const std::vector<FileSystem*> kHealthy{kPosix, kPosix, kPosix};
 
 TEST(CheckpointSaver, WritesTheSharesOfAllRanks) {
   const TemporaryDirectory folder;
@@ -40,7 +40,7 @@ TEST(CheckpointSaver, WritesTheSharesOfAllRanks) {
               (checkpoint::SaveOutcome{
                   .step = 4, .path = folder / "step-00000004", .error = "", .code = ExitCode::done}));
   EXPECT_THAT(
-      checkpoint::list_directory(folder / "step-00000004"),
+      list_directory(folder / "step-00000004"),
       ElementsAre("manifest.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
                   "model.safetensors.index.json", "optimizer-00001-of-00001.safetensors"));
   const checkpoint::Checkpoint checkpoint(folder / "step-00000004");
@@ -57,7 +57,7 @@ TEST(CheckpointSaver, KeepsTheNewest) {
   const SmallState state(1);
   SavingRanks ranks(folder.path(), kHealthy, 2);
   for (const int64_t step : {1, 2, 3}) ranks.save(step, state);
-  EXPECT_THAT(checkpoint::list_directory(folder.path()), ElementsAre("step-00000002", "step-00000003"));
+  EXPECT_THAT(list_directory(folder.path()), ElementsAre("step-00000002", "step-00000003"));
 }
 
 TEST(CheckpointSaver, IsBusyUntilTheSlowestRankHasWritten) {
@@ -132,7 +132,7 @@ TEST(CheckpointSaver, ARankThatDoesNotReportIsNamedAndDisturbsNothing) {
   EXPECT_TRUE(checkpoint::find_checkpoints(folder.path()).empty());
   SavingRanks next(folder.path(), kHealthy, 0);
   EXPECT_EQ(next.save(2, state)[2].error, "");
-  EXPECT_THAT(checkpoint::list_directory(folder.path()), ElementsAre("step-00000002"));
+  EXPECT_THAT(list_directory(folder.path()), ElementsAre("step-00000002"));
 }
 
 TEST(CheckpointSaver, IgnoresWhatEarlierSavesLeftInTheMailbox) {
@@ -216,7 +216,7 @@ TEST(CheckpointSaver, ItsThreadTakesNoSignals) {
   class Asking : public GatedFileSystem {
    public:
     Asking() : GatedFileSystem("nothing is held") {}
-    std::unique_ptr<checkpoint::WritableFile> create(const std::string& path) override {
+    std::unique_ptr<WritableFile> create(const std::string& path) override {
       sigset_t mask;
       pthread_sigmask(SIG_SETMASK, nullptr, &mask);
       blocked = sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGUSR1) == 1;
@@ -281,7 +281,7 @@ void survive_every_fault_of_a_rank(int faulty, Fault fault, bool power_failure, 
     }
     for (const auto& next : SavingRanks(directory, kHealthy, 1).save(3, three)) ASSERT_EQ(next.error, "");
     ASSERT_EQ(loaded(*latest_of_all_complete(directory)), three);
-    ASSERT_THAT(checkpoint::list_directory(directory), ElementsAre("step-00000003"));
+    ASSERT_THAT(list_directory(directory), ElementsAre("step-00000003"));
     if (!fired) {
       EXPECT_EQ(outcome.error, "");
       EXPECT_GT(at, faulty == 0 ? 20 : faulty == 1 ? 4 : 0) << "the faults covered what the rank does";

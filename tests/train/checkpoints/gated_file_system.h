@@ -7,12 +7,12 @@
 #include <mutex>
 #include <string>
 
-#include "checkpoint/file_system.h"
+#include "base/file_system.h"
 
 namespace lockstep::test {
 
 /// The real file system, which holds whoever creates a file of a name with `held` in it until it is opened.
-class GatedFileSystem : public checkpoint::FileSystem {
+class GatedFileSystem : public FileSystem {
  public:
   explicit GatedFileSystem(std::string held) : held_(std::move(held)) {}
   void open() {
@@ -24,7 +24,7 @@ class GatedFileSystem : public checkpoint::FileSystem {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return visited_; });
   }
-  std::unique_ptr<checkpoint::WritableFile> create(const std::string& path) override {
+  std::unique_ptr<WritableFile> create(const std::string& path) override {
     if (path.find(held_) != std::string::npos) {
       std::unique_lock lock(mutex_);
       visited_ = true;
@@ -40,7 +40,7 @@ class GatedFileSystem : public checkpoint::FileSystem {
   int64_t free_bytes(const std::string& path) override { return real_.free_bytes(path); }
 
  private:
-  checkpoint::FileSystem& real_ = checkpoint::posix_file_system();
+  FileSystem& real_ = posix_file_system();
   std::string held_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -52,9 +52,9 @@ class FailingOnce : public GatedFileSystem {
  public:
   explicit FailingOnce(std::string failing)
       : GatedFileSystem("nothing is held"), failing_(std::move(failing)) {}
-  std::unique_ptr<checkpoint::WritableFile> create(const std::string& path) override {
+  std::unique_ptr<WritableFile> create(const std::string& path) override {
     if (path.find(failing_) != std::string::npos && !failed_.exchange(true))
-      checkpoint::throw_io_error("create", path, path, EIO);
+      throw_io_error("create", path, path, EIO);
     return GatedFileSystem::create(path);
   }
 

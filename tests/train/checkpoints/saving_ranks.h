@@ -26,7 +26,7 @@ class SavingRanks {
   static constexpr int kRanks = 3;
 
   /// `files`: by rank; outlive this.
-  SavingRanks(const std::string& directory, std::vector<checkpoint::FileSystem*> files, int keep,
+  SavingRanks(const std::string& directory, std::vector<FileSystem*> files, int keep,
               std::chrono::milliseconds patience = std::chrono::minutes(2))
       : directory_(directory), files_(std::move(files)) {
     for (int rank = 0; rank < kRanks; ++rank)
@@ -72,7 +72,7 @@ class SavingRanks {
 
  private:
   std::string directory_;
-  std::vector<checkpoint::FileSystem*> files_;
+  std::vector<FileSystem*> files_;
   std::vector<std::unique_ptr<control::Mailbox>> mailboxes_ = control::make_local_mailboxes(kRanks);
   control::Progress progress_[kRanks];
   std::vector<std::unique_ptr<train::CheckpointSaver>> savers_;

@@ -351,7 +351,7 @@ TEST(Failpoints, TheLogSaysWhenAndWhereAndIsRemembered) {
 }
 
 /// What writing the checkpoint of `step` ends with.
-std::string write_through(checkpoint::FileSystem& files, const std::string& directory, int64_t step) {
+std::string write_through(FileSystem& files, const std::string& directory, int64_t step) {
   try {
     checkpoint::CheckpointWriter writer(directory, step, files);
     writer.begin();
@@ -369,7 +369,7 @@ std::string write_through(checkpoint::FileSystem& files, const std::string& dire
 }
 
 std::string write_through(Failpoints& failpoints, const std::string& directory, int64_t step) {
-  return write_through(*failpoints.wrap(checkpoint::posix_file_system()), directory, step);
+  return write_through(*failpoints.wrap(posix_file_system()), directory, step);
 }
 
 TEST(FailingFileSystem, FailsTheOperationThatIsMeantOfTheCheckpointThatIsMeant) {
@@ -397,7 +397,7 @@ TEST(FailingFileSystem, WhatComesBehindACheckpointBelongsToTheNextOne) {
   for (int operation = first_beyond; operation < first_beyond + 5; ++operation) {
     const TemporaryDirectory folder;
     const auto failpoints = Failpoints::parse({"eio@0,5,write:" + std::to_string(operation)}, 0, 2);
-    const auto files = failpoints->wrap(checkpoint::posix_file_system());
+    const auto files = failpoints->wrap(posix_file_system());
     EXPECT_EQ(write_through(*files, folder.path(), 5), "written");
     std::filesystem::create_directory(folder / "step-00000009.tmp");
     EXPECT_EQ(write_through(*files, folder.path(), 10), "written") << operation;

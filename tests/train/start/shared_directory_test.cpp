@@ -38,7 +38,7 @@ TEST(SharedDirectory, OfAllRanksIsFineAndStaysEmpty) {
   const TemporaryDirectory folder;
   EXPECT_EQ(message_for({folder.path(), folder.path(), folder.path()}, {"a", "b", "b"}), "");
   EXPECT_EQ(message_for({folder.path()}, {"a"}), "");
-  EXPECT_THAT(checkpoint::list_directory(folder.path()), IsEmpty());
+  EXPECT_THAT(list_directory(folder.path()), IsEmpty());
 }
 
 TEST(SharedDirectory, ThatIsAnotherOneOnSomeHostsIsNamedWithThem) {
@@ -51,8 +51,8 @@ TEST(SharedDirectory, ThatIsAnotherOneOnSomeHostsIsNamedWithThem) {
       AllOf(HasSubstr(
                 "ranks 2, 3 on host node2, rank 4 on host node3 do not see what rank 0 on host node1 writes"),
             HasSubstr("file system that all hosts share")));
-  EXPECT_THAT(checkpoint::list_directory(shared.path()), IsEmpty());
-  EXPECT_THAT(checkpoint::list_directory(other.path()), IsEmpty());
+  EXPECT_THAT(list_directory(shared.path()), IsEmpty());
+  EXPECT_THAT(list_directory(other.path()), IsEmpty());
 }
 
 TEST(SharedDirectory, ThatRank0CannotWriteToIsAnErrorOfAll) {
@@ -69,7 +69,7 @@ TEST(SharedDirectory, ThatAnotherRankCannotWriteToIsNamedWithItsHost) {
   const auto message = message_for({folder.path(), long_path}, {"a", "node2"});
   EXPECT_THAT(message, AllOf(HasSubstr("rank 1: cannot create"), HasSubstr("on host node2"),
                              HasSubstr("--out must name")));
-  EXPECT_THAT(checkpoint::list_directory(folder.path()), IsEmpty());
+  EXPECT_THAT(list_directory(folder.path()), IsEmpty());
 }
 
 TEST(DirectoryLock, MakesItsFolderDurablyAndKeepsOthersOut) {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep::checkpoint {
+namespace lockstep {
 
 /// A file being written. Destroying it without close() leaves whatever reached the disk.
 class WritableFile {
@@ -18,8 +18,9 @@ class WritableFile {
   virtual void close() = 0;  ///< some file systems report a failed write only here
 };
 
-/// The file operations of checkpoints. It is an interface so that tests can fail or crash at each of them.
-/// All methods throw IoError, which names the path, the reason and, if the disk is full, the free space.
+/// The file operations of what must survive a crash, such as checkpoints and packed records. It is an
+/// interface so that tests can fail or crash at each of them. All methods throw IoError, which names the path,
+/// the reason and, if the disk is full, the free space.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -46,4 +47,4 @@ FileSystem& posix_file_system();
 std::vector<std::string> list_directory(const std::string& path);
 bool path_exists(const std::string& path);
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep

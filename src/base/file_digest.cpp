@@ -1,11 +1,11 @@
-#include "checkpoint/file_digest.h"
+#include "base/file_digest.h"
 
 #include "base/hash.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-namespace lockstep::checkpoint {
+namespace lockstep {
 
 struct FileDigest::State {
   XXH3_state_t xxh3;
@@ -22,4 +22,4 @@ void FileDigest::update(const void* data, size_t size_bytes) {
 
 FileChecksums FileDigest::checksums() const { return {state_->crc32c, XXH3_64bits_digest(&state_->xxh3)}; }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep

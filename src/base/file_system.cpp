@@ -1,4 +1,4 @@
-#include "checkpoint/file_system.h"
+#include "base/file_system.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "lockstep/error.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
@@ -133,4 +133,4 @@ bool path_exists(const std::string& path) {
   return fs::exists(path, error);
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep

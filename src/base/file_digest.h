@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-namespace lockstep::checkpoint {
+namespace lockstep {
 
 /// Two independent checksums of the bytes of a file.
 struct FileChecksums {
@@ -29,4 +29,4 @@ class FileDigest {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+#include "data/records/shard.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/hash.h"
+#include "data/file_list.h"
+#include "lockstep/error.h"
+
+namespace lockstep::data {
+
+Shard::Shard(const std::string& path) : path_(path) {
+  // Without O_NONBLOCK opening a pipe would wait for its writer.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  struct stat info {};
+  if (descriptor < 0 || ::fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
+    const std::string reason = descriptor >= 0 && errno == 0 ? "it is no regular file" : std::strerror(errno);
+    if (descriptor >= 0) ::close(descriptor);
+    throw IoError(fmt::format("cannot open {}: {}; pack the data again, or copy the shard again",
+                              one_line(path), reason));
+  }
+  size_ = static_cast<size_t>(info.st_size);
+  if (size_ < kRecordAlignment + sizeof(ShardFooter)) {
+    ::close(descriptor);
+    refuse(info.st_size, fmt::format("expected at least {} bytes", kRecordAlignment + sizeof(ShardFooter)));
+  }
+  void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor, 0);
+  const int problem = errno;
+  ::close(descriptor);
+  if (mapped == MAP_FAILED)
+    throw IoError(fmt::format("cannot map {}: {}", one_line(path), std::strerror(problem)));
+  data_ = static_cast<const uint8_t*>(mapped);
+  try {
+    look_at_all();
+  } catch (...) {
+    ::munmap(mapped, size_);
+    throw;
+  }
+}
+
+Shard::~Shard() { ::munmap(const_cast<uint8_t*>(data_), size_); }
+
+void Shard::refuse(int64_t byte, const std::string& what) const {
+  throw DataError(fmt::format("{} (byte {}): {}: the shard is damaged, or not complete; copy it again, or "
+                              "pack the data again",
+                              one_line(path_), byte, what));
+}
+
+void Shard::look_at_all() {
+  const size_t end = size_ - sizeof footer_;
+  const auto at = [](size_t byte) { return static_cast<int64_t>(byte); };
+  if (std::memcmp(data_, kShardMagic, 8) != 0) refuse(0, fmt::format("expected {}", kShardMagic));
+  std::memcpy(&footer_, data_ + end, sizeof footer_);
+  if (std::memcmp(footer_.magic, kFooterMagic, sizeof footer_.magic) != 0)
+    refuse(at(size_ - 8), fmt::format("expected {} at the end", kFooterMagic));
+  if (footer_.version != kShardVersion)
+    refuse(at(end + 48), fmt::format("expected version {}, found {}", kShardVersion, footer_.version));
+  const uint64_t table = footer_.table_offset, names = footer_.names_offset;
+  if (table % kRecordAlignment != 0 || table > names || names > end ||
+      (names - table) / sizeof(ShardEntry) != footer_.records || (names - table) % sizeof(ShardEntry) != 0)
+    refuse(at(end), fmt::format("expected a table of {} records before byte {}, found bytes {} to {}",
+                                footer_.records, end, table, names));
+  if (hash64(data_ + table, end - table) != footer_.table_hash)
+    refuse(at(table), "the table has another checksum");
+  table_ = reinterpret_cast<const ShardEntry*>(data_ + table);
+  for (int64_t i = 0; i < count(); ++i) {
+    const ShardEntry& entry = table_[i];
+    if (entry.offset > table || entry.size_bytes > table - entry.offset ||
+        entry.name_offset > end - names || entry.name_bytes > end - names - entry.name_offset)
+      refuse(at(table) + i * at(sizeof(ShardEntry)), fmt::format("record {} is not within the file", i));
+  }
+  whole_ = std::make_unique<std::atomic<bool>[]>(footer_.records);
+}
+
+std::string_view Shard::name(int64_t record) const {
+  const ShardEntry& entry = table_[record];
+  return {reinterpret_cast<const char*>(data_ + footer_.names_offset + entry.name_offset), entry.name_bytes};
+}
+
+bool Shard::compare(int64_t record) const {
+  const auto content = bytes(record);
+  const bool whole = hash64(content.data(), content.size()) == table_[record].hash;
+  if (whole) whole_[record].store(true, std::memory_order_relaxed);
+  return whole;
+}
+
+bool Shard::has_its_hash() const { return hash64(data_, size_ - sizeof footer_) == footer_.hash; }
+
+}  // namespace lockstep::data
