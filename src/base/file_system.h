@@ -19,8 +19,8 @@ class WritableFile {
 };
 
 /// The file operations of what must survive a crash, such as checkpoints and packed records. It is an
-/// interface so that tests can fail or crash at each of them. All methods throw IoError, which names the path,
-/// the reason and, if the disk is full, the free space.
+/// interface so that tests can fail or crash at each of them. All methods throw IoError, which names the
+/// path, the reason and, if the disk is full, the free space.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;

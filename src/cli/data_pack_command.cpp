@@ -56,11 +56,12 @@ int pack(PackArguments arguments) {
         observe::json_string(out), made.records[0], made.records[1], made.left_out, made.shards,
         made.kept_shards, made.bytes));
   else
-    write_result(fmt::format(
-        "{}: {} samples to train on, {} to evaluate on, {} left out; {} in {} shards, of which {} were there; "
-        "train with --set data.records.folder={}\n",
-        out, made.records[0], made.records[1], made.left_out, human_bytes(made.bytes), made.shards,
-        made.kept_shards, fs::absolute(out).string()));
+    write_result(
+        fmt::format("{}: {} samples to train on, {} to evaluate on, {} left out; {} in {} shards, of which "
+                    "{} were there; "
+                    "train with --set data.records.folder={}\n",
+                    out, made.records[0], made.records[1], made.left_out, human_bytes(made.bytes),
+                    made.shards, made.kept_shards, fs::absolute(out).string()));
   return static_cast<int>(ExitCode::done);
 }
 

@@ -162,7 +162,8 @@ void check_data(const schema::Data& data, const Document& document) {
   if (data.has_table()) check_split(data.table(), document, "data.table");
   if (data.has_tokens()) check_split(data.tokens(), document, "data.tokens");
   if (data.threads() == schema::Data::AUTOMATIC && (data.has_prefetch_threads() || data.has_prefetch_depth()))
-    document.refuse("data.threads", "is AUTOMATIC, and prefetch_threads or prefetch_depth is stated; choose one");
+    document.refuse("data.threads",
+                    "is AUTOMATIC, and prefetch_threads or prefetch_depth is stated; choose one");
   if (!data.cache_directory().empty() && !data.has_images())
     document.refuse("data.cache_directory", "is for data.images; remove it");
   if (data.cache_directory().empty() && data.cache_bytes() != schema::Data().cache_bytes())

@@ -10,9 +10,9 @@ namespace lockstep::data {
 
 /// What was found in the samples that train, or in those that evaluate.
 struct CheckedPart {
-  std::string name;         ///< "train" or "eval"
-  std::string description;  ///< of the data set
-  int64_t samples = 0;      ///< that were looked at
+  std::string name;                   ///< "train" or "eval"
+  std::string description;            ///< of the data set
+  int64_t samples = 0;                ///< that were looked at
   std::vector<SampleDamage> damaged;  ///< by sample
 };
 

@@ -11,9 +11,9 @@ namespace lockstep::data {
 /// Where a row or a text is.
 struct RowPlace {
   std::string file;
-  const char* unit = nullptr;         ///< "line", or "row" of an array; null: it is the whole file
-  int64_t number = -1, byte = -1;     ///< of the line or row, and where it begins
-  std::string to_string() const;      ///< "FILE: line 7 (byte 120)"; on one line
+  const char* unit = nullptr;      ///< "line", or "row" of an array; null: it is the whole file
+  int64_t number = -1, byte = -1;  ///< of the line or row, and where it begins
+  std::string to_string() const;   ///< "FILE: line 7 (byte 120)"; on one line
 };
 
 /// What becomes of damaged rows that are found while files are read: by `on_damage`, the first one ends the

@@ -31,9 +31,9 @@ class ReadAheadControl {
   ReadAheadSize size_;
   double waited_ms_ = 0, period_ms_ = 0;  // of the batches that are looked at together
   int batches_ = 0, least_ready_ = 0;
-  int64_t calm_ = 0;          // times in a row that all were ready
-  int64_t calm_needed_ = 4;   // before a thread comes to rest
-  bool has_rested_ = false;   // the last change was that a thread came to rest
+  int64_t calm_ = 0;         // times in a row that all were ready
+  int64_t calm_needed_ = 4;  // before a thread comes to rest
+  bool has_rested_ = false;  // the last change was that a thread came to rest
 };
 
 }  // namespace lockstep::data

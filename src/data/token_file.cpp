@@ -51,7 +51,7 @@ TokenLayout layout_by_header(std::string_view head, const HeaderRow& row, int64_
 /// is small. REQUIRES: `head` is the beginning of a file without a header.
 enum class Width { two, four, unclear };
 Width width_of(std::string_view head) {
-  constexpr size_t kLeastTokens = 32;  // fewer may be so by chance
+  constexpr size_t kLeastTokens = 32;        // fewer may be so by chance
   constexpr uint16_t kLargeVocabulary = 64;  // of upper halves: four million tokens
   const size_t pairs = head.size() / 4;
   if (pairs < kLeastTokens) return Width::two;
@@ -138,9 +138,10 @@ void TokenFile::find_width() {
   read_bytes(head.data(), static_cast<int64_t>(head.size()), 0);
   const Width width = width_of(head);
   if (width == Width::unclear)
-    throw DataError(fmt::format("{}: it has no header, and its tokens may have two bytes or four; say which: "
-                                "data.tokens.format: UINT16 or UINT32",
-                                one_line(path_)));
+    throw DataError(
+        fmt::format("{}: it has no header, and its tokens may have two bytes or four; say which: "
+                    "data.tokens.format: UINT16 or UINT32",
+                    one_line(path_)));
   if (width == Width::four) layout_ = {0, 4, opened_.st_size / 4};
 }
 

@@ -81,9 +81,10 @@ void look_for_data(const RunReport& report, const RunTraits& traits, Advices& ad
   std::string act =
       traits.reading_adapts
           ? std::string("the host's processors prepare no more data")
-          : fmt::format("read ahead by more threads: --set data.prefetch_threads={}, or as many as it takes: "
-                        "--set data.threads=AUTOMATIC",
-                        std::max(2, 2 * traits.prefetch_threads));
+          : fmt::format(
+                "read ahead by more threads: --set data.prefetch_threads={}, or as many as it takes: "
+                "--set data.threads=AUTOMATIC",
+                std::max(2, 2 * traits.prefetch_threads));
   if (const auto slowest = slowest_stage(rank)) {
     saw += fmt::format("; its threads that prepare them spend {} % of their time on the stage '{}'",
                        percent(slowest->second), slowest->first);

@@ -54,8 +54,7 @@ struct SmallState {
 /// All of a checkpoint by one writer, in one shard of each kind.
 /// `best_step`: as of an evaluated run that keeps its best checkpoint.
 inline std::string save(const std::string& directory, int64_t step, const SmallState& state, int keep = 0,
-                        FileSystem& files = posix_file_system(),
-                        int64_t best_step = -1) {
+                        FileSystem& files = posix_file_system(), int64_t best_step = -1) {
   checkpoint::CheckpointWriter writer(directory, step, files);
   try {
     writer.begin();

@@ -66,6 +66,45 @@ class Images(unittest.TestCase):
         other = self.train("--set", "trainer.seed=4")
         self.assertNotEqual(other["params_hash"], expected["params_hash"])
 
+    def test_packed_records_give_the_same_bits(self):
+        expected = self.train()
+        packed = self.folder / "packed"
+        made = json.loads(self.run_program(["data", "pack", self.config, "--data-dir", self.jpegs, "--out", packed, "--json"]).stdout)
+        self.assertEqual((made["train"], made["eval"], made["left_out"]), (60, 20, 0))
+        for workers, more in ((1, ()), (2, ("--set", "data.threads=AUTOMATIC"))):
+            ran = self.run_program(["train", self.config, "--set", f"data.records.folder={packed}", "--json", *more], workers)
+            result = json.loads(ran.stdout)
+            for field in ("params_hash", "state_hash", "train_loss", "eval_loss", "eval_accuracy"):
+                self.assertEqual(result[field], expected[field], (field, workers))
+        whole = self.data("summary")
+        again = json.loads(self.run_program(["data", "summary", self.config, "--set", f"data.records.folder={packed}", "--json"]).stdout)
+        self.assertEqual(again["train"]["identity"], whole["train"]["identity"])
+        self.assertEqual(again["classes"], whole["classes"])
+        by_folder = self.folder / "by_folder"
+        self.run_program(["data", "pack", self.jpegs, "--out", by_folder, "--longest-side", "16", "--pixels"])
+        self.run_program(["train", self.config, "--data-dir", by_folder, "--set", "data.records={}"])
+        self.run_program(["data", "pack", self.jpegs, "--out", packed], code=2)
+
+    def test_a_cache_and_threads_that_adapt_change_no_bit(self):
+        expected = self.train()
+        for _ in range(2):
+            result = self.train("--set", f"data.cache_directory={self.folder / 'cache'}", "--set", "data.threads=AUTOMATIC", workers=2)
+            self.assertEqual(result["state_hash"], expected["state_hash"])
+        self.assertEqual(len(list((self.folder / "cache").rglob("*.copy"))), 80)
+
+    def test_check_lists_all_damage(self):
+        self.run_program(["data", "check", self.config, "--data-dir", self.jpegs])
+        for name in sorted(self.jpegs.rglob("*.jpg"))[:2]:
+            name.write_bytes(name.read_bytes()[:-200])
+        ran = self.run_program(["data", "check", self.config, "--data-dir", self.jpegs, "--json"], code=65)
+        damaged = json.loads(ran.stdout)["damaged"]
+        self.assertEqual(len(damaged), 2)
+        for one in damaged:
+            self.assertEqual(one["part"], "eval")
+            self.assertGreater(one["byte"], 0)
+            self.assertTrue(one["file"].endswith(".jpg"))
+            self.assertIn("sample", one)
+
     def test_a_run_that_stops_within_an_epoch_goes_on_elsewhere(self):
         expected = self.train()
         out = self.folder / "run"

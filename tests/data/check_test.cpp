@@ -41,7 +41,8 @@ TEST_F(Check, ListsDamagedHeadersAndPixelsOfAllImages) {
     return pixels;
   }());
   cut.resize(cut.size() / 2);
-  for (const char* name : {"train/a/1.png", "train/b/2.png", "eval/a/3.png", "eval/b/4.png"}) add(name, whole);
+  for (const char* name : {"train/a/1.png", "train/b/2.png", "eval/a/3.png", "eval/b/4.png"})
+    add(name, whole);
   EXPECT_EQ(check_data(options_, 2).damaged(), 0);
   add("train/b/0.png", {1, 2, 3});
   add("train/a/9.jpg", cut);

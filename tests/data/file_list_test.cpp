@@ -59,7 +59,8 @@ TEST_F(FileList, MissesTrainingFilesOnlyIfTheyAreNeeded) {
 }
 
 TEST_F(FileList, ReadsListsWithoutTheirByteOrderMark) {
-  write_file(folder_ / "list", std::string("\xef\xbb\xbf" "a.bin\n\nb.bin"));
+  write_file(folder_ / "list", std::string("\xef\xbb\xbf"
+                                           "a.bin\n\nb.bin"));
   EXPECT_THAT(read_list(options_, "list"), ElementsAre("a.bin", "b.bin"));
 }
 

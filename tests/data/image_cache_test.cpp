@@ -37,7 +37,9 @@ class Cache : public ::testing::Test {
     for (int i = 0; i < kImages; ++i) add(i, static_cast<uint8_t>(i));
   }
 
-  std::string source(int image) const { return fmt::format("{}/train/class/{:02}.png", directory_.path(), image); }
+  std::string source(int image) const {
+    return fmt::format("{}/train/class/{:02}.png", directory_.path(), image);
+  }
   void add(int image, uint8_t value) const {
     fs::create_directories(directory_ / "train/class");
     write_file(source(image), png_bytes({4, 4, 1}, std::vector<uint8_t>(16, value)));

@@ -128,7 +128,8 @@ TEST_F(Images, TakeListsWithAByteOrderMark) {
   add("a.png", plain(1));
   options_.images.train.clear();
   options_.images.train_list = "list.txt";
-  write_file(directory_ / "list.txt", std::string("\xef\xbb\xbf" "a.png\t0\n"));
+  write_file(directory_ / "list.txt", std::string("\xef\xbb\xbf"
+                                                  "a.png\t0\n"));
   EXPECT_THAT(values(*open_datasets(options_).train), ElementsAre(1));
 }
 

@@ -123,7 +123,8 @@ TEST(StageTimer, CountsInnerStagesForThemselves) {
     }
   }
   const StageTimes after = stage_times_of_thread();
-  EXPECT_GE(after[static_cast<size_t>(DataStage::decode)] - before[static_cast<size_t>(DataStage::decode)], 20);
+  EXPECT_GE(after[static_cast<size_t>(DataStage::decode)] - before[static_cast<size_t>(DataStage::decode)],
+            20);
   EXPECT_LT(after[static_cast<size_t>(DataStage::transform)], after[static_cast<size_t>(DataStage::decode)]);
 }
 

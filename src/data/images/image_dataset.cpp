@@ -23,8 +23,8 @@ class ImagesDataset : public Dataset {
   ImagesDataset(std::unique_ptr<const ImageStore> store, ImageDatasetOptions options)
       : store_(std::move(store)), options_(std::move(options)), chain_(options_.transforms) {
     if (store_->count() == 0)
-      throw DataError(fmt::format("{}: expected at least one JPEG or PNG image, found none",
-                                  one_line(options_.source)));
+      throw DataError(
+          fmt::format("{}: expected at least one JPEG or PNG image, found none", one_line(options_.source)));
     const ImageShape shape = common_shape();
     fields_ = {{"image", {Shape{shape.height, shape.width, shape.channels}, DType::float32}},
                {std::string(kLabelField), {Shape{}, DType::int32}}};
@@ -47,7 +47,8 @@ class ImagesDataset : public Dataset {
   }
   uint64_t identity() const override { return identity_; }
   std::string description() const override {
-    return fmt::format("{} images in {} classes of {}", size(), options_.classes.count, one_line(options_.source));
+    return fmt::format("{} images in {} classes of {}", size(), options_.classes.count,
+                       one_line(options_.source));
   }
   std::vector<std::string> class_names() const override { return options_.classes.names; }
   Encodings encodings() const override {
@@ -94,7 +95,8 @@ class ImagesDataset : public Dataset {
       image = reinterpret_cast<float*>(unused.data());
     }
     const int64_t sample = image != nullptr ? read_image(key, image) : key.sample;
-    if (destinations[1] != nullptr) *reinterpret_cast<int32_t*>(destinations[1]) = store_->facts(sample).label;
+    if (destinations[1] != nullptr)
+      *reinterpret_cast<int32_t*>(destinations[1]) = store_->facts(sample).label;
   }
 
  private:

@@ -148,16 +148,15 @@ DatasetPair open_image_datasets(const DataOptions& options) {
   ImageParts parts = inspect_image_data(options);
   const auto cache = open_cache(options, parts);
   const auto open = [&](ImagePart& part, const std::vector<TransformOptions>& transforms) {
-    return make_image_dataset(
-        std::make_unique<FileImages>(std::move(part.inspection.images), cache),
-        {.classes = parts.classes,
-         .source = part.source,
-         .left_out = part.inspection.left_out,
-         .pixels = {.channels = options.images.channels,
-                    .background = static_cast<uint8_t>(options.images.background),
-                    .scaled_decoding = options.images.scaled_decoding},
-         .transforms = transforms,
-         .on_damage = options.on_damage});
+    return make_image_dataset(std::make_unique<FileImages>(std::move(part.inspection.images), cache),
+                              {.classes = parts.classes,
+                               .source = part.source,
+                               .left_out = part.inspection.left_out,
+                               .pixels = {.channels = options.images.channels,
+                                          .background = static_cast<uint8_t>(options.images.background),
+                                          .scaled_decoding = options.images.scaled_decoding},
+                               .transforms = transforms,
+                               .on_damage = options.on_damage});
   };
   DatasetPair data;
   if (parts.train) data.train = open(*parts.train, options.transforms);

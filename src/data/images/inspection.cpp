@@ -60,8 +60,8 @@ void look_at(const ListedImage& listed, int32_t label, int64_t most_pixels, Look
 
 std::string damage_message(const std::string& place, int64_t sample, const ImageDamage& damage) {
   return fmt::format(
-      "{} (sample {}, byte {}): {}; get the file again, remove it, or set data.on_damage: SKIP",
-      place, sample, damage.byte, damage.what);
+      "{} (sample {}, byte {}): {}; get the file again, remove it, or set data.on_damage: SKIP", place,
+      sample, damage.byte, damage.what);
 }
 
 Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& labels,
@@ -93,8 +93,7 @@ Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& lab
     }
     const auto& [byte, what] = *looked[i].damage;
     const std::string& path = list.images[i].path;
-    const std::string message =
-        damage_message(one_line(path), static_cast<int64_t>(i), *looked[i].damage);
+    const std::string message = damage_message(one_line(path), static_cast<int64_t>(i), *looked[i].damage);
     if (options.on_damage == DamagePolicy::fail) throw DataError(message);
     if (options.found)
       options.found->add({.file = path, .sample = static_cast<int64_t>(i), .byte = byte, .what = what});

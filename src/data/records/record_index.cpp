@@ -64,8 +64,11 @@ PackedPart part_of(const Json& json) {
 
 Json field_json(const PackedField& packed) {
   const auto& spec = packed.field.spec;
-  return {{"name", packed.field.name},     {"type", name_of(spec.dtype)},   {"shape", spec.shape.dims()},
-          {"vocabulary", packed.vocabulary}, {"largest", packed.largest}};
+  return {{"name", packed.field.name},
+          {"type", name_of(spec.dtype)},
+          {"shape", spec.shape.dims()},
+          {"vocabulary", packed.vocabulary},
+          {"largest", packed.largest}};
 }
 
 PackedField field_of(const Json& json) {

@@ -54,9 +54,10 @@ class FolderLock {
     if (descriptor_ < 0) throw_io_error("open the folder", folder, folder, errno);
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
     ::close(descriptor_);
-    throw ConfigError(fmt::format("data pack: another process packs into {}; wait for it, or choose another "
-                                  "folder",
-                                  folder));
+    throw ConfigError(
+        fmt::format("data pack: another process packs into {}; wait for it, or choose another "
+                    "folder",
+                    folder));
   }
   ~FolderLock() { ::close(descriptor_); }
   FolderLock(const FolderLock&) = delete;
@@ -84,9 +85,7 @@ class Packer {
   }
 
  private:
-  std::string path_of(std::string_view name) const {
-    return path_in(options_.directory, std::string(name));
-  }
+  std::string path_of(std::string_view name) const { return path_in(options_.directory, std::string(name)); }
 
   /// Removes what is unfinished or damaged, and, if it may, what is of another packing.
   void clear() {
@@ -97,9 +96,10 @@ class Packer {
         files.remove_all(path);
       if (name == kIndexFile ? !is_own_index(path) : name.ends_with(".records") && !is_own_shard(path)) {
         if (!options_.overwrite)
-          throw ConfigError(fmt::format("data pack: {} has records of other data, or packed in another way "
-                                        "({}); choose another folder, or replace them (--force)",
-                                        options_.directory, name));
+          throw ConfigError(
+              fmt::format("data pack: {} has records of other data, or packed in another way "
+                          "({}); choose another folder, or replace them (--force)",
+                          options_.directory, name));
         files.remove_all(path);
       }
     }
@@ -135,8 +135,9 @@ class Packer {
         }
       }
     };
-    const int most = options_.threads > 0 ? options_.threads
-                                          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    const int most = options_.threads > 0
+                         ? options_.threads
+                         : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     const size_t threads = std::min(plan_.size(), static_cast<size_t>(most));
     {
       std::vector<std::jthread> others;
@@ -226,7 +227,8 @@ class Packer {
   uint64_t identity_of_images(const RecordIndex& index, int part) const {
     std::vector<int32_t> labels(static_cast<size_t>(index.classes));
     for (size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<int32_t>(i);
-    return identity_of(*images_of(std::make_shared<const RecordSet>(options_.directory, index, part), labels));
+    return identity_of(
+        *images_of(std::make_shared<const RecordSet>(options_.directory, index, part), labels));
   }
 
   const RecordSource& source_;

@@ -26,8 +26,8 @@ class RecordSamples : public Dataset {
         on_damage_(on_damage) {
     for (const auto& packed : packed_) {
       fields_.push_back(packed.field);
-      sizes_.push_back(static_cast<size_t>(packed.field.spec.shape.count() *
-                                           size_of(packed.field.spec.dtype)));
+      sizes_.push_back(
+          static_cast<size_t>(packed.field.spec.shape.count() * size_of(packed.field.spec.dtype)));
       record_bytes_ += sizes_.back();
     }
     for (int64_t i = 0; i < records_->count(); ++i)
@@ -75,10 +75,10 @@ class RecordSamples : public Dataset {
       const int64_t record = (sample + tries) % size();
       if (records_->is_whole(record)) [[likely]]
         return record;
-      const std::string message =
-          fmt::format("{} (sample {}, byte {}): {}; "
-                      "copy the shard again, or set data.on_damage: SKIP",
-                      records_->place(record), record, records_->entry(record).offset, kOtherChecksum);
+      const std::string message = fmt::format(
+          "{} (sample {}, byte {}): {}; "
+          "copy the shard again, or set data.on_damage: SKIP",
+          records_->place(record), record, records_->entry(record).offset, kOtherChecksum);
       if (on_damage_ == DamagePolicy::fail || tries == std::min(kMostReplacedInARow, size()) - 1)
         throw DataError(message);
       replaced_.note(record, message);

@@ -17,8 +17,8 @@ void check_shard(const Shard& shard, const ShardFacts& facts, const RecordIndex&
                  size_t number) {
   const ShardFooter& footer = shard.footer();
   const auto refuse = [&](const std::string& what) {
-    throw DataError(fmt::format("{}: {}; copy the shard again, or pack the data again",
-                                one_line(shard.path()), what));
+    throw DataError(
+        fmt::format("{}: {}; copy the shard again, or pack the data again", one_line(shard.path()), what));
   };
   if (footer.pack != index.pack)
     refuse(fmt::format("the shard is of another packing ({}) than {} ({})", to_hex(footer.pack), kIndexFile,
@@ -45,8 +45,7 @@ class RecordImages : public ImageStore {
   std::string place(int64_t image) const override { return records_->place(image); }
   std::span<const uint8_t> bytes(int64_t image, std::vector<uint8_t>& /*room*/) const override {
     if (!records_->is_whole(image))
-      throw ImageDamage{static_cast<int64_t>(records_->entry(image).offset),
-                        kOtherChecksum};
+      throw ImageDamage{static_cast<int64_t>(records_->entry(image).offset), kOtherChecksum};
     return records_->bytes(image);
   }
 
@@ -57,9 +56,10 @@ class RecordImages : public ImageStore {
     if (!known || entry.format > static_cast<uint8_t>(ImageFormat::pixels) || entry.orientation < 1 ||
         entry.orientation > 8 || entry.height < 1 || entry.width < 1 || entry.height > INT32_MAX ||
         entry.width > INT32_MAX)
-      throw DataError(fmt::format("{}: expected an image of one of {} classes, found damage; pack the data "
-                                  "again",
-                                  place(record), labels.size()));
+      throw DataError(
+          fmt::format("{}: expected an image of one of {} classes, found damage; pack the data "
+                      "again",
+                      place(record), labels.size()));
     return {.label = nth(labels, entry.label),
             .size_bytes = static_cast<int64_t>(entry.size_bytes),
             .beginning = entry.beginning,

@@ -37,8 +37,7 @@ class RecordSet {
   int64_t count_ = 0;
 };
 
-inline constexpr const char* kOtherChecksum =
-    "the record has another checksum than the shard's table states";
+inline constexpr const char* kOtherChecksum = "the record has another checksum than the shard's table states";
 
 /// Records as images. `labels`: for each label that entries state, the one that samples have.
 std::unique_ptr<const ImageStore> images_of(std::shared_ptr<const RecordSet> records,

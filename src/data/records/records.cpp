@@ -30,9 +30,10 @@ OpenedIndex open_index(const DataOptions& options) {
   const std::string path = data_file(options, path_in(options.records.folder, std::string(kIndexFile)));
   std::error_code unknown;
   if (!fs::exists(path, unknown))
-    throw IoError(fmt::format("there is no {}: `lockstep data pack` did not finish there, or the data "
-                              "directory (--data-dir) or data.records.folder names another folder",
-                              one_line(path)));
+    throw IoError(
+        fmt::format("there is no {}: `lockstep data pack` did not finish there, or the data "
+                    "directory (--data-dir) or data.records.folder names another folder",
+                    one_line(path)));
   return {fs::path(path).parent_path().string(), index_from_json(read_text_file(path), one_line(path))};
 }
 
@@ -85,9 +86,10 @@ DatasetPair open_images(const DataOptions& options, const OpenedIndex& opened) {
 DatasetPair open_samples(const DataOptions& options, const OpenedIndex& opened) {
   const auto& [folder, index] = opened;
   if (!options.encodings.empty() && options.encodings != index.encodings)
-    throw DataError(fmt::format("{}: the samples were packed as other numbers than the model was trained on; "
-                                "evaluate on the files from which they were packed",
-                                one_line(folder)));
+    throw DataError(
+        fmt::format("{}: the samples were packed as other numbers than the model was trained on; "
+                    "evaluate on the files from which they were packed",
+                    one_line(folder)));
   const auto open = [&](int part, const std::vector<TransformOptions>& transforms) {
     auto dataset = make_record_samples(std::make_shared<const RecordSet>(folder, index, part), index, part,
                                        describe(folder, index), options.on_damage);

@@ -47,9 +47,10 @@ Shard::Shard(const std::string& path) : path_(path) {
 Shard::~Shard() { ::munmap(const_cast<uint8_t*>(data_), size_); }
 
 void Shard::refuse(int64_t byte, const std::string& what) const {
-  throw DataError(fmt::format("{} (byte {}): {}: the shard is damaged, or not complete; copy it again, or "
-                              "pack the data again",
-                              one_line(path_), byte, what));
+  throw DataError(
+      fmt::format("{} (byte {}): {}: the shard is damaged, or not complete; copy it again, or "
+                  "pack the data again",
+                  one_line(path_), byte, what));
 }
 
 void Shard::look_at_all() {
@@ -71,8 +72,8 @@ void Shard::look_at_all() {
   table_ = reinterpret_cast<const ShardEntry*>(data_ + table);
   for (int64_t i = 0; i < count(); ++i) {
     const ShardEntry& entry = table_[i];
-    if (entry.offset > table || entry.size_bytes > table - entry.offset ||
-        entry.name_offset > end - names || entry.name_bytes > end - names - entry.name_offset)
+    if (entry.offset > table || entry.size_bytes > table - entry.offset || entry.name_offset > end - names ||
+        entry.name_bytes > end - names - entry.name_offset)
       refuse(at(table) + i * at(sizeof(ShardEntry)), fmt::format("record {} is not within the file", i));
   }
   whole_ = std::make_unique<std::atomic<bool>[]>(footer_.records);

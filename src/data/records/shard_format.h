@@ -25,9 +25,9 @@ inline constexpr char kFooterMagic[9] = "1DRAHSSL";
 /// What a record is, and where.
 struct ShardEntry {
   uint64_t offset = 0, size_bytes = 0;
-  uint64_t hash = 0;       ///< XXH3 of its bytes
-  uint64_t beginning = 0;  ///< of image files: XXH3 of the first 4 KiB; otherwise `hash`
-  int32_t label = 0;       ///< of images
+  uint64_t hash = 0;               ///< XXH3 of its bytes
+  uint64_t beginning = 0;          ///< of image files: XXH3 of the first 4 KiB; otherwise `hash`
+  int32_t label = 0;               ///< of images
   uint32_t height = 0, width = 0;  ///< of images, as stored; otherwise 0
   uint8_t format = 0;              ///< of images: an ImageFormat
   uint8_t orientation = 1;         ///< of images: EXIF's

@@ -31,7 +31,8 @@ bool comes_before(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-TableRows::TableRows(const TableOptions& options, const std::optional<Columns>& known, const DataOptions& data)
+TableRows::TableRows(const TableOptions& options, const std::optional<Columns>& known,
+                     const DataOptions& data)
     : options_(options),
       knows_columns_(known.has_value()),
       knows_kinds_(known.has_value()),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "data/stage_clock.h"
 #include "data/transforms/chain.h"
 #include "data/transforms/memory_pixels.h"
 #include "lockstep/error.h"
@@ -51,7 +52,9 @@ class TransformedDataset : public Dataset {
   std::optional<std::pair<int64_t, int64_t>> stored_size(int64_t /*sample*/) const override {
     return std::pair(images_.front().shape.height, images_.front().shape.width);
   }
-  std::optional<SampleDamage> find_damage(int64_t sample) const override { return base_->find_damage(sample); }
+  std::optional<SampleDamage> find_damage(int64_t sample) const override {
+    return base_->find_damage(sample);
+  }
   uint64_t content_hash(int64_t sample) const override { return base_->content_hash(sample); }
 
   void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "checkpoint/checkpoint_share.h"
 #include "base/file_system.h"
+#include "checkpoint/checkpoint_share.h"
 #include "control/mailbox.h"
 #include "control/progress.h"
 #include "train/checkpoints/reported_file_system.h"
@@ -18,12 +18,12 @@
 namespace lockstep::train {
 
 struct CheckpointSaverOptions {
-  std::string directory;                ///< of checkpoints
-  int keep = 0;                         ///< 0: all
-  control::Mailbox* mailbox = nullptr;  ///< outlives the saver
-  std::vector<int> writers;             ///< ranks besides 0 that have a share; rank 0 waits for these only
-  FileSystem* files = nullptr;  ///< outlives the saver
-  control::Progress* progress = nullptr;    ///< may be null
+  std::string directory;                  ///< of checkpoints
+  int keep = 0;                           ///< 0: all
+  control::Mailbox* mailbox = nullptr;    ///< outlives the saver
+  std::vector<int> writers;               ///< ranks besides 0 that have a share; rank 0 waits for these only
+  FileSystem* files = nullptr;            ///< outlives the saver
+  control::Progress* progress = nullptr;  ///< may be null
   /// How long rank 0 waits for the reports of other ranks, and then for the disk. Other ranks wait twice as
   /// long for rank 0.
   std::chrono::milliseconds patience{600000};

@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 
+#include "base/file_system.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_share.h"
-#include "base/file_system.h"
 #include "comm/communicator.h"
 #include "control/mailbox.h"
 #include "control/progress.h"

@@ -16,8 +16,7 @@ namespace lockstep::train {
 /// The real file system, but for the operations that failpoints mean.
 class FailingFileSystem : public FileSystem {
  public:
-  FailingFileSystem(Failpoints& failpoints, FileSystem& real)
-      : failpoints_(failpoints), real_(real) {}
+  FailingFileSystem(Failpoints& failpoints, FileSystem& real) : failpoints_(failpoints), real_(real) {}
 
   void make_directory(const std::string& path) override {
     notice_folder(step_of_temporary(path));

@@ -24,8 +24,7 @@ class DirectoryLock {
  public:
   /// Throws ConfigError if another process holds it, IoError if the folder cannot be made or locked.
   /// A folder that it makes is durable, so that checkpoints below it survive a power failure.
-  explicit DirectoryLock(const std::string& directory,
-                         FileSystem& files = posix_file_system());
+  explicit DirectoryLock(const std::string& directory, FileSystem& files = posix_file_system());
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;

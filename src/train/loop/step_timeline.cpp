@@ -9,10 +9,10 @@
 #include <map>
 #include <utility>
 
+#include "base/file_system.h"
 #include "base/hash.h"
 #include "base/index.h"
 #include "base/log.h"
-#include "base/file_system.h"
 #include "comm/agreement.h"
 #include "comm/gather_texts.h"
 #include "layout/layout.h"

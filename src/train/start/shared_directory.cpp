@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/file_system.h"
 #include "base/hash.h"
 #include "base/index.h"
 #include "base/text.h"
-#include "base/file_system.h"
 #include "comm/agreement.h"
 #include "comm/gather_texts.h"
 

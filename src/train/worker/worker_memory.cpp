@@ -61,8 +61,7 @@ WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
         host.staging_bytes += bytes + comm::kStagedWordBytes;
   host.served_bytes += staged_by(programs.serve);
   if (program::loads(programs.step))
-    host.read_ahead_bytes =
-        2 * read_ahead_bytes(run.graph(), micro_batch, read_ahead_of(data, 1));
+    host.read_ahead_bytes = 2 * read_ahead_bytes(run.graph(), micro_batch, read_ahead_of(data, 1));
   return memory;
 }
 

@@ -1,9 +1,8 @@
 #include "data/records/records.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <fmt/format.h>
 
 #include <cmath>
 #include <map>
@@ -58,7 +57,8 @@ void expect_same(const Dataset& packed, const Dataset& original) {
 std::vector<uint8_t> picture(int seed, int64_t height, int64_t width) {
   std::vector<uint8_t> pixels(static_cast<size_t>(height * width * 3));
   for (size_t i = 0; i < pixels.size(); ++i)
-    pixels[i] = static_cast<uint8_t>(127 + 90 * std::sin(0.01 * static_cast<double>(i * (1 + seed % 7)) + seed));
+    pixels[i] =
+        static_cast<uint8_t>(127 + 90 * std::sin(0.01 * static_cast<double>(i * (1 + seed % 7)) + seed));
   return pixels;
 }
 
@@ -215,8 +215,9 @@ TEST_F(Records, OfTablesAndLinesAreTheSameSamples) {
 TEST_F(Records, AreRefusedOfKindsThatGainNothing) {
   for (const auto& [kind, name] :
        {std::pair(DataKind::tokens, "tokens"), std::pair(DataKind::synthetic, "synthetic"),
-        std::pair(DataKind::idx, "idx"), std::pair(DataKind::cifar, "cifar"), std::pair(DataKind::text, "text"),
-        std::pair(DataKind::own, "own"), std::pair(DataKind::records, "records")}) {
+        std::pair(DataKind::idx, "idx"), std::pair(DataKind::cifar, "cifar"),
+        std::pair(DataKind::text, "text"), std::pair(DataKind::own, "own"),
+        std::pair(DataKind::records, "records")}) {
     options_.kind = kind;
     EXPECT_THAT(message_of<ConfigError>([&] { pack_records(options_, pack_); }), Mentions(name));
   }
@@ -302,7 +303,8 @@ TEST_F(Records, AreNotMixedWithOthers) {
 TEST_F(Records, LeaveOutWhatCannotBeDecoded) {
   add_images(16);
   auto damaged = read_file(directory_ / "all/dog/1.xpng");
-  add("all/cat/damaged.png", test::Bytes(damaged.begin(), damaged.begin() + static_cast<long>(damaged.size() / 2)));
+  add("all/cat/damaged.png",
+      test::Bytes(damaged.begin(), damaged.begin() + static_cast<long>(damaged.size() / 2)));
   pack_.images.as_pixels = true;
   EXPECT_THAT(message_of<DataError>([&] { pack_records(options_, pack_); }), Mentions("damaged.png"));
   options_.on_damage = DamagePolicy::skip;
@@ -367,8 +369,12 @@ TEST_F(Records, NameAnIndexThatIsNone) {
   pack_records(options_, pack_);
   const auto whole = read_file(path("records.json"));
   const std::string text(whole.begin(), whole.end());
-  const std::string hostile[] = {"", "{}", "[]", "{\"format\":\"lockstep records\"}",
-                                 text.substr(0, text.size() / 2), "{\"format\":\"lockstep records\",\"version\":9}"};
+  const std::string hostile[] = {"",
+                                 "{}",
+                                 "[]",
+                                 "{\"format\":\"lockstep records\"}",
+                                 text.substr(0, text.size() / 2),
+                                 "{\"format\":\"lockstep records\",\"version\":9}"};
   for (const auto& each : hostile) {
     write_file(path("records.json"), each);
     EXPECT_THAT(error(), Mentions("records.json")) << each;

@@ -256,8 +256,7 @@ TEST_F(BackgroundSaves, WithoutSpaceDoNotBegin) {
 
 TEST_F(BackgroundSaves, ComeBehindWhatTheyMustNotOutlive) {
   before_checkpoint_ = [&](int64_t step) {
-    EXPECT_THAT(list_directory(folder_.path()), Not(Contains("checkpoints")))
-        << "nothing is written yet";
+    EXPECT_THAT(list_directory(folder_.path()), Not(Contains("checkpoints"))) << "nothing is written yet";
     throw IoError("metrics of step " + std::to_string(step) + " cannot be written");
   };
   const auto results = train({"checkpoint.every_steps=0"});
