@@ -82,8 +82,8 @@ class Images(unittest.TestCase):
         self.assertEqual(again["classes"], whole["classes"])
         by_folder = self.folder / "by_folder"
         self.run_program(["data", "pack", self.jpegs, "--out", by_folder, "--longest-side", "16", "--pixels"])
-        self.run_program(["train", self.config, "--data-dir", by_folder, "--set", "data.records={}"])
-        self.run_program(["data", "pack", self.jpegs, "--out", packed], code=2)
+        self.run_program(["train", self.config, "--data-dir", by_folder, "--set", "data.records.folder=."])
+        self.run_program(["data", "pack", self.jpegs, "--out", packed, "--longest-side", "8"], code=2)
 
     def test_a_cache_and_threads_that_adapt_change_no_bit(self):
         expected = self.train()

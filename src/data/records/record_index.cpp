@@ -103,6 +103,7 @@ RecordIndex index_of(const Json& json) {
   for (const auto& field : json.at("fields")) index.fields.push_back(field_of(field));
   if (index.content == RecordContent::samples && (index.fields.empty() || index.fields.size() > kMostFields))
     throw std::invalid_argument(fmt::format("expected from 1 to {} fields", kMostFields));
+  if (index.classes < 0 || index.classes > INT32_MAX) throw std::invalid_argument("the classes are too many");
   if (index.channels != 1 && index.channels != 3) throw std::invalid_argument("expected 1 or 3 channels");
   for (size_t i = 0; i < std::size(kParts); ++i)
     if (json.contains(kParts[i])) index.parts[i] = part_of(json.at(kParts[i]));

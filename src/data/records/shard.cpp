@@ -19,8 +19,9 @@ Shard::Shard(const std::string& path) : path_(path) {
   // Without O_NONBLOCK opening a pipe would wait for its writer.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat info {};
-  if (descriptor < 0 || ::fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
-    const std::string reason = descriptor >= 0 && errno == 0 ? "it is no regular file" : std::strerror(errno);
+  const bool is_open = descriptor >= 0 && ::fstat(descriptor, &info) == 0;
+  if (!is_open || !S_ISREG(info.st_mode)) {
+    const std::string reason = is_open ? "it is not a regular file" : std::strerror(errno);
     if (descriptor >= 0) ::close(descriptor);
     throw IoError(fmt::format("cannot open {}: {}; pack the data again, or copy the shard again",
                               one_line(path), reason));

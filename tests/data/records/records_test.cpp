@@ -78,7 +78,7 @@ class Records : public ::testing::Test {
 
   void add_images(int count) {
     for (int i = 0; i < count; ++i) {
-      const std::string name = fmt::format("all/{}/{}.x", i % 3 == 0 ? "cat" : "dog", i);
+      const std::string name = fmt::format("all/{}/{}.", i % 3 == 0 ? "cat" : "dog", i);
       const int64_t height = 60 + i % 5, width = 90 - i % 4;
       add(name + (i % 2 ? "png" : "jpg"), i % 2 ? png_bytes({height, width, 3}, picture(i, height, width))
                                                 : jpeg_bytes({height, width, 3}, picture(i, height, width)));
@@ -302,7 +302,7 @@ TEST_F(Records, AreNotMixedWithOthers) {
 
 TEST_F(Records, LeaveOutWhatCannotBeDecoded) {
   add_images(16);
-  auto damaged = read_file(directory_ / "all/dog/1.xpng");
+  auto damaged = read_file(directory_ / "all/dog/1.png");
   add("all/cat/damaged.png",
       test::Bytes(damaged.begin(), damaged.begin() + static_cast<long>(damaged.size() / 2)));
   pack_.images.as_pixels = true;
