@@ -161,9 +161,11 @@ void check_data(const schema::Data& data, const Document& document) {
   if (data.has_lines()) check_lines(data.lines(), document);
   if (data.has_table()) check_split(data.table(), document, "data.table");
   if (data.has_tokens()) check_split(data.tokens(), document, "data.tokens");
-  if (data.threads() == schema::Data::AUTOMATIC && (data.has_prefetch_threads() || data.has_prefetch_depth()))
+  const bool states_size = data.prefetch_threads() != schema::Data().prefetch_threads() ||
+                           data.prefetch_depth() != schema::Data().prefetch_depth();
+  if (data.threads() == schema::Data::AUTOMATIC && states_size)
     document.refuse("data.threads",
-                    "is AUTOMATIC, and prefetch_threads or prefetch_depth is stated; choose one");
+                    "is AUTOMATIC, but prefetch_threads or prefetch_depth is stated; remove one");
   if (!data.cache_directory().empty() && !data.has_images())
     document.refuse("data.cache_directory", "is for data.images; remove it");
   if (data.cache_directory().empty() && data.cache_bytes() != schema::Data().cache_bytes())

@@ -85,7 +85,7 @@ data::DataOptions convert_data(const schema::Data& data) {
                             .shuffle = data.shuffle(),
                             .on_damage = static_cast<data::DamagePolicy>(data.on_damage()),
                             .cache_directory = data.cache_directory(),
-                            .cache_bytes = data.cache_bytes(),
+                            .cache_bytes = data.cache_directory().empty() ? 0 : data.cache_bytes(),
                             .transforms = convert_transforms(data.transforms()),
                             .eval_transforms = convert_transforms(data.eval_transforms()),
                             .threads_adapt = data.threads() == schema::Data::AUTOMATIC,

@@ -49,6 +49,19 @@ TEST(ImageData, IsReadBackFromItsEffectiveText) {
   EXPECT_EQ(again.math_hash, config.math_hash);
 }
 
+TEST(ImageData, TakesChannelsOfRecordsFromTheModel) {
+  const auto config = read("records { folder: \"packed\" } threads: AUTOMATIC transforms { resize {} }", "1");
+  EXPECT_EQ(config.data.kind, data::DataKind::records);
+  EXPECT_EQ(config.data.records.folder, "packed");
+  EXPECT_EQ(config.data.records.channels, 1);
+  EXPECT_TRUE(config.data.threads_adapt);
+  EXPECT_EQ(parse_run_config(config.effective_text, "again", {}).data, config.data);
+  const auto cached = read("images { train: \"a\" } cache_directory: \"c\" cache_bytes: 7");
+  EXPECT_EQ(cached.data.cache_directory, "c");
+  EXPECT_EQ(cached.data.cache_bytes, 7);
+  EXPECT_EQ(parse_run_config(cached.effective_text, "again", {}).data, cached.data);
+}
+
 TEST(ImageData, KnowsTheNamesOfCifarsFiles) {
   auto cifar = read("cifar {}").data.cifar;
   EXPECT_EQ(cifar.train_files.size(), 5u);
@@ -78,6 +91,10 @@ TEST(ImageData, CountsForWhatDecidesNumbers) {
   const auto hash = [](const std::string& data) { return read(data).math_hash; };
   EXPECT_EQ(hash("images { train: \"a\" }"), hash("images { train: \"b/a\" }"));
   EXPECT_NE(hash("images { train: \"a\" }"), hash("images { train: \"a\" } on_damage: SKIP"));
+  EXPECT_EQ(hash("images { train: \"a\" }"),
+            hash("images { train: \"a\" } threads: AUTOMATIC cache_directory: \"c\""));
+  EXPECT_EQ(hash("records {}"), hash("records { folder: \"elsewhere\" }"));
+  EXPECT_NE(hash("records {}"), hash("records { scaled_decoding: false }"));
   EXPECT_NE(hash("cifar {}"), hash("cifar {} transforms { flip {} }"));
   EXPECT_NE(hash("cifar {} transforms { flip {} } transforms { pad_crop {} }"),
             hash("cifar {} transforms { pad_crop {} } transforms { flip {} }"));
