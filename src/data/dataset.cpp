@@ -15,6 +15,7 @@
 #include "data/text.h"
 #include "data/tokens.h"
 #include "data/transforms/chain.h"
+#include "data/transforms/mixed_dataset.h"
 #include "data/transforms/transformed_dataset.h"
 #include "lockstep/error.h"
 
@@ -31,7 +32,7 @@ constexpr KindRow kKinds[] = {
     {DataKind::text, open_text_datasets},
     {DataKind::synthetic, open_synthetic_datasets},
     {DataKind::own, open_own_datasets},
-    {DataKind::images, open_image_datasets},  // transforms images itself: it decodes what they need
+    {DataKind::images, open_image_datasets},
     {DataKind::cifar, open_cifar_datasets},
     {DataKind::tokens, open_token_datasets},
     {DataKind::table, open_table_datasets},
@@ -46,9 +47,19 @@ DatasetPair open_kind(const DataOptions& options) {
 }
 
 std::shared_ptr<const Dataset> transformed(std::shared_ptr<const Dataset> dataset,
-                                           const std::vector<TransformOptions>& transforms) {
-  return dataset == nullptr || transforms.empty() ? dataset
-                                                  : transform_images(std::move(dataset), transforms);
+                                           const std::vector<TransformOptions>& transforms,
+                                           uint32_t first_place = 0) {
+  return dataset == nullptr || transforms.empty()
+             ? dataset
+             : transform_images(std::move(dataset), transforms, first_place);
+}
+
+void require_same_shape(const Dataset& train, const Dataset& eval) {
+  const Shape &a = train.fields()[0].spec.shape, &b = eval.fields()[0].spec.shape;
+  require(a == b,
+          fmt::format("data.eval_transforms: evaluation images become {}, but training images {}; make them "
+                      "equal, such as by resize and center_crop",
+                      b.to_string(), a.to_string()));
 }
 
 /// Transforms see an IDX file's values in [0, 1]: its mean and deviation are the last transform. If one of
@@ -86,15 +97,23 @@ DatasetPair open_datasets(const DataOptions& options) {
         fmt::format("data.eval_transforms: {} is random, but every evaluation is of the same "
                     "images; use it in data.transforms",
                     random->name()));
-  if (options.kind == DataKind::images) return open_kind(options);
-  if (options.transforms.empty() && options.eval_transforms.empty()) return open_kind(options);
   DataOptions plain = options;
-  if (options.kind == DataKind::idx) {
+  if (options.kind == DataKind::idx && !(options.transforms.empty() && options.eval_transforms.empty()))
     move_normalization(plain);
-  }
+  const TransformList list = cut_at_mixing(plain.transforms);
+  plain.transforms = list.before;
   DatasetPair data = open_kind(plain);
-  return {transformed(std::move(data.train), plain.transforms),
-          transformed(std::move(data.eval), plain.eval_transforms)};
+  const bool is_transformed = options.kind == DataKind::images;  // by itself: it decodes what they need
+  if (!is_transformed)
+    data = {transformed(std::move(data.train), plain.transforms),
+            transformed(std::move(data.eval), plain.eval_transforms)};
+  if (list.mixing) {
+    if (data.train) data.train = mix_samples(std::move(data.train), list.mixing);
+    if (data.eval) data.eval = mix_samples(std::move(data.eval), {});
+  }
+  data.train = transformed(std::move(data.train), list.after, list.place_after);
+  if (is_transformed && data.train && data.eval) require_same_shape(*data.train, *data.eval);
+  return data;
 }
 
 }  // namespace lockstep::data

@@ -244,14 +244,6 @@ ImageList take_evaluation(ImageList& train, const std::vector<int32_t>& labels,
   return eval;
 }
 
-void require_same_shape(const Dataset& train, const Dataset& eval) {
-  const Shape &a = train.fields()[0].spec.shape, &b = eval.fields()[0].spec.shape;
-  require(a == b,
-          fmt::format("data.eval_transforms: evaluation images become {}, but training images {}; make them "
-                      "equal, such as by resize and center_crop",
-                      b.to_string(), a.to_string()));
-}
-
 }  // namespace
 
 DatasetPair open_image_datasets(const DataOptions& options) {
@@ -276,7 +268,6 @@ DatasetPair open_image_datasets(const DataOptions& options) {
   DatasetPair data;
   if (options.trains) data.train = open(*train, options.transforms);
   if (eval) data.eval = open(*eval, options.eval_transforms);
-  if (data.train && data.eval) require_same_shape(*data.train, *data.eval);
   return data;
 }
 
