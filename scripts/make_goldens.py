@@ -216,6 +216,27 @@ def softmax_cross_entropy():
     yield "ignored", {"input0": tensors["input0"], "input1": labels, "count": count,
                       "loss sum": tensors["output0"] * count, "gradient of input0": tensors["gradient of input0"]}
 
+    def smooth(x, labels, **options):
+        return F.cross_entropy(x.flatten(0, 1), labels, label_smoothing=0.25, **options)
+
+    ignored = 5
+    count = (labels != ignored).sum().double()
+    logits = logits.detach()
+    tensors = run(lambda x: smooth(x, labels.flatten().long(), ignore_index=ignored), [logits], {})
+    yield "smoothed", {"input0": tensors["input0"], "input1": labels, "count": count,
+                       "loss sum": tensors["output0"] * count, "gradient of input0": tensors["gradient of input0"]}
+
+    # Shares of the second class, among them none, all of it, and that of the first class itself.
+    others, shares = integers(3, 4, below=7), integers(3, 4, below=2**24)
+    shares[0, 0], shares[0, 1], others[0, 2] = 0, 2**24, labels[0, 2]
+    weights = shares.double().unsqueeze(-1) / 2**24
+    dense = (1 - weights) * F.one_hot(labels.long(), 7) + weights * F.one_hot(others.long(), 7)
+    logits = logits.detach()
+    tensors = run(lambda x: smooth(x, dense.flatten(0, 1)), [logits], {})
+    yield "mixed", {"input0": tensors["input0"], "input1": labels, "input2": torch.stack([others, shares], dim=-1),
+                    "count": torch.tensor(12.0, dtype=torch.float64), "loss sum": tensors["output0"] * 12,
+                    "gradient of input0": tensors["gradient of input0"]}
+
 
 def llama():
     """transformers' LlamaForCausalLM in float32: its weights under our names, the logits of four samples, and the losses

@@ -276,14 +276,24 @@ struct Reshape {
   bool operator==(const Reshape&) const = default;
 };
 
+/// Shares of a label that is a mixture are whole numbers of these parts: 2^24 is all of it.
+inline constexpr int32_t kWholeShare = 1 << 24;
+
 /// Logits [..., classes] and labels int32 [...] -> metrics (see kMetricCount in ops/op.h). Positions with
 /// label `ignore_index`, or with any negative label, are ignored.
+///
+/// Optional third input: mixtures int32 [..., 2], a second class and its share of the label in units of
+/// 1 / kWholeShare. The first class has the rest. A position is ignored if a class with a share is. An answer
+/// is right if it is the class with the larger share; of equal shares, the first class.
 struct SoftmaxCrossEntropy {
   static constexpr std::string_view kName = "softmax_cross_entropy";
   int64_t ignore_index = -1;
+  /// Share of each label that is spread evenly over all classes, from 0 to 1; in evaluations, too.
+  float label_smoothing = 0;
   template <class V>
   void visit(V&& v) {
     v("ignore_index", ignore_index);
+    v("label_smoothing", label_smoothing);
   }
   bool operator==(const SoftmaxCrossEntropy&) const = default;
 };

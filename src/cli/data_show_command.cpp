@@ -14,6 +14,7 @@
 #include "data/images/image_writer.h"
 #include "data/order.h"
 #include "data/sheet.h"
+#include "data/transforms/mixing.h"
 #include "lockstep/error.h"
 #include "tokenizer/tokenizer_file.h"
 
@@ -63,7 +64,10 @@ void undo_normalization(const data::DataOptions& options, bool evaluation, int64
                         std::vector<float>& picture) {
   data::NormalizeOptions last{{options.mean}, {options.deviation}};
   const auto& transforms = evaluation ? options.eval_transforms : options.transforms;
-  const auto* stated = transforms.empty() ? nullptr : std::get_if<data::NormalizeOptions>(&transforms.back());
+  // Averages of normalized images are normalized.
+  const auto list = data::cut_at_mixing(transforms);
+  const auto& end = list.after.empty() ? list.before : list.after;
+  const auto* stated = end.empty() ? nullptr : std::get_if<data::NormalizeOptions>(&end.back());
   const auto undo = [&](const data::NormalizeOptions& normalize) {
     for (size_t i = 0; i < picture.size(); ++i) {
       const size_t channel = normalize.mean.size() == 1 ? 0 : i % static_cast<size_t>(channels);

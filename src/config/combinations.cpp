@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "config/schema.h"
+#include "data/dataset.h"
 #include "layout/batch_division.h"
 #include "lockstep/error.h"
 
@@ -21,7 +22,7 @@ const ModelInput* find_input(const ModelSpec& model, const std::string& name) {
 void check_fields(const ModelSpec& model, const Document& document, const std::string& kind,
                   const std::string& field) {
   for (const auto& input : model.inputs)
-    if (input.name != field && input.name != "label")
+    if (input.name != field && input.name != "label" && input.name != data::kLabelMixField)
       document.refuse(
           kind, fmt::format("its samples have the fields '{}' and 'label', but the model reads '{}'", field,
                             input.name));

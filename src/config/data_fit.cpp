@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "config/schema.h"
+#include "data/dataset.h"
 
 namespace lockstep::config {
 namespace {
@@ -54,6 +55,21 @@ void fit_transforms(google::protobuf::RepeatedPtrField<schema::Transform>& trans
   }
 }
 
+/// A model that does not read mixtures would take a mixed image for one of its first class.
+void check_mixing(const schema::Data& data, const ModelSpec& model, const Document& document) {
+  const bool reads = std::ranges::any_of(
+      model.inputs, [](const ModelInput& input) { return input.name == data::kLabelMixField; });
+  if (mixes_labels(data) && !reads)
+    document.refuse(
+        "data.transforms",
+        "mixup and cutmix mix labels, but the model does not read them; add input { name: "
+        "\"label_mix\" type: INT32 shape: 2 }, and make it the third input of softmax_cross_entropy");
+  if (!mixes_labels(data) && reads && !data.has_own())
+    document.refuse("model",
+                    "reads 'label_mix', but data.transforms has neither mixup nor cutmix; add one, or remove "
+                    "the input");
+}
+
 void fit_cifar(schema::Cifar& cifar, const Document& document) {
   const bool is_cifar10 = cifar.labels() == schema::Cifar::CIFAR10;
   if (cifar.eval_files_size() > 0 && cifar.eval_fraction() > 0)
@@ -91,10 +107,16 @@ void fit_images(schema::Images& images, const TensorSpec* image, const Document&
 
 }  // namespace
 
+bool mixes_labels(const schema::Data& data) {
+  return std::ranges::any_of(
+      data.transforms(), [](const schema::Transform& each) { return each.has_mixup() || each.has_cutmix(); });
+}
+
 void fit_image_data(schema::Data& data, const ModelSpec& model, const Document& document) {
   const TensorSpec* image = image_input(model);
   fit_transforms(*data.mutable_transforms(), image, document, "data.transforms");
   fit_transforms(*data.mutable_eval_transforms(), image, document, "data.eval_transforms");
+  check_mixing(data, model, document);
   if (data.has_images()) fit_images(*data.mutable_images(), image, document);
   if (data.has_records()) fit_channels(*data.mutable_records(), image, document, "data.records");
   if (data.has_cifar()) fit_cifar(*data.mutable_cifar(), document);

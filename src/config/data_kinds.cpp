@@ -82,6 +82,10 @@ data::TransformOptions convert_transform(const schema::Transform& transform) {
       return data::NormalizeOptions{{normalize.mean().begin(), normalize.mean().end()},
                                     {normalize.deviation().begin(), normalize.deviation().end()}};
     }
+    case schema::Transform::kMixup:
+      return data::MixupOptions{transform.mixup().alpha(), transform.mixup().probability()};
+    case schema::Transform::kCutmix:
+      return data::CutmixOptions{transform.cutmix().alpha(), transform.cutmix().probability()};
     case schema::Transform::KIND_NOT_SET:
       break;
   }

@@ -100,6 +100,8 @@ void add_model(const ModelSpec& model, Fields& fields) {
     // It came later: checkpoints from before it are of the same model.
     if (layer.has_pool2d() && !layer.pool2d().count_include_pad())
       layer.mutable_pool2d()->clear_count_include_pad();
+    if (layer.has_softmax_cross_entropy() && layer.softmax_cross_entropy().label_smoothing() == 0)
+      layer.mutable_softmax_cross_entropy()->clear_label_smoothing();
     if (layer.has_attention()) {
       if (layer.attention().key_value_heads() == 0) layer.mutable_attention()->clear_key_value_heads();
       if (layer.attention().causal()) layer.mutable_attention()->clear_causal();

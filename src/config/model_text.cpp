@@ -252,14 +252,16 @@ ModelSpec expand_preset(const schema::Model& model) {
     return model::make_mlp({.image = to_shape(mlp.image()),
                             .hidden = {mlp.hidden().begin(), mlp.hidden().end()},
                             .classes = mlp.classes(),
-                            .dropout = mlp.dropout()});
+                            .dropout = mlp.dropout(),
+                            .label_smoothing = mlp.label_smoothing()});
   }
   if (model.has_lenet()) {
     const auto& lenet = model.lenet();
     return model::make_lenet({.image = to_shape(lenet.image()),
                               .classes = lenet.classes(),
                               .dropout = lenet.dropout(),
-                              .batch_norm = lenet.batch_norm()});
+                              .batch_norm = lenet.batch_norm(),
+                              .label_smoothing = lenet.label_smoothing()});
   }
   if (model.has_llama()) {
     const auto& llama = model.llama();
@@ -273,7 +275,8 @@ ModelSpec expand_preset(const schema::Model& model) {
                               .theta = llama.theta(),
                               .epsilon = llama.epsilon(),
                               .init_std = llama.init_std(),
-                              .tied_head = llama.tied_head()});
+                              .tied_head = llama.tied_head(),
+                              .label_smoothing = llama.label_smoothing()});
   }
   const auto& gpt = model.gpt();
   return model::make_gpt({.vocabulary = gpt.vocabulary(),
@@ -283,7 +286,8 @@ ModelSpec expand_preset(const schema::Model& model) {
                           .width = gpt.width(),
                           .dropout = gpt.dropout(),
                           .bias = gpt.bias(),
-                          .tied_head = gpt.tied_head()});
+                          .tied_head = gpt.tied_head(),
+                          .label_smoothing = gpt.label_smoothing()});
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "lockstep/config.h"
 #include "lockstep/error.h"
 #include "model/graph.h"
+#include "model/presets.h"
 
 namespace lockstep::config {
 namespace {
@@ -165,6 +166,8 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
         resolved_virtual_replicas({.global_batch = config.trainer().global_batch()}));
 
   ModelSpec model = expand_model(config.model(), document, "model");
+  const bool is_preset = config.model().preset_case() != schema::Model::PRESET_NOT_SET;
+  if (is_preset && mixes_labels(config.data())) model::read_label_mixtures(model);
   model::Graph graph;
   try {
     graph = model::make_graph(model);

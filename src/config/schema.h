@@ -109,6 +109,8 @@ layout::Layout read_layout(schema::Parallel& parallel, Document& document,
 /// Makes `parallel` state `layout`: exactly the fields that have a meaning in it.
 void write_layout(const layout::Layout& layout, schema::Parallel& parallel);
 
+/// Whether samples are mixed, so that a label is of two classes.
+bool mixes_labels(const schema::Data& data);
 /// Fills in values of the data set that follow from the model, and refuses data that the model cannot read.
 void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Document& document);
 /// The part of it that is about images: sizes of transforms, channels, files.

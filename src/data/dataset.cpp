@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "data/cifar.h"
 #include "data/idx.h"
+#include "data/images/image_dataset.h"
 #include "data/images/images.h"
 #include "data/lines/lines.h"
 #include "data/own_samples.h"
@@ -16,6 +17,7 @@
 #include "data/text.h"
 #include "data/tokens.h"
 #include "data/transforms/chain.h"
+#include "data/transforms/mixed_dataset.h"
 #include "data/transforms/transformed_dataset.h"
 #include "lockstep/error.h"
 
@@ -32,7 +34,7 @@ constexpr KindRow kKinds[] = {
     {DataKind::text, open_text_datasets},
     {DataKind::synthetic, open_synthetic_datasets},
     {DataKind::own, open_own_datasets},
-    {DataKind::images, open_image_datasets},  // transforms images itself: it decodes what they need
+    {DataKind::images, open_image_datasets},
     {DataKind::cifar, open_cifar_datasets},
     {DataKind::tokens, open_token_datasets},
     {DataKind::table, open_table_datasets},
@@ -48,9 +50,11 @@ DatasetPair open_kind(const DataOptions& options) {
 }
 
 std::shared_ptr<const Dataset> transformed(std::shared_ptr<const Dataset> dataset,
-                                           const std::vector<TransformOptions>& transforms) {
-  return dataset == nullptr || transforms.empty() ? dataset
-                                                  : transform_images(std::move(dataset), transforms);
+                                           const std::vector<TransformOptions>& transforms,
+                                           uint32_t first_place = 0) {
+  return dataset == nullptr || transforms.empty()
+             ? dataset
+             : transform_images(std::move(dataset), transforms, first_place);
 }
 
 /// Transforms see an IDX file's values in [0, 1]: its mean and deviation are the last transform. If one of
@@ -103,15 +107,24 @@ DatasetPair open_datasets(const DataOptions& options) {
         fmt::format("data.eval_transforms: {} is random, but every evaluation is of the same "
                     "images; use it in data.transforms",
                     random->name()));
-  if (options.kind == DataKind::images || options.kind == DataKind::records) return open_kind(options);
-  if (options.transforms.empty() && options.eval_transforms.empty()) return open_kind(options);
   DataOptions plain = options;
-  if (options.kind == DataKind::idx) {
+  if (options.kind == DataKind::idx && !(options.transforms.empty() && options.eval_transforms.empty()))
     move_normalization(plain);
-  }
+  const TransformList list = cut_at_mixing(plain.transforms);
+  plain.transforms = list.before;
   DatasetPair data = open_kind(plain);
-  return {transformed(std::move(data.train), plain.transforms),
-          transformed(std::move(data.eval), plain.eval_transforms)};
+  // By themselves: they decode what transforms need.
+  const bool is_transformed = options.kind == DataKind::images || options.kind == DataKind::records;
+  if (!is_transformed)
+    data = {transformed(std::move(data.train), plain.transforms),
+            transformed(std::move(data.eval), plain.eval_transforms)};
+  if (list.mixing) {
+    if (data.train) data.train = mix_samples(std::move(data.train), list.mixing);
+    if (data.eval) data.eval = mix_samples(std::move(data.eval), {});
+  }
+  data.train = transformed(std::move(data.train), list.after, list.place_after);
+  if (is_transformed && data.train && data.eval) require_same_shape(*data.train, *data.eval);
+  return data;
 }
 
 }  // namespace lockstep::data

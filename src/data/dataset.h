@@ -27,6 +27,10 @@ struct Field {
 /// The field whose negative values a loss ignores, and which is padded with -1.
 inline constexpr std::string_view kLabelField = "label";
 
+/// The field that says with which class, and with how much of it, a label is mixed: int32 [..., 2], as
+/// softmax_cross_entropy takes it.
+inline constexpr std::string_view kLabelMixField = "label_mix";
+
 /// The most fields of a data set, so that reading a sample needs no allocation.
 inline constexpr size_t kMostFields = 16;
 

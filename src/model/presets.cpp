@@ -62,8 +62,15 @@ ModelSpec make_mlp(const MlpOptions& options) {
     ++number;
   }
   chain.then(builder, fmt::format("fc{}", number), Linear{.units = options.classes});
-  builder.add("loss", SoftmaxCrossEntropy{}, {chain.last, label});
+  builder.add("loss", SoftmaxCrossEntropy{.label_smoothing = options.label_smoothing}, {chain.last, label});
   return builder.build();
+}
+
+void read_label_mixtures(ModelSpec& model) {
+  std::vector<int64_t> dims = model.inputs.back().spec.shape.dims();
+  dims.push_back(2);
+  model.inputs.push_back({"label_mix", {Shape(dims), DType::int32}});
+  model.layers.back().inputs.emplace_back("label_mix");
 }
 
 ModelSpec make_lenet(const LenetOptions& options) {
@@ -92,7 +99,7 @@ ModelSpec make_lenet(const LenetOptions& options) {
   chain.then(builder, "relu4", Relu{});
   if (options.dropout > 0) chain.then(builder, "drop2", Dropout{options.dropout});
   chain.then(builder, "fc3", Linear{.units = options.classes});
-  builder.add("loss", SoftmaxCrossEntropy{}, {chain.last, label});
+  builder.add("loss", SoftmaxCrossEntropy{.label_smoothing = options.label_smoothing}, {chain.last, label});
   return builder.build();
 }
 
@@ -144,7 +151,7 @@ ModelSpec make_gpt(const GptOptions& options) {
   const std::vector<Tie> tie =
       options.tied_head ? std::vector<Tie>{{"weight", "wte.weight"}} : std::vector<Tie>{};
   chain.then(builder, "lm_head", Linear{.units = options.vocabulary, .bias = false, .init_std = std}, tie);
-  builder.add("loss", SoftmaxCrossEntropy{}, {chain.last, label});
+  builder.add("loss", SoftmaxCrossEntropy{.label_smoothing = options.label_smoothing}, {chain.last, label});
   return builder.build();
 }
 
@@ -217,7 +224,7 @@ ModelSpec make_llama(const LlamaOptions& given) {
       options.tied_head ? std::vector<Tie>{{"weight", "embed_tokens.weight"}} : std::vector<Tie>{};
   chain.then(builder, "lm_head",
              Linear{.units = options.vocabulary, .bias = false, .init_std = options.init_std}, tie);
-  builder.add("loss", SoftmaxCrossEntropy{}, {chain.last, label});
+  builder.add("loss", SoftmaxCrossEntropy{.label_smoothing = options.label_smoothing}, {chain.last, label});
   return builder.build();
 }
 

@@ -12,16 +12,21 @@ struct MlpOptions {
   Shape image{28, 28, 1};
   std::vector<int64_t> hidden{256, 128};
   int64_t classes = 10;
-  float dropout = 0;  ///< after each hidden layer
+  float dropout = 0;          ///< after each hidden layer
+  float label_smoothing = 0;  ///< of the loss
 };
 ModelSpec make_mlp(const MlpOptions& options);
+
+/// Makes a preset's model read "label_mix" beside "label": what its loss needs if samples are mixed.
+void read_label_mixtures(ModelSpec& model);
 
 /// LeNet-5 with ReLU and max pooling: conv 6 5x5 (padding 2), pool, conv 16 5x5, pool, 120, 84, classes.
 struct LenetOptions {
   Shape image{28, 28, 1};
   int64_t classes = 10;
-  float dropout = 0;        ///< before the last two linear layers
-  bool batch_norm = false;  ///< after each convolution
+  float dropout = 0;          ///< before the last two linear layers
+  bool batch_norm = false;    ///< after each convolution
+  float label_smoothing = 0;  ///< of the loss
 };
 ModelSpec make_lenet(const LenetOptions& options);
 
@@ -36,7 +41,8 @@ struct GptOptions {
   int64_t width = 0;
   float dropout = 0;
   bool bias = true;
-  bool tied_head = true;  ///< the head's weight is wte.weight
+  bool tied_head = true;      ///< the head's weight is wte.weight
+  float label_smoothing = 0;  ///< of the loss
 };
 ModelSpec make_gpt(const GptOptions& options);
 
@@ -55,7 +61,8 @@ struct LlamaOptions {
   float theta = 10000;
   float epsilon = 1e-5f;
   float init_std = 0.02f;
-  bool tied_head = false;  ///< the head's weight is embed_tokens.weight
+  bool tied_head = false;     ///< the head's weight is embed_tokens.weight
+  float label_smoothing = 0;  ///< of the loss
 };
 ModelSpec make_llama(const LlamaOptions& options);
 

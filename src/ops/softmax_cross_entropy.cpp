@@ -4,7 +4,11 @@ namespace lockstep::ops {
 
 template <>
 OpSignature infer_op(const SoftmaxCrossEntropy& op, Inputs inputs) {
-  expect_input_count(op.kName, inputs, 2);
+  const bool mixes = inputs.size() == 3;
+  if (!mixes) expect_input_count(op.kName, inputs, 2);
+  if (!(op.label_smoothing >= 0 && op.label_smoothing <= 1))
+    throw ConfigError(
+        fmt::format("{}: label_smoothing must be from 0 to 1, is {}", op.kName, op.label_smoothing));
   expect_dtype(op.kName, "logits", inputs[0], DType::float32);
   expect_dtype(op.kName, "labels", inputs[1], DType::int32);
   const Shape& logits = inputs[0].shape;
@@ -16,9 +20,21 @@ OpSignature infer_op(const SoftmaxCrossEntropy& op, Inputs inputs) {
   if (labels != positions)
     throw ConfigError(fmt::format("{}: labels for logits of shape {} must have shape {}, have {}", op.kName,
                                   logits.to_string(), positions.to_string(), labels.to_string()));
+  if (mixes) {
+    expect_dtype(op.kName, "mixtures", inputs[2], DType::int32);
+    std::vector<int64_t> pairs = positions.dims();
+    pairs.push_back(2);
+    if (inputs[2].shape != Shape(pairs))
+      throw ConfigError(
+          fmt::format("{}: mixtures for logits of shape {} must have shape {}, a class and its "
+                      "share, have {}",
+                      op.kName, logits.to_string(), Shape(pairs).to_string(), inputs[2].shape.to_string()));
+  }
+  std::vector<bool> differentiable(inputs.size(), false);
+  differentiable[0] = true;
   return {.auxiliary = {{"log_sum_exp", positions}},
-          .differentiable = {true, false},
-          .backward_needs_input = {true, true},
+          .differentiable = differentiable,
+          .backward_needs_input = std::vector<bool>(inputs.size(), true),
           .is_loss = true};
 }
 

@@ -112,6 +112,24 @@ class Images(unittest.TestCase):
         result = self.train("--out", out, "--resume", "auto", workers=4)
         self.assertEqual(result["state_hash"], expected["state_hash"])
 
+    def test_mixed_samples_are_the_same_on_any_threads_and_workers_and_after_a_stop(self):
+        self.config.write_text(CONFIG.replace("  transforms { normalize", """
+  transforms { mixup { alpha: 0.4 probability: 0.5 } }
+  transforms { cutmix { probability: 0.4 } }
+  transforms { normalize""").replace("lenet {", "lenet { label_smoothing: 0.1"))
+        expected = self.train()
+        for workers, threads in ((1, 0), (1, 8), (2, 3), (4, 1)):
+            result = self.train("--set", f"data.prefetch_threads={threads}", workers=workers)
+            self.assertEqual((result["state_hash"], result["train_loss"], result["eval_loss"]),
+                             (expected["state_hash"], expected["train_loss"], expected["eval_loss"]), (workers, threads))
+        out = self.folder / "run"
+        self.train("--out", out, "--stop-after", "5", workers=2)     # within the second epoch
+        self.assertEqual(self.train("--out", out, "--resume", "auto", workers=4)["state_hash"], expected["state_hash"])
+        self.run_program(["verify", self.config, "--data-dir", self.jpegs, "--steps", "6", "--resume-at", "3",
+                          "--layouts", "dp=1; dp=2; dp=2,shard=optimizer; dp=1,pp=2; dp=2,sync=ps"])
+        self.config.write_text(self.config.read_text().replace("cutmix { probability: 0.4 }", "cutmix { probability: 0.3 }"))
+        self.assertNotEqual(self.train()["params_hash"], expected["params_hash"])
+
     def test_damage_ends_a_run_by_name_or_is_counted(self):
         files = sorted(self.jpegs.glob("train/*/*.jpg"))
         files[3].write_bytes(b"no image")

@@ -62,6 +62,41 @@ TEST(ImageData, TakesChannelsOfRecordsFromTheModel) {
   EXPECT_EQ(parse_run_config(cached.effective_text, "again", {}).data, cached.data);
 }
 
+TEST(ImageData, MixedLabelsReachThePresetsLoss) {
+  const auto config = read(
+      "cifar {} transforms { flip {} } transforms { mixup { alpha: 0.2 probability: 0.5 } } "
+      "transforms { cutmix { probability: 0.5 } }");
+  EXPECT_EQ(config.data.transforms.at(1), data::TransformOptions(data::MixupOptions{0.2, 0.5}));
+  EXPECT_EQ(config.data.transforms.at(2), data::TransformOptions(data::CutmixOptions{1, 0.5}));
+  EXPECT_EQ(config.model.inputs.back(), (ModelInput{"label_mix", {Shape{2}, DType::int32}}));
+  EXPECT_THAT(config.model.layers.back().inputs, ElementsAre("fc3", "label", "label_mix"));
+  const auto again = parse_run_config(config.effective_text, "again", {});
+  EXPECT_EQ(again.model, config.model);
+  EXPECT_EQ(again.math_hash, config.math_hash);
+  EXPECT_NE(config.math_hash, read("cifar {} transforms { flip {} }").math_hash);
+  EXPECT_EQ(read("cifar {} transforms { flip {} }").model.inputs.size(), 2u);
+}
+
+TEST(ImageData, RefusesMixturesThatNobodyReadsOrMakes) {
+  const auto parse = [](const std::string& input, const std::string& read, const std::string& transforms) {
+    parse_run_config(
+        "model { input { name: \"image\" shape: [4, 4, 1] } input { name: \"label\" type: INT32 } " + input +
+            " layer { name: \"flat\" input: \"image\" flatten {} } layer { name: \"fc\" linear { units: 3 } "
+            "} "
+            "layer { name: \"loss\" input: [\"fc\", \"label\"" +
+            read + "] softmax_cross_entropy {} } } data { synthetic { samples: 8 classes: 3 } " + transforms +
+            " } trainer { global_batch: 8 steps: 2 } optimizer { learning_rate: 0.1 sgd {} }",
+        "c.textproto", {});
+  };
+  const std::string input = "input { name: \"label_mix\" type: INT32 shape: 2 }", read = ", \"label_mix\"",
+                    mixup = "transforms { mixup {} }";
+  EXPECT_NO_THROW(parse(input, read, mixup));
+  EXPECT_THAT(message_of<ConfigError>([&] { parse("", "", mixup); }),
+              AllOf(HasSubstr("data.transforms"), HasSubstr("label_mix")));
+  EXPECT_THAT(message_of<ConfigError>([&] { parse(input, read, ""); }),
+              AllOf(HasSubstr("model"), HasSubstr("mixup")));
+}
+
 TEST(ImageData, KnowsTheNamesOfCifarsFiles) {
   auto cifar = read("cifar {}").data.cifar;
   EXPECT_EQ(cifar.train_files.size(), 5u);

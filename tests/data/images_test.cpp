@@ -288,11 +288,13 @@ TEST_F(Images, AreTheSameBitsOnAnyThreadsAndInAnyBatches) {
                          FlipOptions{},
                          AffineOptions{.degrees = 10},
                          ColorJitterOptions{0.2, 0.2, 0.2, 0.1},
+                         MixupOptions{.probability = 0.5},
+                         CutmixOptions{.probability = 0.4},
                          EraseOptions{},
                          NormalizeOptions{{0.5}, {0.5}}};
   const auto data = open_datasets(options_);
   const auto expected = stream_of(*data.train, 0, 1, 48);  // four epochs
-  for (const int threads : {1, 2, 3, 8})
+  for (const int threads : {1, 2, 3, 4, 5, 6, 7, 8})
     for (const int64_t micro_batch : {1, 4, 8})
       EXPECT_EQ(stream_of(*data.train, threads, micro_batch, 48), expected) << threads << " " << micro_batch;
   EXPECT_NE(std::vector<float>(expected.begin(), expected.begin() + 576),

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace lockstep::net {
 namespace {
 
@@ -27,15 +29,24 @@ std::string parallel_text(const Case& test_case) {
   return text + "}\n";
 }
 
+std::string data_text(const Case& test_case) {
+  const Training& training = test_case.training;
+  const auto& inputs = test_case.model.inputs;
+  const bool mixes = std::ranges::find(inputs, "label_mix", &ModelInput::name) != inputs.end();
+  return fmt::format(
+      "data {{ synthetic {{ samples: {} eval_samples: 5 classes: {} seed: {} }} shuffle: {}{} }}\n",
+      training.samples, training.classes, training.data_seed, training.shuffle,
+      mixes
+          ? " transforms { mixup { alpha: 0.7 probability: 0.5 } } transforms { cutmix { probability: 0.3 } }"
+          : "");
+}
+
 }  // namespace
 
 std::string config_text(const Case& test_case) {
   const Training& training = test_case.training;
   std::string text = "format_version: 1\nmodel {\n" + config::model_to_text(test_case.model) + "}\n";
-  text +=
-      fmt::format("data {{ synthetic {{ samples: {} eval_samples: 5 classes: {} seed: {} }} shuffle: {} }}\n",
-                  training.samples, training.classes, training.data_seed, training.shuffle);
-  text += trainer_text(training);
+  text += data_text(test_case) + trainer_text(training);
   text += fmt::format("optimizer {{\n  learning_rate: {} {} weight_decay: {} decay_norm_and_bias: {}\n}}\n",
                       training.learning_rate, training.optimizer, training.weight_decay,
                       training.decay_norm_and_bias);

@@ -399,7 +399,11 @@ void ModelMaker::end() {
     labels = "tokens";
   else
     spec_.inputs.push_back({"label", {tokens_ ? sample_ : Shape{}, DType::int32}});
+  if (draw_.percent(20)) loss.label_smoothing = draw_.of<float>({0.1f, 0.5f, 1.0f});
   spec_.layers.push_back({"loss", loss, {at(last_).name, labels}, {}});
+  if (tokens_ || !draw_.percent(25)) return;
+  spec_.inputs.push_back({"label_mix", {Shape{2}, DType::int32}});
+  spec_.layers.back().inputs.emplace_back("label_mix");
 }
 
 GeneratedModel ModelMaker::make() {

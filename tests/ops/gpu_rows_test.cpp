@@ -33,7 +33,7 @@ TensorSpec labels(Shape shape) { return {std::move(shape), DType::int32}; }
 
 std::vector<Case> cases() {
   const LayerNorm layer_norm;
-  const SoftmaxCrossEntropy loss{.ignore_index = 3};
+  const SoftmaxCrossEntropy loss{.ignore_index = 3}, mixed{.ignore_index = 3, .label_smoothing = 0.25f};
   const Pool2d max{.kernel = 3, .stride = 2, .padding = 1}, overlapping{.kernel = 3, .stride = 1},
       average{.kind = PoolKind::average, .kernel = 3, .stride = 2, .padding = 1},
       counted{.kind = PoolKind::average, .kernel = 3, .stride = 2, .padding = 1, .count_include_pad = true};
@@ -57,6 +57,8 @@ std::vector<Case> cases() {
       {"rms_norm_1023", RmsNorm{}, {{{3, 1023}}}, 1},
       {"rms_norm_1032", RmsNorm{}, {{{517, 1032}}}, 1, false},  // blocks with several rows
       {"rms_norm_8200", RmsNorm{}, {{{259, 8200}}}, 1, false},
+      {"loss_mixed_2048", mixed, {{{5, 2048}}, labels({5}), labels({5, 2})}, 1},
+      {"loss_mixed_4097", mixed, {{{5, 4097}}, labels({5}), labels({5, 2})}, 1},
       {"loss_2048", loss, {{{5, 2048}}, labels({5})}, 1},
       {"loss_2049", loss, {{{5, 2049}}, labels({5})}, 1},
       {"loss_4097", loss, {{{5, 4097}}, labels({5})}, 1},
@@ -97,6 +99,10 @@ TEST_P(GpuRows, AgreesWithTheCpuKernel) {
     for (size_t i = 0; i < inputs[0].values.size(); ++i)
       inputs[0].values[i] =
           inputs.size() > 1 ? 20 * inputs[0].values[i] : std::round(64 * inputs[0].values[i]) / 32;
+    // Shares of second classes: any part of the label.
+    const auto classes = static_cast<double>(inputs[0].shape.dims().back());
+    for (size_t i = 1; inputs.size() > 2 && i < inputs[2].values.size(); i += 2)
+      inputs[2].values[i] = std::floor(inputs[2].values[i] * kWholeShare / classes);
   };
   auto gpu = make_harness(c, device::DeviceKind::cuda), cpu = make_harness(c, device::DeviceKind::cpu);
   const auto compare = [&](const std::vector<Tensor>& actual, const std::vector<Tensor>& expected,
@@ -168,31 +174,40 @@ std::vector<uint32_t> bits_of(const std::vector<float>& values) {
   return bits;
 }
 
-/// What a loss makes of logits: bits of metrics, log-sum-exps and the gradient.
+/// What a loss makes of logits: bits of metrics, log-sum-exps and the gradient. `soft`: labels are smoothed
+/// and mixed.
 std::vector<std::vector<uint32_t>> loss_and_gradient(const TestedGpu& gpu, const std::vector<float>& logits,
-                                                     int64_t classes, DType dtype, bool in_place) {
+                                                     int64_t classes, DType dtype, bool in_place, bool soft) {
   const auto rows = static_cast<int64_t>(logits.size()) / classes;
   const device::Buffer x = gpu.upload(logits, dtype), dx = gpu.upload(logits, dtype);
-  std::vector<int32_t> label_values;
+  std::vector<int32_t> label_values, mixture_values;
   for (int64_t i = 0; i < rows; ++i)
     // One row is ignored; one has a label that is no class, so that its loss and gradient are NaN.
     label_values.push_back(static_cast<int32_t>(i % 5 == 4 ? -1 : i == 2 ? classes : i * 7 % classes));
+  for (int64_t i = 0; i < rows; ++i)
+    mixture_values.insert(mixture_values.end(),
+                          {static_cast<int32_t>((3 * i + 1) % classes), kWholeShare / 3});
   const ops::StepConstants constant_values{.loss_scale = 8};
-  const device::Buffer classes_of_rows = gpu.device->allocate(rows * 4), lse = gpu.device->allocate(rows * 4),
+  const device::Buffer classes_of_rows = gpu.device->allocate(rows * 4),
+                       mixtures = gpu.device->allocate(rows * 8), lse = gpu.device->allocate(rows * 4),
                        metrics = gpu.device->allocate(ops::kMetricCount * 8),
                        constants = gpu.device->allocate(sizeof constant_values);
   gpu.device->copy_now(classes_of_rows.data(), label_values.data(), classes_of_rows.size_bytes());
+  gpu.device->copy_now(mixtures.data(), mixture_values.data(), mixtures.size_bytes());
   gpu.device->copy_now(constants.data(), &constant_values, constants.size_bytes());
   const Tensor inputs[] = {{x.data(), {rows, classes}, dtype},
-                           {classes_of_rows.data(), {rows}, DType::int32}},
-               gradients[] = {{in_place ? x.data() : dx.data(), {rows, classes}, dtype}, Tensor{}},
+                           {classes_of_rows.data(), {rows}, DType::int32},
+                           {mixtures.data(), {rows, 2}, DType::int32}},
+               gradients[] = {{in_place ? x.data() : dx.data(), {rows, classes}, dtype}, Tensor{}, Tensor{}},
                auxiliary[] = {{lse.data(), {rows}}};
+  std::vector<TensorSpec> specs{{Shape{classes}}, labels({})};
+  if (soft) specs.push_back(labels({2}));
   const auto kernel = ops::make_kernel(
-      device::DeviceKind::cuda, SoftmaxCrossEntropy{}, std::vector<TensorSpec>{{Shape{classes}}, labels({})},
+      device::DeviceKind::cuda, SoftmaxCrossEntropy{.label_smoothing = soft ? 0.125f : 0.0f}, specs,
       {.batch = rows, .loss_weight = 0.25, .compute = dtype, .fused = {.gradient_in_forward = in_place}});
   kernel->prepare(*gpu.device);
   const device::Buffer workspace = gpu.device->allocate(kernel->workspace_bytes(ops::KernelPhase::forward));
-  ops::KernelArguments arguments{.inputs = inputs,
+  ops::KernelArguments arguments{.inputs = std::span(inputs, specs.size()),
                                  .auxiliary = auxiliary,
                                  .metrics = reinterpret_cast<double*>(metrics.data()),
                                  .workspace = workspace.data(),
@@ -213,9 +228,10 @@ TEST(GpuSoftmaxCrossEntropy, AGradientInTheLogitsPlaceHasTheSameBits) {
       std::vector<float> logits;
       for (const double value : random_values(6 * classes, 11, -4, 4))
         logits.push_back(static_cast<float>(value));
-      EXPECT_EQ(loss_and_gradient(gpu, logits, classes, dtype, true),
-                loss_and_gradient(gpu, logits, classes, dtype, false))
-          << name_of(dtype) << " " << classes;
+      for (const bool soft : {false, true})
+        EXPECT_EQ(loss_and_gradient(gpu, logits, classes, dtype, true, soft),
+                  loss_and_gradient(gpu, logits, classes, dtype, false, soft))
+            << name_of(dtype) << " " << classes << " " << soft;
     }
 }
 

@@ -161,7 +161,6 @@ DatasetPair open_image_datasets(const DataOptions& options) {
   DatasetPair data;
   if (parts.train) data.train = open(*parts.train, options.transforms);
   if (parts.eval) data.eval = open(*parts.eval, options.eval_transforms);
-  if (data.train && data.eval) require_same_shape(*data.train, *data.eval);
   return data;
 }
 

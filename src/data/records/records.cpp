@@ -79,7 +79,6 @@ DatasetPair open_images(const DataOptions& options, const OpenedIndex& opened) {
   DatasetPair data;
   if (options.trains) data.train = open(0, options.transforms);
   if (!index.parts[1].shards.empty()) data.eval = open(1, options.eval_transforms);
-  if (data.train && data.eval) require_same_shape(*data.train, *data.eval);
   return data;
 }
 

@@ -20,6 +20,13 @@ void read_whole(PixelSource& source, float* out) {
   for (int64_t i = 0; i < shape.count(); ++i) out[i] = static_cast<float>(view.bytes[i]) * (1.0f / 255);
 }
 
+std::unique_ptr<const Transform> make_transform(const MixupOptions& /*options*/) {
+  throw ConfigError("mixup mixes two samples, but this list may only change one; use it in data.transforms");
+}
+std::unique_ptr<const Transform> make_transform(const CutmixOptions& /*options*/) {
+  throw ConfigError("cutmix mixes two samples, but this list may only change one; use it in data.transforms");
+}
+
 }  // namespace
 
 PixelView MemoryPixels::read(const Region& region, int64_t /*reduction*/) {
@@ -33,10 +40,11 @@ PixelView MemoryPixels::read(const Region& region, int64_t /*reduction*/) {
   return {.shape = shape, .floats = room_->data()};
 }
 
-TransformChain::TransformChain(std::span<const TransformOptions> options) {
+TransformChain::TransformChain(std::span<const TransformOptions> options, uint32_t first_place)
+    : first_place_(first_place) {
   constexpr size_t kMost = 256;  // places that draws know
-  require(options.size() <= kMost,
-          fmt::format("data.transforms: expected at most {}, found {}", kMost, options.size()));
+  require(first_place + options.size() <= kMost,
+          fmt::format("data.transforms: expected at most {}, found {}", kMost, first_place + options.size()));
   for (const auto& each : options)
     transforms_.push_back(std::visit([](const auto& kind) { return make_transform(kind); }, each));
 }
@@ -56,7 +64,9 @@ void TransformChain::apply(const SampleKey& key, PixelSource& source, float* out
   ImageShape shape = source.shape();
   const ImageShape last = output(shape);
   size_t next = 0;
-  const auto draws = [&](size_t place) { return SampleDraws(key, static_cast<uint32_t>(place)); };
+  const auto draws = [&](size_t place) {
+    return SampleDraws(key, first_place_ + static_cast<uint32_t>(place));
+  };
   // The window that `next` begins, with the crops that follow it.
   const auto take_window = [&]() -> std::optional<Window> {
     if (next == transforms_.size()) return {};

@@ -18,8 +18,10 @@ struct TransformScratch {
 /// that only this part of an image is decoded. Immutable.
 class TransformChain {
  public:
-  /// Throws ConfigError, which names the transform, for options that make no sense.
-  explicit TransformChain(std::span<const TransformOptions> options);
+  /// `first_place`: of the first transform in the whole list, from which its random numbers are drawn. Throws
+  /// ConfigError, which names the transform, for options that make no sense, and for those that mix samples:
+  /// they are not about one image (mixed_dataset.h).
+  explicit TransformChain(std::span<const TransformOptions> options, uint32_t first_place = 0);
 
   bool empty() const { return transforms_.empty(); }
   /// The first transform that draws random numbers; null if there is none.
@@ -32,6 +34,7 @@ class TransformChain {
 
  private:
   std::vector<std::unique_ptr<const Transform>> transforms_;
+  uint32_t first_place_;
 };
 
 /// The calling thread's own.

@@ -85,8 +85,22 @@ struct NormalizeOptions {
   bool operator==(const NormalizeOptions&) const = default;
 };
 
+/// Averages the image and label with another sample's; its own share is drawn from Beta(alpha, alpha).
+struct MixupOptions {
+  double alpha = 1, probability = 1;
+  bool operator==(const MixupOptions&) const = default;
+};
+
+/// Takes a random rectangle from another sample's image, and mixes labels by area. Sizes as torchvision: the
+/// area that is left is drawn from Beta(alpha, alpha), the middle is uniform.
+struct CutmixOptions {
+  double alpha = 1, probability = 1;
+  bool operator==(const CutmixOptions&) const = default;
+};
+
 using TransformOptions =
     std::variant<RandomResizedCropOptions, ResizeOptions, CenterCropOptions, PadCropOptions, FlipOptions,
-                 AffineOptions, ColorJitterOptions, GrayscaleOptions, EraseOptions, NormalizeOptions>;
+                 AffineOptions, ColorJitterOptions, GrayscaleOptions, EraseOptions, NormalizeOptions,
+                 MixupOptions, CutmixOptions>;
 
 }  // namespace lockstep::data

@@ -8,6 +8,7 @@
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/rows.h"
 #include "ops/parts.h"
+#include "ops/soft_target.h"
 
 namespace lockstep::ops {
 namespace {
@@ -23,14 +24,33 @@ struct RowResult {
   bool correct;
 };
 
-bool counts(int32_t label, int64_t ignore_index) { return label >= 0 && label != ignore_index; }
+constexpr int64_t kPiece = 512;  // of a row that is summed in float32
+
+/// The labels of all rows, and what is made of them.
+struct Labels {
+  const int32_t *labels, *mixtures;  // mixtures: null if there are none
+  int64_t ignore_index, classes;
+  float smoothing;
+
+  SoftTarget of(int64_t row) const {
+    return {labels[row], mixtures == nullptr ? nullptr : mixtures + 2 * row};
+  }
+  bool counts(int64_t row) const { return of(row).counts(ignore_index); }
+};
+
+double sum_of(const float* logits, int64_t classes) {
+  double sum = 0;
+  for (int64_t begin = 0; begin < classes; begin += kPiece)
+    sum += row_sum(std::min(kPiece, classes - begin),
+                   [piece = logits + begin](const auto& lanes_of) { return lanes_of(piece, 0.0f); });
+  return sum;
+}
 
 /// log(sum(exp(logits))), through the largest logit, so that nothing overflows.
 struct LogSumExp {
   float largest;
   double log_sum;  // of exp(logit - largest)
   explicit LogSumExp(const float* logits, int64_t classes) : largest(row_maximum(logits, classes)) {
-    constexpr int64_t kPiece = 512;
     float sum = 0;
     for (int64_t begin = 0; begin < classes; begin += kPiece)
       sum += loops().exponential_sum(logits + begin, std::min(kPiece, classes - begin), largest);
@@ -38,17 +58,36 @@ struct LogSumExp {
   }
 };
 
-RowResult row_result(const float* logits, int32_t label, const LogSumExp& lse) {
-  const double loss = static_cast<double>(lse.largest) - static_cast<double>(logits[label]) + lse.log_sum;
-  const bool correct = !std::isnan(lse.log_sum) && logits[label] == lse.largest &&
-                       std::find(logits, logits + label, lse.largest) == logits + label;
-  return {loss, correct};
+RowResult row_result(const float* logits, const SoftTarget& target, const Labels& labels,
+                     const LogSumExp& lse) {
+  const double sum = labels.smoothing == 0 ? 0 : sum_of(logits, labels.classes);
+  const double weighted = target.weighted_logit(logits[target.first], logits[target.second], sum,
+                                                labels.smoothing, labels.classes);
+  const int32_t answer = target.main();
+  const bool correct = !std::isnan(lse.log_sum) && logits[answer] == lse.largest &&
+                       std::find(logits, logits + answer, lse.largest) == logits + answer;
+  return {static_cast<double>(lse.largest) - weighted + lse.log_sum, correct};
+}
+
+/// (softmax - weights of the label) times `factor`.
+void row_gradient(const float* __restrict x, const SoftTarget& target, const Labels& labels,
+                  float log_sum_exp, float factor, float* __restrict dx) {
+  const TargetWeights weights = target.weights(labels.smoothing, labels.classes);
+  loops().scaled_exponentials(dx, x, labels.classes, log_sum_exp, factor);
+  if (weights.other != 0) {
+    const float spread = weights.other * factor;
+    for (int64_t c = 0; c < labels.classes; ++c) dx[c] -= spread;
+  }
+  const auto set = [&](int32_t c, float weight) { dx[c] = (fast_exp(x[c] - log_sum_exp) - weight) * factor; };
+  if (target.second != target.first) set(target.second, weights.second);
+  set(target.first, weights.first);
 }
 
 class SoftmaxCrossEntropyKernel : public Kernel {
  public:
   SoftmaxCrossEntropyKernel(const SoftmaxCrossEntropy& op, Inputs inputs, const KernelOptions& options)
       : ignore_index_(op.ignore_index),
+        smoothing_(op.label_smoothing),
         sizes_{options.batch, inputs[1].shape.count(), inputs[0].shape[-1]},
         loss_weight_(options.loss_weight),
         threads_(options.intra_op_threads) {}
@@ -58,29 +97,28 @@ class SoftmaxCrossEntropyKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
-    stream.launch([logits = arguments.inputs[0].as<const float>(),
-                   labels = arguments.inputs[1].as<const int32_t>(),
+    stream.launch([logits = arguments.inputs[0].as<const float>(), labels = labels_of(arguments),
                    log_sum_exp = arguments.auxiliary[0].as<float>(), metrics = arguments.metrics,
                    results = static_cast<RowResult*>(arguments.workspace), accumulate = arguments.accumulate,
                    first_sample = arguments.first_sample, constants = arguments.constants, all = sizes_,
-                   ignore_index = ignore_index_, threads = threads_] {
+                   threads = threads_] {
       Sizes sizes = all;
       sizes.batch = counted_samples(*constants, first_sample, all.batch);
       std::fill(log_sum_exp + sizes.rows(), log_sum_exp + all.rows(), 0.0f);
-      check_labels(labels, sizes, ignore_index, first_sample);
+      check_labels(labels, sizes, first_sample);
       parallel_for(threads, sizes.rows(), [=](int64_t row) {
-        if (!counts(labels[row], ignore_index)) {
+        if (!labels.counts(row)) {
           log_sum_exp[row] = 0;
           return;
         }
         const float* row_logits = logits + row * sizes.classes;
         const LogSumExp lse(row_logits, sizes.classes);
         log_sum_exp[row] = static_cast<float>(static_cast<double>(lse.largest) + lse.log_sum);
-        results[row] = row_result(row_logits, labels[row], lse);
+        results[row] = row_result(row_logits, labels.of(row), labels, lse);
       });
       if (!accumulate) std::fill(metrics, metrics + kMetricCount, 0.0);
       for (int64_t row = 0; row < sizes.rows(); ++row) {
-        if (!counts(labels[row], ignore_index)) continue;
+        if (!labels.counts(row)) continue;
         metrics[kLossSum] += results[row].loss;
         metrics[kCount] += 1;
         metrics[kCorrect] += results[row].correct ? 1 : 0;
@@ -90,39 +128,50 @@ class SoftmaxCrossEntropyKernel : public Kernel {
 
   void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
-    stream.launch(
-        [logits = arguments.inputs[0].as<const float>(), labels = arguments.inputs[1].as<const int32_t>(),
-         log_sum_exp = arguments.auxiliary[0].as<const float>(),
-         dlogits = arguments.input_gradients[0].as<float>(), constants = arguments.constants,
-         loss_weight = loss_weight_, sizes = sizes_, ignore_index = ignore_index_, threads = threads_] {
-          const auto factor = static_cast<float>(loss_weight * constants->loss_scale);
-          parallel_for(threads, sizes.rows(), [=](int64_t row) {
-            const float* __restrict x = logits + row * sizes.classes;
-            float* __restrict dx = dlogits + row * sizes.classes;
-            if (!counts(labels[row], ignore_index)) {
-              std::fill(dx, dx + sizes.classes, 0.0f);
-              return;
-            }
-            const float lse = log_sum_exp[row];
-            loops().scaled_exponentials(dx, x, sizes.classes, lse, factor);
-            dx[labels[row]] = (fast_exp(x[labels[row]] - lse) - 1.0f) * factor;
-          });
-        });
+    stream.launch([logits = arguments.inputs[0].as<const float>(), labels = labels_of(arguments),
+                   log_sum_exp = arguments.auxiliary[0].as<const float>(),
+                   dlogits = arguments.input_gradients[0].as<float>(), constants = arguments.constants,
+                   loss_weight = loss_weight_, sizes = sizes_, threads = threads_] {
+      const auto factor = static_cast<float>(loss_weight * constants->loss_scale);
+      parallel_for(threads, sizes.rows(), [=](int64_t row) {
+        float* dx = dlogits + row * sizes.classes;
+        if (!labels.counts(row))
+          std::fill(dx, dx + sizes.classes, 0.0f);
+        else
+          row_gradient(logits + row * sizes.classes, labels.of(row), labels, log_sum_exp[row], factor, dx);
+      });
+    });
   }
 
  private:
-  static void check_labels(const int32_t* labels, const Sizes& sizes, int64_t ignore_index,
-                           int64_t first_sample) {
-    for (int64_t row = 0; row < sizes.rows(); ++row)
-      if (counts(labels[row], ignore_index) && labels[row] >= sizes.classes)
+  Labels labels_of(const KernelArguments& arguments) const {
+    const bool mixes = arguments.inputs.size() == 3;
+    return {.labels = arguments.inputs[1].as<const int32_t>(),
+            .mixtures = mixes ? arguments.inputs[2].as<const int32_t>() : nullptr,
+            .ignore_index = ignore_index_,
+            .classes = sizes_.classes,
+            .smoothing = smoothing_};
+  }
+
+  static void check_labels(const Labels& labels, const Sizes& sizes, int64_t first_sample) {
+    for (int64_t row = 0; row < sizes.rows(); ++row) {
+      const SoftTarget target = labels.of(row);
+      if (!target.counts(labels.ignore_index) || target.is_among(sizes.classes)) continue;
+      const std::string place = fmt::format("sample {} of the batch, position {},",
+                                            first_sample + row / sizes.positions, row % sizes.positions);
+      if (!target.has_share)
         throw DataError(fmt::format(
-            "softmax_cross_entropy: label {} of sample {} of the batch, position {}, is outside the {} "
-            "classes of "
-            "the logits; make the last layer as wide as the data has classes, or set ignore_index",
-            labels[row], first_sample + row / sizes.positions, row % sizes.positions, sizes.classes));
+            "softmax_cross_entropy: the second class of {} has a share of {}; expected from 0 to 2^24 = {}",
+            place, labels.mixtures[2 * row + 1], kWholeShare));
+      throw DataError(fmt::format(
+          "softmax_cross_entropy: label {} of {} is outside the {} classes of the logits; make the last "
+          "layer as wide as the data has classes, or set ignore_index",
+          std::max(target.first, target.second), place, sizes.classes));
+    }
   }
 
   int64_t ignore_index_;
+  float smoothing_;
   Sizes sizes_;
   double loss_weight_;
   int threads_;

@@ -3,6 +3,7 @@
 
 #include "ops/cuda/floats.h"
 #include "ops/parts.h"
+#include "ops/soft_target.h"
 
 namespace lockstep::ops {
 namespace {
@@ -18,7 +19,15 @@ struct Sizes {
   int64_t rows, positions;  // positions of one sample
   int classes;
   int64_t ignore_index;
-  __device__ bool counts(int32_t label) const { return label >= 0 && label != ignore_index; }
+  float smoothing;
+};
+
+/// The labels of all rows.
+struct Labels {
+  const int32_t *labels, *mixtures;  // mixtures: null if there are none
+  __device__ SoftTarget of(int64_t row) const {
+    return {labels[row], mixtures == nullptr ? nullptr : mixtures + 2 * row};
+  }
 };
 
 /// What one row adds to the metrics.
@@ -75,28 +84,33 @@ device::Grid row_grid(int64_t rows) {
 }
 
 /// Joins what the group's threads found, in a fixed order; every thread gets the results. `before` is a
-/// maximum.
+/// maximum, `total` a sum.
 template <bool kWarp>
-__device__ inline void join(Denominator& all, float& before) {
+__device__ inline void join(Denominator& all, float& before, float& total) {
   const float largest = device::warp_max(all.largest);
   all = {largest, device::warp_sum(all.sum_below(largest))};
   before = device::warp_max(before);
+  total = device::warp_sum(total);
   if constexpr (!kWarp) {
     constexpr int kWarps = kRowThreads / device::kWarpSize;
     __shared__ Denominator of_warps[kWarps];
-    __shared__ float before_of_warps[kWarps];
+    __shared__ float before_of_warps[kWarps], total_of_warps[kWarps];
     const int thread = static_cast<int>(threadIdx.x);
     if (thread % device::kWarpSize == 0) {
       of_warps[thread / device::kWarpSize] = all;
       before_of_warps[thread / device::kWarpSize] = before;
+      total_of_warps[thread / device::kWarpSize] = total;
     }
     __syncthreads();
     for (int i = 0; i < kWarps; ++i) {
       all.largest = of_warps[i].largest > all.largest ? of_warps[i].largest : all.largest;
       before = before_of_warps[i] > before ? before_of_warps[i] : before;
     }
-    all.sum = 0;
-    for (int i = 0; i < kWarps; ++i) all.sum += of_warps[i].sum_below(all.largest);
+    all.sum = total = 0;
+    for (int i = 0; i < kWarps; ++i) {
+      all.sum += of_warps[i].sum_below(all.largest);
+      total += total_of_warps[i];
+    }
   }
 }
 
@@ -104,9 +118,11 @@ __device__ inline void join(Denominator& all, float& before) {
 /// then again after those of the row's other threads.
 template <class T, int N, int kGroup>
 struct RowScan {
-  int first, label;
+  int first, answer;
+  bool smooths;
   Denominator denominator{};
-  float before = kNone;  // the largest logit of a class below the label
+  float before = kNone;  // the largest logit of a class below the answer
+  float total = 0;       // of all logits; only if it smooths
 
   /// kWhole: the piece is not cut by the row's end.
   template <bool kWhole>
@@ -124,8 +140,12 @@ struct RowScan {
 #pragma unroll
       for (int i = 0; i < N; ++i)
         values[k * N + i] = kWhole || k * kGroup * N < left ? static_cast<float>(packs[k].value[i]) : kNone;
-    if (begin < label) {  // in few of a row's pieces, on the average half of them
-      const int below = label - begin - first;
+    if (smooths) {
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) total += kWhole || i / N * kGroup * N < left ? values[i] : 0.0f;
+    }
+    if (begin < answer) {  // in few of a row's pieces, on the average half of them
+      const int below = answer - begin - first;
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
         const bool larger = i / N * kGroup * N + i % N < below && values[i] > before;
@@ -138,17 +158,28 @@ struct RowScan {
 
 /// Of the gradient of a row.
 struct RowGradient {
-  int32_t label;
+  int32_t first, second;
+  TargetWeights weights;
   bool counts;
   float log_sum_exp, factor;
   int classes;
 
+  __device__ RowGradient(const SoftTarget& target, const Sizes& sizes, bool counted, float lse, float of_loss)
+      : first(target.first),
+        second(target.second),
+        weights(target.weights(sizes.smoothing, sizes.classes)),
+        counts(counted),
+        log_sum_exp(lse),
+        factor(of_loss),
+        classes(sizes.classes) {}
+
   __device__ float of(float logit, int c) const {
     const float probability = device::fast_exp2((logit - log_sum_exp) * kLog2E);
-    return (c == label ? probability - 1.0f : probability) * factor;
+    const float weight = c == first ? weights.first : c == second ? weights.second : weights.other;
+    return (probability - weight) * factor;
   }
 
-  /// (softmax - one-hot of the label) times the loss's weight. Reads the logits and writes their gradient
+  /// (softmax - weights of the label) times the loss's weight. Reads the logits and writes their gradient
   /// once, which may be in their place. Nothing is summed here, so a row's middle may be taken in packs
   /// wherever it begins.
   template <class T, int kGroup>
@@ -195,16 +226,16 @@ __device__ inline float gradient_factor(double loss_weight, const StepConstants&
 /// it takes.
 template <class T, int N, bool kWarp, bool kGradient>
 __global__ void __launch_bounds__(kThreads<kWarp>)
-    forward_kernel(const T* logits, const int32_t* labels, Sizes sizes, double loss_weight,
+    forward_kernel(const T* logits, Labels labels, Sizes sizes, double loss_weight,
                    const StepConstants* constants, int64_t first_sample, float* log_sum_exp, RowTerm* terms,
                    T* dlogits) {
   const RowGroup<kWarp> group;
   if (group.row >= sizes.rows) return;
-  const int32_t label = labels[group.row];
+  const SoftTarget target = labels.of(group.row);
   const int64_t counted = counted_samples(*constants, first_sample, sizes.rows / sizes.positions);
-  const bool counts = sizes.counts(label) && group.row < counted * sizes.positions;
+  const bool counts = target.counts(sizes.ignore_index) && group.row < counted * sizes.positions;
   const T* x = logits + group.row * sizes.classes;
-  RowGradient gradient{label, counts, 0, 0, sizes.classes};
+  RowGradient gradient(target, sizes, counts, 0, 0);
   if (!counts) {
     if constexpr (kGradient)
       gradient.template write<T, group.kSize>(x, dlogits + group.row * sizes.classes, group.thread);
@@ -215,24 +246,29 @@ __global__ void __launch_bounds__(kThreads<kWarp>)
     return;
   }
   constexpr int kPiece = group.kSize * kValues;
-  RowScan<T, N, group.kSize> scan{group.thread * N, label};
+  const bool smooths = sizes.smoothing != 0;
+  RowScan<T, N, group.kSize> scan{group.thread * N, target.main(), smooths};
   int begin = 0;
   for (; begin + kPiece <= sizes.classes; begin += kPiece) scan.template piece<true>(x, begin, sizes.classes);
   if (begin < sizes.classes) scan.template piece<false>(x, begin, sizes.classes);
   // There is nobody here to whom a label that is no class could be told: the loss and all gradients of its
   // row are NaN.
-  const bool is_class = label < sizes.classes;
-  const float of_label = is_class ? static_cast<float>(x[label]) : std::numeric_limits<float>::quiet_NaN();
+  const bool is_class = target.is_among(sizes.classes);
+  const auto logit_of = [&](int32_t c) {
+    return is_class ? static_cast<float>(x[c]) : std::numeric_limits<float>::quiet_NaN();
+  };
+  const float of_first = logit_of(target.first), of_second = logit_of(target.second),
+              of_answer = logit_of(target.main());
   Denominator& all = scan.denominator;
-  float before = scan.before;
-  join<kWarp>(all, before);
+  float before = scan.before, total = scan.total;
+  join<kWarp>(all, before, total);
 
   const double log_sum = std::log(static_cast<double>(all.sum));
   const double lse = static_cast<double>(all.largest) + log_sum;
-  gradient.log_sum_exp = is_class ? static_cast<float>(lse) : of_label;
+  gradient.log_sum_exp = is_class ? static_cast<float>(lse) : of_first;
   if constexpr (kGradient) {
     if constexpr (kWarp)
-      __syncwarp();  // all have read the label's logit; of a block, join() has seen to that
+      __syncwarp();  // all have read the label's logits; of a block, join() has seen to that
     gradient.factor = gradient_factor(loss_weight, *constants);
     gradient.template write<T, group.kSize>(x, dlogits + group.row * sizes.classes, group.thread);
   }
@@ -240,9 +276,10 @@ __global__ void __launch_bounds__(kThreads<kWarp>)
   log_sum_exp[group.row] = gradient.log_sum_exp;
   // Of equal logits the lowest class is the guess.
   RowTerm& term = terms[group.row];
-  term.loss = on_grid(static_cast<double>(all.largest) - static_cast<double>(of_label) + log_sum);
+  const double weighted = target.weighted_logit(of_first, of_second, total, sizes.smoothing, sizes.classes);
+  term.loss = on_grid(static_cast<double>(all.largest) - weighted + log_sum);
   term.counted = 1;
-  term.correct = all.sum == all.sum && of_label == all.largest && before < of_label ? 1 : 0;
+  term.correct = all.sum == all.sum && of_answer == all.largest && before < of_answer ? 1 : 0;
 }
 
 constexpr int kSumThreads = 1024;
@@ -274,14 +311,14 @@ __global__ void __launch_bounds__(kSumThreads)
 
 template <class T, bool kWarp>
 __global__ void __launch_bounds__(kThreads<kWarp>)
-    backward_kernel(const T* logits, const int32_t* labels, const float* log_sum_exp, Sizes sizes,
-                    double loss_weight, const StepConstants* constants, T* dlogits) {
+    backward_kernel(const T* logits, Labels labels, const float* log_sum_exp, Sizes sizes, double loss_weight,
+                    const StepConstants* constants, T* dlogits) {
   const RowGroup<kWarp> group;
   if (group.row >= sizes.rows) return;
-  const int32_t label = labels[group.row];
-  const bool counts = sizes.counts(label);
-  const RowGradient gradient{label, counts, counts ? log_sum_exp[group.row] : 0.0f,
-                             gradient_factor(loss_weight, *constants), sizes.classes};
+  const SoftTarget target = labels.of(group.row);
+  const bool counts = target.counts(sizes.ignore_index);
+  const RowGradient gradient(target, sizes, counts, counts ? log_sum_exp[group.row] : 0.0f,
+                             gradient_factor(loss_weight, *constants));
   const int64_t first = group.row * sizes.classes;
   gradient.template write<T, group.kSize>(logits + first, dlogits + first, group.thread);
 }
@@ -290,7 +327,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
  public:
   SoftmaxCrossEntropyKernel(const SoftmaxCrossEntropy& op, Inputs inputs, const KernelOptions& options)
       : sizes_{options.batch * inputs[1].shape.count(), inputs[1].shape.count(),
-               static_cast<int>(inputs[0].shape[-1]), op.ignore_index},
+               static_cast<int>(inputs[0].shape[-1]), op.ignore_index, op.label_smoothing},
         replicas_(options.virtual_replicas),
         loss_weight_(options.loss_weight),
         gradient_in_forward_(options.fused.gradient_in_forward),
@@ -319,9 +356,9 @@ class SoftmaxCrossEntropyKernel : public Kernel {
     if (arguments.input_gradients[0].data == nullptr) return;
     with_element_type(dtype_, [&]<class T>(T) {
       const auto start = [&](const device::Grid& grid, auto* kernel) {
-        device::launch(stream, grid, kernel, arguments.inputs[0].as<const T>(),
-                       arguments.inputs[1].as<const int32_t>(), arguments.auxiliary[0].as<const float>(),
-                       sizes_, loss_weight_, arguments.constants, arguments.input_gradients[0].as<T>());
+        device::launch(stream, grid, kernel, arguments.inputs[0].as<const T>(), labels_of(arguments),
+                       arguments.auxiliary[0].as<const float>(), sizes_, loss_weight_, arguments.constants,
+                       arguments.input_gradients[0].as<T>());
       };
       if (sizes_.classes <= kWarpClasses)
         start(row_grid<true>(sizes_.rows), backward_kernel<T, true>);
@@ -331,12 +368,18 @@ class SoftmaxCrossEntropyKernel : public Kernel {
   }
 
  private:
+  static Labels labels_of(const KernelArguments& arguments) {
+    const bool mixes = arguments.inputs.size() == 3;
+    return {arguments.inputs[1].as<const int32_t>(),
+            mixes ? arguments.inputs[2].as<const int32_t>() : nullptr};
+  }
+
   template <class T, int N, bool kWarp, bool kGradient>
   void start_forward(const KernelArguments& arguments, device::Stream& stream) const {
     device::launch(stream, row_grid<kWarp>(sizes_.rows), forward_kernel<T, N, kWarp, kGradient>,
-                   arguments.inputs[0].as<const T>(), arguments.inputs[1].as<const int32_t>(), sizes_,
-                   loss_weight_, arguments.constants, arguments.first_sample,
-                   arguments.auxiliary[0].as<float>(), static_cast<RowTerm*>(arguments.workspace),
+                   arguments.inputs[0].as<const T>(), labels_of(arguments), sizes_, loss_weight_,
+                   arguments.constants, arguments.first_sample, arguments.auxiliary[0].as<float>(),
+                   static_cast<RowTerm*>(arguments.workspace),
                    kGradient ? arguments.input_gradients[0].as<T>() : nullptr);
   }
 

@@ -149,18 +149,37 @@ OpGradients backward_of(const RotaryEmbedding& op, const OpCall& call, const Val
   return {{turned(op, call, dy, -1)}, {}};
 }
 
+namespace {
+
+/// Of each class, its part of a row's label; empty if the row is ignored.
+Values parts_of_label(const SoftmaxCrossEntropy& op, const OpCall& call, int64_t row) {
+  const auto classes = static_cast<size_t>(call.input_shapes[0][-1]);
+  const bool mixes = call.inputs.size() > 2;
+  const double share = mixes ? (*call.inputs[2])[2 * row + 1] / kWholeShare : 0;
+  Values parts(classes, op.label_smoothing / static_cast<double>(classes));
+  for (const auto& [label, part] : {std::pair((*call.inputs[1])[row], 1 - share),
+                                    std::pair(mixes ? (*call.inputs[2])[2 * row] : 0.0, share)}) {
+    if (part == 0) continue;
+    if (label < 0 || label == static_cast<double>(op.ignore_index)) return {};
+    parts[static_cast<size_t>(label)] += part * (1 - static_cast<double>(op.label_smoothing));
+  }
+  return parts;
+}
+
+}  // namespace
+
 Values forward_of(const SoftmaxCrossEntropy& op, const OpCall& call) {
   const int64_t classes = call.input_shapes[0][-1];
-  const Values &logits = *call.inputs[0], &labels = *call.inputs[1];
+  const Values& logits = *call.inputs[0];
   double sum = 0, count = 0;
   for (int64_t row = 0; row < call.rows(); ++row) {
-    const auto label = static_cast<int64_t>(labels[row]);
-    if (label < 0 || label == op.ignore_index) continue;
+    const Values parts = parts_of_label(op, call, row);
+    if (parts.empty()) continue;
     const auto first = logits.begin() + row * classes;
     const double most = *std::max_element(first, first + classes);
     double exponentials = 0;
     for (int64_t c = 0; c < classes; ++c) exponentials += std::exp(first[c] - most);
-    sum += most + std::log(exponentials) - first[label];
+    for (int64_t c = 0; c < classes; ++c) sum += parts[c] * (most + std::log(exponentials) - first[c]);
     count += 1;
   }
   return {sum, count};
@@ -168,19 +187,21 @@ Values forward_of(const SoftmaxCrossEntropy& op, const OpCall& call) {
 
 OpGradients backward_of(const SoftmaxCrossEntropy& op, const OpCall& call) {
   const int64_t classes = call.input_shapes[0][-1];
-  const Values &logits = *call.inputs[0], &labels = *call.inputs[1];
+  const Values& logits = *call.inputs[0];
   Values dx(logits.size());
   for (int64_t row = 0; row < call.rows(); ++row) {
-    const auto label = static_cast<int64_t>(labels[row]);
-    if (label < 0 || label == op.ignore_index) continue;
+    const Values parts = parts_of_label(op, call, row);
+    if (parts.empty()) continue;
     const auto first = logits.begin() + row * classes;
     const double most = *std::max_element(first, first + classes);
     double exponentials = 0;
     for (int64_t c = 0; c < classes; ++c) exponentials += std::exp(first[c] - most);
     for (int64_t c = 0; c < classes; ++c)
-      dx[row * classes + c] = std::exp(first[c] - most) / exponentials - (c == label ? 1 : 0);
+      dx[row * classes + c] = std::exp(first[c] - most) / exponentials - parts[c];
   }
-  return {{dx, {}}, {}};
+  OpGradients gradients{{dx}, {}};
+  gradients.inputs.resize(call.inputs.size());
+  return gradients;
 }
 
 }  // namespace lockstep::net
