@@ -283,7 +283,8 @@ ModelSpec expand_preset(const schema::Model& model) {
                           .width = gpt.width(),
                           .dropout = gpt.dropout(),
                           .bias = gpt.bias(),
-                          .tied_head = gpt.tied_head()});
+                          .tied_head = gpt.tied_head(),
+                          .epsilon = gpt.epsilon()});
 }
 
 }  // namespace

@@ -37,6 +37,8 @@ struct GptOptions {
   float dropout = 0;
   bool bias = true;
   bool tied_head = true;  ///< the head's weight is wte.weight
+  float epsilon = 1e-5f;  ///< of the layer norms
+  bool operator==(const GptOptions&) const = default;
 };
 ModelSpec make_gpt(const GptOptions& options);
 
@@ -56,6 +58,7 @@ struct LlamaOptions {
   float epsilon = 1e-5f;
   float init_std = 0.02f;
   bool tied_head = false;  ///< the head's weight is embed_tokens.weight
+  bool operator==(const LlamaOptions&) const = default;
 };
 ModelSpec make_llama(const LlamaOptions& options);
 
