@@ -40,7 +40,7 @@ void demand(const nlohmann::json& config, const char* name, const T& only, const
 }
 
 /// The shortest decimal number that is rounded to this float32, as people write it.
-inline nlohmann::json number_of(float value) { return nlohmann::json::parse(fmt::format("{}", value)); }
+inline double number_of(float value) { return std::stod(fmt::format("{}", value)); }
 
 /// Adds "heads: 12 in config.json, 8 in the model" if the values differ.
 template <class T>

@@ -117,7 +117,7 @@ TEST_F(ExportedModelTest, RefusesNumbersThatFloat16DoesNotHold) {
   const auto checkpoint = saved(model, 1000);
   const ExportOptions options{.dtype = DType::float16, .directory = folder_ / "narrow"};
   EXPECT_THAT(message_of<ConfigError>([&] { export_model(model, checkpoint, options); }),
-              Mentions("model.embed_tokens.weight ... --dtype bfloat16"));
+              Mentions("k_proj.weight ... --dtype bfloat16"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "narrow"));
   EXPECT_THAT(checkpoint::list_directory(folder_.path()), ElementsAre("checkpoints"));
 }

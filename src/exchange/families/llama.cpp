@@ -77,7 +77,7 @@ Mapping llama_mapping(const ModelSpec& model) {
 std::string llama_config(const ModelSpec& model, const ConfigFacts& facts) {
   const model::LlamaOptions options = llama_options(model);
   const nlohmann::json end = facts.end_of_text ? nlohmann::json(*facts.end_of_text) : nlohmann::json(nullptr);
-  const nlohmann::json theta = number_of(options.theta);
+  const double theta = number_of(options.theta);
   const nlohmann::ordered_json config{
       {"architectures", {"LlamaForCausalLM"}},
       {"model_type", "llama"},
