@@ -1,4 +1,5 @@
-// What a checkpoint's model says of one sample: reads an input's values from a file, writes logits (float32) to stdout.
+// What a checkpoint's model says of one sample: reads an input's values from a file, writes logits (float32)
+// to stdout.
 //
 //   exchange_logits CONFIG CHECKPOINT INPUT FILE
 
@@ -23,7 +24,8 @@ int main(int argc, char** argv) {
     infer::load_parameters(evaluator, checkpoint::Checkpoint(argv[2]));
     const Tensor input = evaluator.input(argv[3]);
     const std::string values = read_text_file(argv[4]);
-    require(static_cast<int64_t>(values.size()) == input.size_bytes(), "the file has another size than the input");
+    require(static_cast<int64_t>(values.size()) == input.size_bytes(),
+            "the file has another size than the input");
     std::memcpy(input.data, values.data(), values.size());
     const Tensor logits = evaluator.evaluate();
     std::fwrite(logits.data, 1, static_cast<size_t>(logits.size_bytes()), stdout);

@@ -46,7 +46,7 @@ PRESETS = {
 CONFIG = """format_version: 1
 model { %s }
 data { tokens { files: "tokens_*.bin" } }
-trainer { global_batch: 8 steps: 20 }
+trainer { global_batch: 8 steps: 80 }
 optimizer { learning_rate: 3e-3 adamw {} }
 """
 
@@ -143,7 +143,6 @@ class Exchange(unittest.TestCase):
         return self.folder / f"{self._testMethodName}-{name}".replace(" ", "_")
 
     def test_our_models_compute_the_same_there(self):
-        text = TEXT[:200]
         for name, preset in PRESETS.items():
             with self.subTest(name):
                 config, run, out = self.new("config"), self.new("run"), self.new("out")
@@ -160,7 +159,6 @@ class Exchange(unittest.TestCase):
                 self.assertEqual(tokenizer.decode(ours[:50]), TEXT[: len(tokenizer.decode(ours[:50]))])
                 self.assertEqual(tokenizer.eos_token, "<|endoftext|>")
                 self.assertGreater(len(set(self.expect_equal_texts(run, model, tokenizer))), 3)
-                self.assertTrue(text)
 
     def test_other_types_and_shards_are_read_there(self):
         config, run = self.new("config"), self.new("run")
