@@ -57,6 +57,9 @@ config::RunConfig load(const TrainArguments& arguments) {
       config::load_run_config(arguments.config.path, overrides, arguments.config.layout).checkpoint.resume ==
           checkpoint::ResumePolicy::path;
   if (automatic && !begins_elsewhere) overrides.push_back("checkpoint.resume_automatic=true");
+  if (!arguments.from.empty() && !automatic && !arguments.resume.empty() && arguments.resume != "never")
+    throw ConfigError(
+        "--from and --resume: a run that resumes has its checkpoint's weights; remove one of them");
   if (!arguments.from.empty()) overrides.push_back("weights.from=" + arguments.from);
   if (!arguments.new_layers.empty())
     overrides.push_back("weights.new_layers=" + list_text(arguments.new_layers));

@@ -11,6 +11,7 @@
 #include "base/index.h"
 #include "checkpoint/file_names.h"
 #include "checkpoint/safetensors.h"
+#include "exchange/layer_match.h"
 #include "exchange/tensor_store.h"
 #include "exchange/tokenizer_files.h"
 #include "lockstep/error.h"
@@ -174,7 +175,7 @@ std::map<std::string, std::string> texts_of(const Family& family, const ModelSpe
   if (tokenizer) {
     facts.end_of_text = tokenizer->end_of_text();
     exported.has_tokenizer = true;
-    texts = tokenizer_files(*tokenizer, model.inputs.at(0).spec.shape[0]);
+    texts = tokenizer_files(*tokenizer, context_of(model, family.name));
   }
   texts["config.json"] = family.config_text(model, facts);
   nlohmann::ordered_json generation{{"_from_model_config", true}};

@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <ranges>
+#include <set>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -84,9 +85,10 @@ class Matcher {
     // Whoever reads a layer comes after it.
     for (const Layer& layer : std::views::reverse(expected_.layers))
       if (!std::holds_alternative<Dropout>(layer.op)) follow(layer);
+    std::set<std::string> placed;
+    for (const auto& [expected, actual] : match_.layers) placed.insert(actual);
     for (const auto& layer : model_.layers)
-      if (!std::holds_alternative<Dropout>(layer.op) &&
-          std::ranges::none_of(match_.layers, [&](const auto& pair) { return pair.second == layer.name; }))
+      if (!std::holds_alternative<Dropout>(layer.op) && !placed.contains(layer.name))
         throw ConfigError(
             fmt::format("layer '{}' ({}) has no place in {}", layer.name, name_of(layer.op), architecture_));
     match_parameters();

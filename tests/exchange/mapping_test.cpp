@@ -182,6 +182,26 @@ TEST(Layers, ReorderWhatReadsAFlattenedImageOfSeveralChannels) {
   EXPECT_TRUE(piece_of(mapping, model, "fc1.bias").is_as_here());
 }
 
+TEST(Layers, RefuseAFlattenedImageWhereItsOrderMatters) {
+  const auto model = [](const std::string& shape) {
+    ModelBuilder builder;
+    const auto image = builder.input("image", {{2, 2, 3}}),
+               label = builder.input("label", {{}, DType::int32});
+    auto last = builder.add("reshaped", Reshape{.shape = shape}, {image});
+    last = builder.add("flat", Flatten{}, {last});
+    last = builder.add("fc", Linear{.units = 2}, {last});
+    builder.add("loss", SoftmaxCrossEntropy{}, {last, label});
+    return builder.build();
+  };
+  EXPECT_THAT(message_of<ConfigError>([&] { families::kLayers.mapping(model("6,2")); }),
+              Mentions("'reshaped'"));
+  const ModelSpec flat = model("12");
+  EXPECT_FALSE(piece_of(families::kLayers.mapping(flat), flat, "fc.weight").is_as_here());
+  // A sequence of pixels, each with its channels.
+  const ModelSpec sequence = model("4,3");
+  EXPECT_TRUE(piece_of(families::kLayers.mapping(sequence), sequence, "fc.weight").is_as_here());
+}
+
 TEST(Family, NamesWhatAFormatKnows) {
   EXPECT_EQ(family_of(small_gpt(), Format::huggingface).name, "gpt2");
   EXPECT_EQ(family_of(small_llama(), Format::huggingface).name, "llama");

@@ -162,6 +162,7 @@ class StartingWeights(unittest.TestCase):
         self.assertEqual(manifest["weights_hash"], self.manifest(run, 6)["params_hash"])
         self.assertEqual(manifest["weights_from"], str(run / "checkpoints/step-00000006"))
         self.assertEqual(manifest["optimizer_updates"], 1)
+        self.assertIn("--resume", self.refusal(config, "--from", run, "--resume", run, "--out", self.folder / "both", code=2))
 
     def test_a_new_head_is_drawn_if_asked_for(self):
         run = self.folder / "run"

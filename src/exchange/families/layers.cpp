@@ -75,11 +75,17 @@ class Walk {
     const std::optional<Shape> image = image_read_by(node);
     for (const int parameter : node.parameters) place(parameter, node, image);
     std::optional<Shape> output;
+    const Shape& shape = graph_.value(node.inputs[0]).spec.shape;
+    // With one channel, or one pixel, both orders are the same.
+    const bool has_two_orders = shape.rank() == 3 && shape[2] > 1 && shape[0] * shape[1] > 1;
     if (std::holds_alternative<Flatten>(node.op)) {
-      const Shape& shape = graph_.value(node.inputs[0]).spec.shape;
-      // With one channel, or one pixel, both orders are the same.
-      if (shape.rank() == 3 && shape[2] > 1 && shape[0] * shape[1] > 1) output = shape;
-      if (image) output = image;
+      output = has_two_orders ? std::optional(shape) : image;
+    } else if (std::holds_alternative<Reshape>(node.op) && has_two_orders) {
+      const Shape& made = graph_.value(node.outputs[0]).spec.shape;
+      if (made.rank() == 1)
+        output = shape;
+      else if (made[-1] != shape[2])  // of pixels as a sequence channels stay last
+        refuse(node);
     } else if (image && (is_elementwise(node.op) || is_norm(node.op))) {
       output = image;
     } else if (image && !std::holds_alternative<Linear>(node.op)) {
