@@ -8,7 +8,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ORDER = ["base", "device", "tensor", "ops", "model", "optim", "control", "comm", "layout", "program", "proof", "run",
-         "parallel", "compile", "tokenizer", "data", "checkpoint", "infer", "observe", "plan", "config", "charts", "report", "train",
+         "parallel", "compile", "tokenizer", "data", "checkpoint", "exchange", "infer", "observe", "plan", "config", "charts", "report", "train",
          "doctor", "jobs", "compare", "cli"]
 # From a graph to proven programs.
 BEFORE_RUNS = {"ops", "model", "optim", "layout", "program", "proof", "parallel", "compile"}
@@ -26,6 +26,7 @@ NEVER = {
     "tokenizer": BEFORE_RUNS | {"comm", "control", "run", "device", "tensor"},
     "data": BEFORE_RUNS | {"comm", "control", "run"},
     "checkpoint": BEFORE_RUNS | {"comm", "control", "run", "data"},
+    "exchange": (BEFORE_RUNS - {"model", "ops"}) | {"comm", "control", "run", "data", "device"},
     "infer": {"optim", "control", "comm", "layout", "program", "proof", "run", "parallel", "compile"},
     "observe": BEFORE_RUNS | {"comm", "control", "run", "data", "checkpoint"},
 }

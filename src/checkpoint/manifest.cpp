@@ -166,6 +166,10 @@ Manifest manifest_from(const Json& json) {
       json.contains("last_evaluated_step") ? count_from(json.at("last_evaluated_step")) : manifest.best_step;
   if (json.contains("evaluation_data_identity"))
     manifest.evaluation_data_identity = from_hex(json.at("evaluation_data_identity"), 16);
+  if (json.contains("weights_from")) {
+    manifest.weights_from = json.at("weights_from").get<std::string>();
+    manifest.weights_hash = from_hex(json.at("weights_hash"), 16);
+  }
   if (json.contains("characters"))
     // Earlier builds knew no other tokens.
     manifest.encodings[std::string(tokenizer::kTokenizerFile)] =
@@ -224,6 +228,10 @@ std::string to_text(const Manifest& manifest) {
   }
   if (manifest.evaluation_data_identity != 0)
     json["evaluation_data_identity"] = to_hex(manifest.evaluation_data_identity);
+  if (!manifest.weights_from.empty()) {
+    json["weights_from"] = manifest.weights_from;
+    json["weights_hash"] = to_hex(manifest.weights_hash);
+  }
   // Replacing bad UTF-8 before hashing: the hash is that of what a reader will see.
   json = Json::parse(json.dump(-1, ' ', false, Json::error_handler_t::replace));
   json["manifest_hash"] = hash_of(json);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/version.h"
 #include "lockstep/error.h"
@@ -21,11 +22,22 @@ struct TrainArguments {
   jobs::ConfigArguments config;
   jobs::OutputArguments output;
   jobs::DeviceArguments device;
-  std::string output_directory, resume, trace_directory, straggler, timeline, timeline_steps;
-  std::vector<std::string> failpoints;
+  std::string output_directory, resume, from, trace_directory, straggler, timeline, timeline_steps;
+  std::vector<std::string> failpoints, new_layers, leave_out;
   bool allow_config_change = false, metrics_file_only = false;
   int64_t stop_after = 0;
 };
+
+/// A list of a config: ["a", "b"].
+std::string list_text(const std::vector<std::string>& names) {
+  std::vector<std::string> quoted;
+  for (const auto& name : names) {
+    std::string text = "\"";
+    for (const char c : name) text += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    quoted.push_back(text + "\"");
+  }
+  return fmt::format("[{}]", join(quoted, ", "));
+}
 
 /// Options that stand for fields of the config become overrides, so that the effective config says them too.
 config::RunConfig load(const TrainArguments& arguments) {
@@ -45,6 +57,14 @@ config::RunConfig load(const TrainArguments& arguments) {
       config::load_run_config(arguments.config.path, overrides, arguments.config.layout).checkpoint.resume ==
           checkpoint::ResumePolicy::path;
   if (automatic && !begins_elsewhere) overrides.push_back("checkpoint.resume_automatic=true");
+  if (!arguments.from.empty() && !automatic && !arguments.resume.empty() && arguments.resume != "never")
+    throw ConfigError(
+        "--from and --resume: a run that resumes has its checkpoint's weights; remove one of them");
+  if (!arguments.from.empty()) overrides.push_back("weights.from=" + arguments.from);
+  if (!arguments.new_layers.empty())
+    overrides.push_back("weights.new_layers=" + list_text(arguments.new_layers));
+  if (!arguments.leave_out.empty())
+    overrides.push_back("weights.leave_out=" + list_text(arguments.leave_out));
   if (arguments.allow_config_change) overrides.push_back("checkpoint.allow_config_change=true");
   config::RunConfig config =
       config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
@@ -119,6 +139,24 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
                   "or run; default: as the config says")
       ->type_name("auto|never|PATH")
       ->check(not_empty);
+  command
+      .add_option(
+          "--from", arguments->from,
+          "Begin with these weights: a folder of Hugging Face, a safetensors file in PyTorch's layout, a "
+          "checkpoint or run, also of another model; default: as the config says")
+      ->type_name("PATH")
+      ->check(not_empty);
+  command
+      .add_option("--new", arguments->new_layers,
+                  "Draw this layer's parameters instead of taking them from --from; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("LAYER");
+  command
+      .add_option(
+          "--leave-out", arguments->leave_out,
+          "Leave this tensor of --from, or all whose names go on after a dot, unread; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("NAME");
   command.add_flag(
       "--allow-config-change", arguments->allow_config_change,
       "Resume although the config's mathematics differs from the checkpoint's; names what differs");

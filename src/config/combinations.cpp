@@ -344,6 +344,24 @@ void check_checkpoint(const schema::Checkpoint& checkpoint, const Document& docu
                     "is ignored if nothing is saved; set checkpoint.every_steps or at_end");
 }
 
+void check_weights(const schema::Weights& weights, const ModelSpec& model, const Document& document) {
+  if (!weights.has_from()) {
+    if (weights.new_layers_size() > 0)
+      document.refuse("weights.new_layers", "is ignored without weights.from: all weights are drawn");
+    if (weights.leave_out_size() > 0)
+      document.refuse("weights.leave_out", "is ignored without weights.from: all weights are drawn");
+    return;
+  }
+  if (weights.from().empty())
+    document.refuse("weights.from", "must not be empty; name a folder or a file, or remove it");
+  std::vector<std::string> names;
+  for (const auto& layer : model.layers) names.push_back(layer.name);
+  for (const auto& name : weights.new_layers())
+    if (std::ranges::find(names, name) == names.end())
+      document.refuse("weights.new_layers",
+                      fmt::format("the model has no layer '{}'{}", name, did_you_mean(name, names)));
+}
+
 void check_metrics(const schema::Metrics& metrics, const Document& document) {
   const std::string& address = metrics.prometheus_address();
   in6_addr bytes{};  // large enough for both kinds
@@ -409,7 +427,7 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
                   document);
 }
 
-void check_combinations(const schema::RunConfig& config, const model::Graph& graph,
+void check_combinations(const schema::RunConfig& config, const ModelSpec& model, const model::Graph& graph,
                         const layout::Layout& layout, const Document& document) {
   check_precision(config, document);
   check_data(config.data(), document);
@@ -420,6 +438,7 @@ void check_combinations(const schema::RunConfig& config, const model::Graph& gra
   check_optimizer(config, document);
   check_checkpoint(config.checkpoint(), document);
   check_metrics(config.metrics(), document);
+  check_weights(config.weights(), model, document);
 }
 
 }  // namespace lockstep::config

@@ -271,6 +271,10 @@ RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout
   run.metrics = convert_metrics(config.metrics());
   run.watchdog = convert_watchdog(config.watchdog());
   run.device = {.memory_limit = config.device().memory_limit()};
+  const auto& weights = config.weights();
+  run.weights = {.from = weights.from(),
+                 .new_layers = {weights.new_layers().begin(), weights.new_layers().end()},
+                 .leave_out = {weights.leave_out().begin(), weights.leave_out().end()}};
   return run;
 }
 

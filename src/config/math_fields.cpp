@@ -43,7 +43,9 @@ constexpr std::string_view kLossScaling = "precision.loss_scaling.";
 constexpr std::string_view kAsyncLearningRate = "parallel.async_learning_rate";
 // Decisive where it is set: then elements have two bytes.
 constexpr std::string_view kFusedGelu = "precision.fused_gelu";
-constexpr std::string_view kSections[] = {"data.", "trainer.", "optimizer.", "precision."};
+constexpr std::string_view kSections[] = {"data.", "trainer.", "optimizer.", "precision.", "weights."};
+// A folder, known by its name.
+constexpr std::string_view kFolder = "weights.from";
 
 /// Whether it is there, or the list of which it is an element.
 template <size_t n>
@@ -130,7 +132,8 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
         std::ranges::find(kLaterDefaults, std::pair<std::string_view, std::string_view>(path, value)) !=
             std::end(kLaterDefaults))
       continue;
-    if (is_file_name(path)) value = file_identity(value);
+    if (path == kFolder && value.ends_with("/\"")) value.erase(value.size() - 2, 1);
+    if (is_file_name(path) || path == kFolder) value = file_identity(value);
     if (path == "trainer.micro_batch" && reproducible) {
       if (!has_statistics(model)) continue;
       value = std::to_string(actual_micro_batch(config.trainer()));

@@ -287,7 +287,8 @@ ModelSpec expand_preset(const schema::Model& model) {
                           .dropout = gpt.dropout(),
                           .bias = gpt.bias(),
                           .tied_head = gpt.tied_head(),
-                          .label_smoothing = gpt.label_smoothing()});
+                          .label_smoothing = gpt.label_smoothing(),
+                          .epsilon = gpt.epsilon()});
 }
 
 }  // namespace

@@ -108,12 +108,15 @@ void pin_overridden_paths(schema::RunConfig& config, const Document& document) {
     config.mutable_parallel()->set_profile(fs::absolute(config.parallel().profile()).string());
   if (document.is_overridden("checkpoint.resume_path") && config.checkpoint().has_resume_path())
     config.mutable_checkpoint()->set_resume_path(fs::absolute(config.checkpoint().resume_path()).string());
+  if (document.is_overridden("weights.from") && !config.weights().from().empty())
+    config.mutable_weights()->set_from(fs::absolute(config.weights().from()).string());
 }
 
 void find_paths(const schema::RunConfig& config, RunConfig& run) {
   run.relative_to = config.relative_to();
   if (run.relative_to.empty()) return;
   run.checkpoint.resume_path = find_path(run.relative_to, run.checkpoint.resume_path);
+  run.weights.from = find_path(run.relative_to, run.weights.from);
   if (fs::path(run.data.directory).is_absolute()) return;
   run.data.other_directory = run.data.directory;
   run.data.directory = (fs::path(run.relative_to) / run.data.directory).string();
@@ -176,7 +179,7 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
     document.refuse("model", error.what());
   }
   fit_data_to_model(*config.mutable_data(), model, document);
-  check_combinations(config, graph, layout, document);
+  check_combinations(config, model, graph, layout, document);
 
   RunConfig run = convert(config, std::move(model), layout);
   run.states_virtual_replicas = states_virtual_replicas;
@@ -198,7 +201,8 @@ std::string kept_text(const RunConfig& config) {
       config.data.kind != data::DataKind::synthetic && config.data.kind != data::DataKind::own;
   std::error_code unknown;
   const fs::path here = fs::current_path(unknown);
-  const bool names_paths = reads_files || config.parallel.profile || !config.checkpoint.resume_path.empty();
+  const bool names_paths = reads_files || config.parallel.profile || !config.checkpoint.resume_path.empty() ||
+                           !config.weights.from.empty();
   if (!names_paths || !config.relative_to.empty() || unknown) return config.effective_text;
   return fmt::format("{}relative_to: \"{}\"\n", config.effective_text,
                      google::protobuf::CEscape(here.string()));

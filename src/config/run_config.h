@@ -60,6 +60,14 @@ struct PrecisionOptions {
   bool operator==(const PrecisionOptions&) const = default;
 };
 
+/// Where the first parameters come from.
+struct WeightsOptions {
+  std::string from;                     ///< folder, file, checkpoint or run; empty: all are drawn
+  std::vector<std::string> new_layers;  ///< layers whose parameters are drawn all the same
+  std::vector<std::string> leave_out;   ///< tensors, or what begins their names, that are not read
+  bool operator==(const WeightsOptions&) const = default;
+};
+
 /// A whole run, as the plain options of each module, without protobuf. Configs are converted to it.
 struct RunConfig {
   ModelSpec model;
@@ -74,6 +82,7 @@ struct RunConfig {
   observe::MetricsOptions metrics;
   control::WatchdogOptions watchdog;
   DeviceOptions device;
+  WeightsOptions weights;
 
   std::string
       effective_text;  ///< config.effective.textproto: every default filled in, reads back as the same run
@@ -84,8 +93,8 @@ struct RunConfig {
   uint64_t math_hash = 0;    ///< of math_fields
   /// Everything that decides the numbers, by name ("trainer.seed" -> "7"): the layers of the model, however
   /// they were written, data selection, trainer, optimizer, precision, reduction and, under REPRODUCIBLE,
-  /// virtual replicas, micro-batch size and threads per op. Not: layout, devices, folders, metrics, and how
-  /// often the run is evaluated and saved.
+  /// virtual replicas, micro-batch size and threads per op, and the weights that the run begins with. Not:
+  /// layout, devices, folders, metrics, and how often the run is evaluated and saved.
   std::vector<std::pair<std::string, std::string>> math_fields;
 };
 

@@ -116,7 +116,7 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
 /// The part of it that is about images: sizes of transforms, channels, files.
 void fit_image_data(schema::Data& data, const ModelSpec& model, const Document& document);
 /// Refuses values that contradict each other or would be ignored. REQUIRES: defaults are filled in.
-void check_combinations(const schema::RunConfig& config, const model::Graph& graph,
+void check_combinations(const schema::RunConfig& config, const ModelSpec& model, const model::Graph& graph,
                         const layout::Layout& layout, const Document& document);
 
 /// The plain options of each module, but not the texts and hashes. REQUIRES: everything has been checked.

@@ -125,7 +125,7 @@ ModelSpec make_gpt(const GptOptions& options) {
   const auto dropout = [&](const std::string& name) {
     if (options.dropout > 0) chain.then(builder, name, Dropout{options.dropout});
   };
-  const LayerNorm norm{.bias = options.bias};
+  const LayerNorm norm{.epsilon = options.epsilon, .bias = options.bias};
 
   chain.then(builder, "wte",
              Embedding{.vocabulary = options.vocabulary, .width = options.width, .init_std = std});

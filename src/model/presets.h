@@ -43,6 +43,8 @@ struct GptOptions {
   bool bias = true;
   bool tied_head = true;      ///< the head's weight is wte.weight
   float label_smoothing = 0;  ///< of the loss
+  float epsilon = 1e-5f;      ///< of the layer norms
+  bool operator==(const GptOptions&) const = default;
 };
 ModelSpec make_gpt(const GptOptions& options);
 
@@ -63,6 +65,7 @@ struct LlamaOptions {
   float init_std = 0.02f;
   bool tied_head = false;     ///< the head's weight is embed_tokens.weight
   float label_smoothing = 0;  ///< of the loss
+  bool operator==(const LlamaOptions&) const = default;
 };
 ModelSpec make_llama(const LlamaOptions& options);
 

@@ -21,8 +21,7 @@ Encoder::Encoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
 void Encoder::encode(std::string_view text, std::vector<int32_t>& tokens) {
   if (!tokenizer_.parts().divides_words) {
-    encode_bytes(text, 0, word_);
-    tokenizer_.merges().apply(word_);
+    tokenize(text, 0);
     tokens.insert(tokens.end(), word_.begin(), word_.end());
     return;
   }
@@ -32,6 +31,16 @@ void Encoder::encode(std::string_view text, std::vector<int32_t>& tokens) {
     encode_word(text.substr(begin, end - begin), begin, tokens);
     begin = end;
   }
+}
+
+/// Makes `word_` the tokens of a word.
+void Encoder::tokenize(std::string_view word, size_t position) {
+  if (const auto token = tokenizer_.token_of_word(word)) {
+    word_.assign(1, *token);
+    return;
+  }
+  encode_bytes(word, position, word_);
+  tokenizer_.merges().apply(word_);
 }
 
 /// Replaces `tokens` by one for each byte.
@@ -52,8 +61,7 @@ void Encoder::encode_word(std::string_view word, size_t position, std::vector<in
     tokens.insert(tokens.end(), known->tokens, known->tokens + known->count);
     return;
   }
-  encode_bytes(word, position, word_);
-  tokenizer_.merges().apply(word_);
+  tokenize(word, position);
   tokens.insert(tokens.end(), word_.begin(), word_.end());
   if (!fits || word_.size() > kMostTokens) return;
   known->length = static_cast<uint8_t>(word.size());

@@ -30,6 +30,7 @@ class Encoder {
   static_assert(sizeof(Known) == 64);
 
   void encode_bytes(std::string_view bytes, size_t position, std::vector<int32_t>& tokens);
+  void tokenize(std::string_view word, size_t position);
   void encode_word(std::string_view word, size_t position, std::vector<int32_t>& tokens);
 
   const Tokenizer& tokenizer_;

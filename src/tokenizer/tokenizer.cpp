@@ -20,7 +20,9 @@ uint64_t identity_of(const TokenizerParts& parts) {
   for (const auto& token : parts.tokens) hash = hash_combine(hash, hash64(token));
   hash = hash_combine(hash, hash64(parts.special.data(), parts.special.size() * sizeof(int32_t)));
   hash = hash_combine(hash, hash64(parts.merges.data(), parts.merges.size() * sizeof(Merge)));
-  return hash_combine(hash, parts.divides_words);
+  hash = hash_combine(hash, parts.divides_words);
+  // It came later: without it, tokenizers are those of before.
+  return parts.ignore_merges ? hash_combine(hash, hash64("ignore_merges")) : hash;
 }
 
 }  // namespace
@@ -68,6 +70,7 @@ void Tokenizer::find_bytes() {
       if (bytes == kEndOfText) end_of_text_ = token;
       continue;
     }
+    if (parts_.ignore_merges) token_of_word_.emplace(bytes, token);
     if (bytes.size() != 1) continue;
     int32_t& known = token_of_byte_[static_cast<uint8_t>(bytes[0])];
     if (known >= 0)
@@ -94,6 +97,11 @@ void Tokenizer::check_merges() const {
   std::ranges::sort(pairs);
   if (const auto twice = std::ranges::adjacent_find(pairs); twice != pairs.end())
     throw DataError(fmt::format("tokens {} and {} are merged twice", twice->first, twice->second));
+}
+
+std::optional<int32_t> Tokenizer::token_of_word(std::string_view word) const {
+  const auto found = token_of_word_.find(word);
+  return found == token_of_word_.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::string Tokenizer::characters() const {

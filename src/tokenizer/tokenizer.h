@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,6 +26,7 @@ struct TokenizerParts {
   std::vector<int32_t> special = {};     ///< tokens that no text is encoded as, ascending
   std::vector<Merge> merges = {};        ///< in their order
   bool divides_words = false;            ///< by GPT-2's rule (word_end); merges stay within words
+  bool ignore_merges = false;            ///< a word that is a token is that token, whatever merges make of it
   bool operator==(const TokenizerParts&) const = default;
 };
 
@@ -46,6 +49,8 @@ class Tokenizer {
   std::optional<int32_t> end_of_text() const { return end_of_text_; }
   int32_t token_of(uint8_t byte) const { return token_of_byte_[byte]; }  ///< -1 if it is none
   const MergeTable& merges() const { return merges_; }
+  /// The token that a word is by itself; nothing if it is none, or if merges decide (ignore_merges).
+  std::optional<int32_t> token_of_word(std::string_view word) const;
 
   /// Throws DataError, which names the first byte that is no token, and its position.
   std::vector<int32_t> encode(std::string_view text) const;
@@ -64,6 +69,7 @@ class Tokenizer {
   TokenizerParts parts_;
   MergeTable merges_;
   std::array<int32_t, 256> token_of_byte_{};
+  std::map<std::string, int32_t, std::less<>> token_of_word_;  // if merges are ignored
   std::optional<int32_t> end_of_text_;
   bool is_of_characters_ = false;
   uint64_t identity_ = 0;

@@ -123,7 +123,8 @@ TokenizerParts parts_from(const Json& json) {
   if (model.value("type", "BPE") != "BPE") throw DataError("'model' is not BPE");
   for (const char* field : {"continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "dropout"})
     refuse(model, field, false);
-  TokenizerParts parts{.divides_words = divides_words(json)};
+  TokenizerParts parts{.divides_words = divides_words(json),
+                       .ignore_merges = model.value("ignore_merges", false)};
   std::map<int64_t, std::string> written, special;
   for (const auto& added : json.value("added_tokens", Json::array()))
     special.emplace(added.at("id").get<int64_t>(), added.at("content").get<std::string>());
@@ -181,24 +182,26 @@ std::string to_json(const Tokenizer& tokenizer) {
                           {"add_prefix_space", false},
                           {"trim_offsets", true},
                           {"use_regex", parts.divides_words}};
-  const OrderedJson json{{"version", "1.0"},
-                         {"truncation", nullptr},
-                         {"padding", nullptr},
-                         {"added_tokens", std::move(added)},
-                         {"normalizer", nullptr},
-                         {"pre_tokenizer", bytes},
-                         {"post_processor", nullptr},
-                         {"decoder", bytes},
-                         {"model",
-                          {{"type", "BPE"},
-                           {"dropout", nullptr},
-                           {"unk_token", nullptr},
-                           {"continuing_subword_prefix", nullptr},
-                           {"end_of_word_suffix", nullptr},
-                           {"fuse_unk", false},
-                           {"byte_fallback", false},
-                           {"vocab", std::move(vocabulary)},
-                           {"merges", std::move(merges)}}}};
+  OrderedJson json{{"version", "1.0"},
+                   {"truncation", nullptr},
+                   {"padding", nullptr},
+                   {"added_tokens", std::move(added)},
+                   {"normalizer", nullptr},
+                   {"pre_tokenizer", bytes},
+                   {"post_processor", nullptr},
+                   {"decoder", bytes},
+                   {"model",
+                    {{"type", "BPE"},
+                     {"dropout", nullptr},
+                     {"unk_token", nullptr},
+                     {"continuing_subword_prefix", nullptr},
+                     {"end_of_word_suffix", nullptr},
+                     {"fuse_unk", false},
+                     {"byte_fallback", false},
+                     {"vocab", std::move(vocabulary)},
+                     {"merges", std::move(merges)}}}};
+  // Left out if it is false: checkpoints from before it have the same text.
+  if (parts.ignore_merges) json["model"]["ignore_merges"] = true;
   return json.dump() + "\n";
 }
 

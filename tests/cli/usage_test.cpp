@@ -107,7 +107,7 @@ TEST(Usage, HelpBeginsWithAnExample) {
   const std::vector<std::vector<std::string>> commands = {
       {},          {"train"},          {"eval"},   {"verify"},          {"bench"},
       {"inspect"}, {"generate"},       {"config"}, {"config", "print"}, {"config", "check"},
-      {"data"},    {"data", "digits"}, {"doctor"}};
+      {"data"},    {"data", "digits"}, {"doctor"}, {"export"},          {"import"}};
   for (const auto& command : commands) {
     const Ran ran = lockstep(command + std::vector<std::string>{"--help"});
     EXPECT_EQ(ran.code, 0);

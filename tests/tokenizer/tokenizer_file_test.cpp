@@ -94,6 +94,20 @@ TEST(TokenizerFile, RefusesWhatItWouldReadWrongly) {
   EXPECT_THAT(message_of<DataError>([] { tokenizer_from_json("[", "some/file"); }), HasSubstr("some/file"));
 }
 
+TEST(TokenizerFile, ReadsThatWholeWordsComeBeforeMerges) {
+  // "ab" is a token to which no merge leads; "abc" would be merged as a, bc.
+  Json json = Json::parse(to_json(Tokenizer(
+      {.tokens = {"a", "b", "c", "bc", "ab", " ab", " "}, .merges = {{1, 2, 3}}, .divides_words = true})));
+  EXPECT_FALSE(json["model"].contains("ignore_merges"));
+  const Tokenizer merged = tokenizer_from_json(json.dump(), "name");
+  EXPECT_THAT(merged.encode("ab ab abc"), ElementsAre(0, 1, 6, 0, 1, 6, 0, 3));
+  json["model"]["ignore_merges"] = true;
+  const Tokenizer whole = tokenizer_from_json(json.dump(), "name");
+  EXPECT_THAT(whole.encode("ab ab abc"), ElementsAre(4, 5, 6, 0, 3));
+  EXPECT_NE(whole.identity(), merged.identity());
+  EXPECT_EQ(tokenizer_from_json(to_json(whole), "name"), whole);
+}
+
 // What a damaged file says is either read or refused, and nothing else happens.
 TEST(TokenizerFile, SurvivesDamage) {
   const std::string json = to_json(learned()), merges = "#version: 0.2\n\xc4\xa0 t\nh e\n\xc4\xa0t he\n";

@@ -245,6 +245,8 @@ checkpoint::Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingP
   manifest.last_evaluated_step = progress.evaluations.last_step;
   if (worker_->has_eval_data()) manifest.evaluation_data_identity = worker_->eval_data().identity();
   manifest.encodings = worker_->train_data().encodings();
+  manifest.weights_from = weights_.path;
+  manifest.weights_hash = weights_.params_hash;
   manifest.keeps_best = config.checkpoint.keep_best;
   return manifest;
 }
@@ -318,6 +320,9 @@ void RunCheckpoints::check_model(const checkpoint::Manifest& manifest) const {
 void RunCheckpoints::check_configuration(const checkpoint::Manifest& manifest) const {
   const auto& config = worker_->config();
   auto differences = checkpoint::compare_math(manifest.math_fields, config.math_fields);
+  // The checkpoint has the weights of now; where the first ones came from is of no account.
+  std::erase_if(differences,
+                [](const std::string& difference) { return difference.starts_with("weights."); });
   if (manifest.dataset_identity != worker_->train_data().identity())
     differences.push_back(fmt::format("training data: {} in the checkpoint, {} now",
                                       to_hex(manifest.dataset_identity),
@@ -371,6 +376,7 @@ void RunCheckpoints::load(const std::string& path) {
   if (worker_->holds_all() && parameters_hash_of(*worker_) != manifest.params_hash) throw_other_hash(path);
   saved_hash_ = options_.parameters_alone ? manifest.params_hash : manifest.state_hash;
   run_id_ = manifest.run_id;
+  weights_ = {.path = manifest.weights_from, .params_hash = manifest.weights_hash};
   restored_ = {.position = {manifest.step, manifest.data_position},
                .path = path,
                .progress = {.pending_evaluation = manifest.pending_evaluation,

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/file_system.h"
 #include "checkpoint/checkpoint.h"
@@ -18,6 +19,7 @@
 #include "train/checkpoints/checkpoint_saver.h"
 #include "train/checkpoints/evaluation_history.h"
 #include "train/checkpoints/reported_file_system.h"
+#include "train/checkpoints/starting_weights.h"
 #include "train/worker/worker.h"
 
 namespace lockstep::train {
@@ -75,6 +77,9 @@ class RunCheckpoints {
   std::optional<checkpoint::SaveOutcome> poll();
   /// Waits until no save is in flight; then poll() tells all outcomes.
   void settle();
+  /// Checkpoints say where the run's first weights came from. Those of a resumed run say what its checkpoint
+  /// said.
+  void began_with(StartingWeights weights) { weights_ = std::move(weights); }
   /// Of this run and those that it resumes.
   const std::string& run_id() const { return run_id_; }
 
@@ -117,6 +122,7 @@ class RunCheckpoints {
   ReportedFileSystem files_;  // for the training thread
   std::string directory_;     // of checkpoints
   std::string run_id_;
+  StartingWeights weights_;
   RestoredState restored_;
   uint64_t saved_hash_ = 0;  // of what was loaded, as its manifest has it: parameters, or all state
   std::deque<checkpoint::SaveOutcome> outcomes_;  // that poll() has not told yet

@@ -55,17 +55,25 @@ void Trainer::prepare() {
                            {static_cast<float*>(values), static_cast<size_t>(held.count)},
                            options_.drawing_threads);
     });
-  if (config_.checkpoint.resume != checkpoint::ResumePolicy::never) {
-    enter_phase(options_.progress, Phase::restore);
-    resume();
-    enter_phase(options_.progress, Phase::prepare);
-  }
+  restore();
   if (options_.progress != nullptr) options_.progress->set_step(step_);
   outcome_.first_step = step_;
   if (step_ < worker_->total_steps()) worker_->start_reading(static_cast<uint64_t>(step_));
 }
 
-void Trainer::resume() {
+void Trainer::restore() {
+  const bool may_resume = config_.checkpoint.resume != checkpoint::ResumePolicy::never,
+             reads_weights = !config_.weights.from.empty();
+  if (!may_resume && !reads_weights) return;
+  enter_phase(options_.progress, Phase::restore);
+  const bool resumed = may_resume && resume();
+  if (!resumed && reads_weights)
+    checkpoints_.began_with(load_starting_weights(
+        *worker_, *world_, {.progress = options_.progress, .on_message = events_.on_message}));
+  enter_phase(options_.progress, Phase::prepare);
+}
+
+bool Trainer::resume() {
   std::optional<RestoredState> restored;
   if (config_.checkpoint.resume == checkpoint::ResumePolicy::path) {
     restored = checkpoints_.restore(*world_, config_.checkpoint.resume_path);
@@ -77,7 +85,7 @@ void Trainer::resume() {
   // A run that began from another's checkpoint, and was lost before its own first one.
   if (!restored && !config_.checkpoint.resume_path.empty())
     restored = checkpoints_.restore(*world_, config_.checkpoint.resume_path);
-  if (!restored) return;
+  if (!restored) return false;
   step_ = restored->position.step;
   worker_->go_on_from(restored->position);
   pending_evaluation_ = restored->progress.pending_evaluation && worker_->has_eval_data();
@@ -92,6 +100,7 @@ void Trainer::resume() {
                            ? fmt::format("evaluating step {} of {}", step_, restored->path)
                            : fmt::format("resumed after step {} from {}", step_, restored->path));
   if (!options_.evaluates && worker_->length().shift_samples() != 0) tell_of_other_batch();
+  return true;
 }
 
 void Trainer::tell_of_other_batch() const {

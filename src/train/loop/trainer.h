@@ -199,7 +199,10 @@ class Trainer {
   /// COLLECTIVE: makes the last save if the config or a stop wants it. Throws if this save or an earlier one
   /// failed.
   void settle_checkpoints();
-  void resume();
+  /// COLLECTIVE: replaces the drawn parameters by a checkpoint's, or by those of config.weights.
+  void restore();
+  /// COLLECTIVE: false if there is nothing to resume from.
+  bool resume();
   void tell_of_other_batch() const;
 
   Worker* worker_;

@@ -1,0 +1,150 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/hash.h"
+#include "base/index.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/checkpoint_share.h"
+#include "checkpoint/strict_json.h"
+#include "cli/commands.h"
+#include "config/run_config.h"
+#include "exchange/family.h"
+#include "exchange/weight_source.h"
+#include "lockstep/error.h"
+#include "model/graph.h"
+#include "tokenizer/tokenizer_file.h"
+
+namespace lockstep::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ImportArguments {
+  std::string source, directory;
+  int64_t context = 0;
+  jobs::OutputArguments output;
+};
+
+/// A config of the model; what trains it is for its owner to choose.
+std::string config_text(const ImportArguments& arguments) {
+  const std::string path = (fs::path(arguments.source) / "config.json").string();
+  if (!exchange::is_huggingface_folder(arguments.source))
+    throw CheckpointError(fmt::format("{}: expected a folder of Hugging Face with a config.json, found none",
+                                      arguments.source));
+  const auto json = checkpoint::parse_strict_json(read_text_file(path), path);
+  const exchange::Family& family = exchange::family_of(json, path);
+  return fmt::format(
+      "# The model of {}. Data, trainer and optimizer are a proposal for fine-tuning.\nformat_version: 1\n{}"
+      "data {{\n  tokens {{ files: \"train_*.bin\" eval_files: \"val_*.bin\" }}\n}}\n"
+      "trainer {{\n  global_batch: 8\n  steps: 1000\n  clip_norm: 1\n}}\n"
+      "optimizer {{\n  learning_rate: 5e-5\n  adamw {{}}\n  schedule {{ warmup_steps: 50 cosine {{}} "
+      "}}\n}}\n",
+      fs::path(arguments.source).lexically_normal().filename().string(),
+      family.preset_text(json, arguments.context));
+}
+
+/// As lockstep writes it, so that data that are read by it compare equal.
+std::optional<std::string> tokenizer_text(const exchange::WeightSource& source) {
+  const auto text = source.tokenizer_text();
+  if (!text) return std::nullopt;
+  try {
+    return tokenizer::to_json(tokenizer::tokenizer_from_json(*text, std::string(tokenizer::kTokenizerFile)));
+  } catch (const DataError& error) {
+    log_warning(fmt::format("the checkpoint has no tokenizer, so generate cannot use it: {}", error.what()));
+    return std::nullopt;
+  }
+}
+
+checkpoint::Manifest manifest_of(const config::RunConfig& config, const exchange::WeightSource& source) {
+  checkpoint::Manifest manifest;
+  manifest.run_id = to_hex(hash64(source.path()));
+  manifest.total_steps = config.trainer.steps;
+  manifest.seed = config.trainer.seed;
+  manifest.math_hash = config.math_hash;
+  manifest.config_hash = config.config_hash;
+  manifest.math_fields = config.math_fields;
+  if (const auto text = tokenizer_text(source))
+    manifest.encodings[std::string(tokenizer::kTokenizerFile)] = *text;
+  return manifest;
+}
+
+std::string save(const std::string& directory, const config::RunConfig& config,
+                 const exchange::WeightSource& source) {
+  const model::Graph graph = model::make_graph(config.model);
+  std::vector<std::vector<float>> values;
+  checkpoint::CheckpointShare share{
+      .parameters = {}, .state = {}, .model = {.index = 1, .count = 1}, .optimizer = {}};
+  for (int p = 0; p < static_cast<int>(graph.parameters.size()); ++p) {
+    const auto& parameter = graph.parameter(p);
+    values.emplace_back(static_cast<size_t>(parameter.spec.shape.count()));
+    source.read(p, 0, values.back());
+    share.parameters.push_back({parameter.name, DType::float32, parameter.spec.shape, values.back().data()});
+  }
+  checkpoint::Manifest manifest = manifest_of(config, source);
+  manifest.weights_from = fs::absolute(source.path()).string();
+  manifest.weights_hash = checkpoint::parameters_hash(share.parameters);
+  checkpoint::CheckpointWriter writer(directory + "/checkpoints", 0);
+  writer.begin(4 * graph.parameter_count());
+  const auto outcome = checkpoint::conclude_save(writer, std::move(manifest),
+                                                 {{0, checkpoint::write_share(writer, share)}}, 0);
+  if (!outcome.error.empty()) throw Error(outcome.error, outcome.code);
+  return outcome.path;
+}
+
+int import_weights(const ImportArguments& arguments) {
+  std::error_code unknown;
+  if (fs::exists(arguments.directory, unknown) &&
+      !(fs::is_directory(arguments.directory, unknown) && fs::is_empty(arguments.directory, unknown)))
+    throw ConfigError(fmt::format("--out {}: is not an empty folder; name another", arguments.directory));
+  const std::string name = (fs::path(arguments.directory) / "config.effective.textproto").string();
+  const config::RunConfig config = config::parse_run_config(config_text(arguments), name, {});
+  const exchange::WeightSource source(config.model, {.path = arguments.source});
+  for (const auto& note : source.notes()) log_info(fmt::format("{}: {}", arguments.source, note));
+  const std::string path = save(arguments.directory, config, source);
+  const auto file = checkpoint::posix_file_system().create(name);
+  file->write(config.effective_text.data(), config.effective_text.size());
+  file->sync();
+  file->close();
+  write_result(
+      arguments.output.json
+          ? nlohmann::ordered_json{{"checkpoint", path}, {"config", name}, {"tensors", source.tensor_count()}}
+                    .dump() +
+                "\n"
+          : fmt::format("imported         {}, {} tensors\ncheckpoint       {}\nconfig           {}\n",
+                        source.kind(), source.tensor_count(), path, name));
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace
+
+void add_import_command(CLI::App& program, CommandAction& selected) {
+  auto& command =
+      add_subcommand(program, "import", "Makes a run with a checkpoint from a model of Hugging Face",
+                     "  lockstep import gpt2-folder --out runs/gpt2\n"
+                     "  lockstep generate --checkpoint runs/gpt2 --prompt 'Once'");
+  const auto arguments = std::make_shared<ImportArguments>();
+  command
+      .add_option("SOURCE", arguments->source,
+                  "Folder with config.json and model.safetensors, or its shards and index")
+      ->required();
+  command
+      .add_option("--out", arguments->directory,
+                  "New folder for the run: its config and a checkpoint of step 0")
+      ->type_name("DIR")
+      ->required();
+  command
+      .add_option("--context", arguments->context,
+                  "Tokens in a sample, at most as many as the model has positions; default: all of them")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  add_output(command, arguments->output);
+  command.callback([&selected, arguments] { selected = [arguments] { return import_weights(*arguments); }; });
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,235 @@
+#include "exchange/weight_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "base/index.h"
+#include "base/text.h"
+#include "checkpoint/file_names.h"
+#include "checkpoint/strict_json.h"
+#include "exchange/family.h"
+#include "exchange/tensor_names.h"
+#include "lockstep/error.h"
+
+namespace lockstep::exchange {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfigFile = "config.json";
+constexpr int64_t kComparedElements = 1 << 20;  // at once
+
+std::string config_path(const std::string& path) { return (fs::path(path) / kConfigFile).string(); }
+
+/// Every tensor as it lies here, under its own name.
+Mapping own_mapping(const model::Graph& graph) {
+  Mapping mapping{.family = "lockstep"};
+  for (const auto& parameter : graph.parameters)
+    mapping.pieces.push_back({as_here(parameter.name, parameter.spec.shape)});
+  return mapping;
+}
+
+std::string problems_text(const std::string& path, const std::vector<std::string>& problems) {
+  constexpr size_t kShown = 8;
+  std::vector<std::string> shown(
+      problems.begin(), problems.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, problems.size())));
+  if (problems.size() > kShown) shown.push_back(fmt::format("and {} more", problems.size() - kShown));
+  return fmt::format(
+      "{}: its weights are not those of this model:\n  {}\nName layers that are to be drawn by --new, and "
+      "tensors that are not to be read by --leave-out; docs/weights.md has the names.",
+      path, join(shown, "\n  "));
+}
+
+}  // namespace
+
+bool is_huggingface_folder(const std::string& path) {
+  std::error_code unknown;
+  return fs::is_directory(path, unknown) && fs::exists(config_path(path), unknown);
+}
+
+bool is_weight_folder(const std::string& path) {
+  std::error_code unknown;
+  return is_huggingface_folder(path) ||
+         (fs::is_directory(path, unknown) && (fs::exists(fs::path(path) / kTensorFile, unknown) ||
+                                              fs::exists(fs::path(path) / checkpoint::kIndexName, unknown)));
+}
+
+struct WeightSource::Fit {
+  Mapping mapping;
+  std::map<std::string, std::string> tensors;
+  std::vector<std::string> problems, notes;
+};
+
+WeightSource::WeightSource(const ModelSpec& model, const WeightSourceOptions& options)
+    : graph_(model::make_graph(model)),
+      new_layers_(options.new_layers),
+      leave_out_(options.leave_out),
+      store_(options.checkpoint ? open_checkpoint(options.path, options.before_read)
+                                : open_safetensors(options.path)) {
+  std::vector<Fit> fits;
+  for (const auto& mapping : candidates(model, options)) fits.push_back(fit(mapping));
+  const auto best = std::ranges::min_element(fits, {}, [](const Fit& each) { return each.problems.size(); });
+  if (!best->problems.empty()) throw CheckpointError(problems_text(store_->path(), best->problems));
+  take(std::move(*best));
+  check_implied();
+}
+
+/// How the tensors may be stored. A folder of Hugging Face says it; of a bare file names and shapes decide.
+std::vector<Mapping> WeightSource::candidates(const ModelSpec& model,
+                                              const WeightSourceOptions& options) const {
+  if (options.checkpoint || store_->metadata().contains("conv2d_weight")) return {own_mapping(graph_)};
+  if (is_huggingface_folder(options.path)) {
+    const std::string path = config_path(options.path);
+    const auto config = checkpoint::parse_strict_json(read_text_file(path), path);
+    const Family& family = family_of(config, path);
+    std::vector<std::string> differences;
+    Mapping mapping;
+    try {
+      mapping = family.mapping(model);
+      differences = family.differences(model, config);
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("{}: is of a {}: {}", path, family.name, error.what()));
+    }
+    if (!differences.empty())
+      throw ConfigError(fmt::format("{}: is of another model:\n  {}", path, join(differences, "\n  ")));
+    return {mapping};
+  }
+  std::vector<Mapping> all;
+  for (const Family& family : all_families()) {
+    if (!family.resembles(model)) continue;
+    try {
+      all.push_back(family.mapping(model));
+    } catch (const ConfigError&) {
+      // It only looked like one.
+      if (family.format == Format::pytorch) throw;
+    }
+  }
+  return all;
+}
+
+/// A weight that a new layer shares with another is not new.
+bool WeightSource::is_new(int parameter) const {
+  return std::ranges::all_of(graph_.parameter(parameter).uses, [&](const auto& use) {
+    return std::ranges::find(new_layers_, graph_.node(use.node).name) != new_layers_.end();
+  });
+}
+
+WeightSource::Fit WeightSource::fit(const Mapping& mapping) const {
+  Fit fit{.mapping = mapping, .tensors = {}, .problems = {}, .notes = {}};
+  std::vector<std::string> expected, there;
+  std::map<std::string, const Piece*> pieces;
+  std::set<std::string> unneeded;
+  for (int p = 0; p < static_cast<int>(mapping.pieces.size()); ++p)
+    for (const Piece& piece : nth(mapping.pieces, p)) {
+      expected.push_back(piece.name);
+      pieces.emplace(piece.name, &piece);
+      if (is_new(p)) unneeded.insert(piece.name);
+    }
+  for (const auto& implied : mapping.implied) {
+    expected.push_back(implied.name);
+    unneeded.insert(implied.name);
+  }
+  for (const auto& [name, entry] : store_->entries()) {
+    const bool ignored =
+        std::ranges::any_of(leave_out_, [&](const auto& each) { return begins_with_name(name, each); }) ||
+        std::ranges::any_of(mapping.worthless, [&](const auto& end) { return name.ends_with(end); });
+    if (!ignored || pieces.contains(name)) there.push_back(name);
+  }
+  const NameMatch match = match_names(expected, there);
+  fit.tensors = match.found;
+  if (match.prefix.starts_with('-'))
+    fit.notes.push_back(fmt::format("its names lack '{}'", match.prefix.substr(1)));
+  else if (!match.prefix.empty())
+    fit.notes.push_back(fmt::format("its names begin with '{}'", match.prefix));
+  for (const auto& name : match.missing)
+    if (!unneeded.contains(name))
+      fit.problems.push_back(fmt::format("'{}' is missing{}", name, did_you_mean(name, match.left_over)));
+  for (const auto& name : match.left_over)
+    fit.problems.push_back(fmt::format("the model has no '{}'{}", name, did_you_mean(name, match.missing)));
+  for (const auto& [name, found] : match.found) {
+    const auto& entry = store_->entries().find(found)->second;
+    const auto piece = pieces.find(name);
+    if (unneeded.contains(name) && piece != pieces.end()) continue;
+    const Shape& shape = piece != pieces.end()
+                             ? piece->second->shape
+                             : std::ranges::find(mapping.implied, name, &Implied::name)->shape;
+    const bool longer = piece != pieces.end() && piece->second->may_be_longer &&
+                        entry.shape.rank() == shape.rank() && entry.shape[1] == shape[1] &&
+                        entry.shape[0] > shape[0];
+    if (longer)
+      fit.notes.push_back(
+          fmt::format("{}: the first {} of {} positions are used", found, shape[0], entry.shape[0]));
+    else if (entry.shape != shape)
+      fit.problems.push_back(
+          fmt::format("'{}' is {}, expected {}", found, entry.shape.to_string(), shape.to_string()));
+    if (!entry.dtype ||
+        (*entry.dtype != DType::float32 && *entry.dtype != DType::bfloat16 && *entry.dtype != DType::float16))
+      fit.problems.push_back(
+          fmt::format("'{}' has elements of {}; F32, BF16 and F16 are read", found, entry.type));
+  }
+  return fit;
+}
+
+void WeightSource::take(Fit&& fit) {
+  mapping_ = std::move(fit.mapping);
+  tensors_ = std::move(fit.tensors);
+  notes_ = std::move(fit.notes);
+  kind_ = mapping_.family == "lockstep" ? "a checkpoint of lockstep"
+          : mapping_.family == "layers" ? "in PyTorch's layout"
+                                        : fmt::format("Hugging Face's {}", mapping_.family);
+}
+
+/// Second names of a weight must be the same weight, and biases that the model lacks must be zeros: otherwise
+/// the model would silently compute something else.
+void WeightSource::check_implied() const {
+  for (const auto& implied : mapping_.implied) {
+    const auto found = tensors_.find(implied.name);
+    if (found == tensors_.end()) continue;
+    const int64_t count = implied.shape.count();
+    const bool is_zero = implied.parameter < 0;
+    if (!is_zero && is_new(implied.parameter)) continue;
+    const std::string same = is_zero ? "" : tensors_.at(nth(mapping_.pieces, implied.parameter).at(0).name);
+    std::vector<float> values, expected;
+    for (int64_t done = 0; done < count; done += kComparedElements) {
+      const int64_t some = std::min(kComparedElements, count - done);
+      values.resize(static_cast<size_t>(some));
+      expected.assign(static_cast<size_t>(some), 0.0f);
+      store_->read(found->second, done, some, values.data());
+      if (!is_zero) store_->read(same, done, some, expected.data());
+      if (values == expected) continue;
+      throw CheckpointError(
+          is_zero ? fmt::format("{}: '{}' is not zero, but the model has no such bias", path(), found->second)
+                  : fmt::format("{}: '{}' and '{}' differ, but in the model they are one weight; untie it",
+                                path(), found->second, same));
+    }
+  }
+}
+
+bool WeightSource::read(int parameter, int64_t first, std::span<float> values) const {
+  if (is_new(parameter)) return false;
+  const int64_t last = first + static_cast<int64_t>(values.size());
+  for (const Piece& piece : nth(mapping_.pieces, parameter)) {
+    const int64_t begin = std::max(first, piece.first),
+                  end = std::min(last, piece.first + piece.shape.count());
+    if (begin < end)
+      read_piece(piece, begin - piece.first, end - piece.first, values.data() + (begin - first));
+  }
+  return true;
+}
+
+/// Elements [first, last) of a piece, in lockstep's order.
+void WeightSource::read_piece(const Piece& piece, int64_t first, int64_t last, float* to) const {
+  const std::string& name = tensors_.at(piece.name);
+  if (piece.is_as_here()) return store_->read(name, first, last - first, to);
+  // Neighbours here lie far apart there.
+  const auto count = static_cast<size_t>(piece.shape.count());
+  std::vector<float> there(count), here(count);
+  store_->read(name, 0, piece.shape.count(), there.data());
+  to_here(piece, there.data(), here.data());
+  std::copy(here.begin() + first, here.begin() + last, to);
+}
+
+}  // namespace lockstep::exchange

@@ -1,0 +1,218 @@
+#include "exchange/mapping.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "exchange/exchange_testing.h"
+#include "exchange/family.h"
+#include "lockstep/error.h"
+#include "mentions.h"
+
+namespace lockstep::exchange {
+namespace {
+
+using test::message_of;
+using test::numbers_from;
+using test::parameter_of;
+using test::small_gpt;
+using test::small_llama;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::IsEmpty;
+
+std::vector<float> there_of(const Piece& piece) {
+  const auto here = numbers_from(0, piece.shape.count());
+  std::vector<float> there(here.size());
+  to_there(piece, here.data(), there.data());
+  return there;
+}
+
+const Piece& piece_of(const Mapping& mapping, const ModelSpec& model, const std::string& parameter,
+                      size_t piece = 0) {
+  return mapping.pieces[static_cast<size_t>(parameter_of(model, parameter))].at(piece);
+}
+
+TEST(Mapping, TransposesMatrices) {
+  const Piece piece = transposed("w", Shape{2, 3});
+  EXPECT_EQ(piece.shape, (Shape{3, 2}));
+  EXPECT_THAT(there_of(piece), ElementsAre(0, 3, 1, 4, 2, 5));
+}
+
+TEST(Mapping, PutsChannelsFirst) {
+  // [out 2, kh 1, kw 2, in 2] -> [out, in, kh, kw]
+  const Piece piece = channels_first("w", Shape{2, 1, 2, 2});
+  EXPECT_EQ(piece.shape, (Shape{2, 2, 1, 2}));
+  EXPECT_THAT(there_of(piece), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
+}
+
+TEST(Mapping, ComesBack) {
+  const Piece piece = channels_first("w", Shape{3, 2, 5, 4});
+  const auto there = there_of(piece);
+  std::vector<float> here(there.size());
+  to_here(piece, there.data(), here.data());
+  EXPECT_EQ(here, numbers_from(0, piece.shape.count()));
+}
+
+TEST(Gpt2, HasTransformersNamesAndLayouts) {
+  const ModelSpec model = small_gpt();
+  const Mapping mapping = families::kGpt2.mapping(model);
+  const Piece& projection = piece_of(mapping, model, "h.1.attn.c_attn.weight");
+  EXPECT_EQ(projection.name, "transformer.h.1.attn.c_attn.weight");
+  EXPECT_EQ(projection.shape, (Shape{4, 12}));
+  EXPECT_FALSE(projection.is_as_here());
+  EXPECT_TRUE(piece_of(mapping, model, "wte.weight").is_as_here());
+  EXPECT_TRUE(piece_of(mapping, model, "h.0.attn.c_attn.bias").is_as_here());
+  // The head is the embedding's weight: a second name that files may have, and need not.
+  ASSERT_EQ(mapping.implied.size(), 1u);
+  EXPECT_EQ(mapping.implied[0].name, "lm_head.weight");
+  EXPECT_FALSE(mapping.implied[0].written);
+}
+
+TEST(Gpt2, WritesZerosForBiasesThatAModelLacks) {
+  const Mapping mapping = families::kGpt2.mapping(small_gpt(/*tied=*/false, /*bias=*/false));
+  EXPECT_THAT(mapping.implied, Contains(Field(&Implied::name, "transformer.h.1.mlp.c_fc.bias")));
+  EXPECT_THAT(mapping.implied, Contains(Field(&Implied::name, "transformer.ln_f.bias")));
+  for (const auto& implied : mapping.implied)
+    EXPECT_TRUE(implied.written && implied.parameter < 0) << implied.name;
+}
+
+TEST(Gpt2, IsRecognisedByStructureWhateverTheNames) {
+  ModelSpec model = small_gpt();
+  const auto renamed = [](std::string name) {
+    return name == "tokens" || name == "label" ? name : "my/" + name;
+  };
+  for (auto& layer : model.layers) {
+    layer.name = renamed(layer.name);
+    for (auto& input : layer.inputs) input = renamed(input);
+    for (auto& tie : layer.ties) tie.with = renamed(tie.with);
+    if (std::holds_alternative<Add>(layer.op)) std::swap(layer.inputs[0], layer.inputs[1]);
+  }
+  const Mapping mapping = families::kGpt2.mapping(model);
+  EXPECT_EQ(piece_of(mapping, model, "my/h.0.mlp.c_proj.weight").name, "transformer.h.0.mlp.c_proj.weight");
+}
+
+TEST(Gpt2, IgnoresDropout) {
+  const ModelSpec model =
+      model::make_gpt({.vocabulary = 7, .context = 5, .layers = 1, .heads = 2, .width = 4, .dropout = 0.25f});
+  const auto config = nlohmann::json::parse(families::kGpt2.config_text(model, {}));
+  EXPECT_EQ(config.at("attn_pdrop"), 0.25);
+  EXPECT_EQ(config.at("embd_pdrop"), 0.25);
+  EXPECT_EQ(config.at("resid_pdrop"), 0.25);
+}
+
+TEST(Gpt2, RefusesAnotherLayerByName) {
+  ModelSpec model = small_gpt();
+  for (auto& layer : model.layers)
+    if (layer.name == "h.1.mlp.gelu") layer.op = Relu{};
+  EXPECT_THAT(message_of<ConfigError>([&] { families::kGpt2.mapping(model); }),
+              Mentions("'h.1.mlp.gelu' ... relu ... gelu"));
+}
+
+TEST(Gpt2, DescribesItsConfigAndReadsIt) {
+  const ModelSpec model = small_gpt();
+  const auto config =
+      nlohmann::json::parse(families::kGpt2.config_text(model, {.dtype = "bfloat16", .end_of_text = 6}));
+  EXPECT_EQ(config.at("n_embd"), 4);
+  EXPECT_EQ(config.at("n_positions"), 5);
+  EXPECT_EQ(config.at("layer_norm_epsilon"), 1e-5);
+  EXPECT_EQ(config.at("eos_token_id"), 6);
+  EXPECT_EQ(config.at("torch_dtype"), "bfloat16");
+  EXPECT_THAT(families::kGpt2.differences(model, config), IsEmpty());
+}
+
+TEST(Gpt2, NamesWhatAConfigHasOtherwise) {
+  const ModelSpec model = small_gpt();
+  auto config = nlohmann::json::parse(families::kGpt2.config_text(model, {}));
+  config["n_head"] = 4;
+  EXPECT_THAT(families::kGpt2.differences(model, config), ElementsAre(Mentions("n_head ... 4 ... 2")));
+  config["activation_function"] = "relu";
+  EXPECT_THAT(message_of<ConfigError>([&] { families::kGpt2.differences(model, config); }),
+              Mentions("activation_function ... relu ... gelu_new"));
+}
+
+TEST(Llama, DividesTheProjectionIntoThree) {
+  const ModelSpec model = small_llama();
+  const Mapping mapping = families::kLlama.mapping(model);
+  const std::string name = "layers.1.self_attn.qkv_proj.weight";
+  const Piece &query = piece_of(mapping, model, name, 0), &key = piece_of(mapping, model, name, 1),
+              &value = piece_of(mapping, model, name, 2);
+  EXPECT_EQ(query.name, "model.layers.1.self_attn.q_proj.weight");
+  EXPECT_EQ(query.shape, (Shape{8, 8}));
+  EXPECT_EQ(query.first, 0);
+  EXPECT_EQ(key.name, "model.layers.1.self_attn.k_proj.weight");
+  EXPECT_EQ(key.shape, (Shape{4, 8}));
+  EXPECT_EQ(key.first, 64);
+  EXPECT_EQ(value.first, 96);
+}
+
+TEST(Llama, DescribesItsConfigAndReadsIt) {
+  const ModelSpec model = small_llama(/*tied=*/true);
+  auto config = nlohmann::json::parse(families::kLlama.config_text(model, {}));
+  EXPECT_EQ(config.at("num_key_value_heads"), 2);
+  EXPECT_EQ(config.at("rope_parameters").at("rope_theta"), 10000);
+  EXPECT_THAT(families::kLlama.differences(model, config), IsEmpty());
+  config["rope_parameters"]["rope_theta"] = 500.0;
+  EXPECT_THAT(families::kLlama.differences(model, config), ElementsAre(Mentions("theta ... 500")));
+  config["rope_parameters"]["rope_type"] = "llama3";
+  EXPECT_THAT(message_of<ConfigError>([&] { families::kLlama.differences(model, config); }),
+              Mentions("rope_parameters ... llama3"));
+}
+
+TEST(Layers, ReorderTheLinearLayerBehindAFlattenedImage) {
+  const ModelSpec model = model::make_lenet({.image = Shape{16, 16, 1}, .batch_norm = true});
+  const Mapping mapping = families::kLayers.mapping(model);
+  EXPECT_EQ(piece_of(mapping, model, "conv2.weight").shape, (Shape{16, 6, 5, 5}));
+  const Piece& first = piece_of(mapping, model, "fc1.weight");
+  EXPECT_EQ(first.here, (Shape{120, 2, 2, 16}));
+  EXPECT_EQ(first.shape, (Shape{120, 64}));
+  EXPECT_TRUE(piece_of(mapping, model, "fc2.weight").is_as_here());
+  EXPECT_TRUE(piece_of(mapping, model, "bn1.running_mean").is_as_here());
+}
+
+TEST(Layers, ReorderWhatReadsAFlattenedImageOfSeveralChannels) {
+  const ModelSpec model = model::make_mlp({.image = Shape{1, 2, 3}, .hidden = {2}, .classes = 2});
+  const Mapping mapping = families::kLayers.mapping(model);
+  const Piece& first = piece_of(mapping, model, "fc1.weight");
+  EXPECT_EQ(first.shape, (Shape{2, 6}));
+  // Two pixels of three channels: r0 g0 b0 r1 g1 b1 -> r0 r1 g0 g1 b0 b1.
+  EXPECT_THAT(there_of(first), ElementsAre(0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11));
+  EXPECT_TRUE(piece_of(mapping, model, "fc1.bias").is_as_here());
+}
+
+TEST(Layers, RefuseAFlattenedImageWhereItsOrderMatters) {
+  const auto model = [](const std::string& shape) {
+    ModelBuilder builder;
+    const auto image = builder.input("image", {{2, 2, 3}}),
+               label = builder.input("label", {{}, DType::int32});
+    auto last = builder.add("reshaped", Reshape{.shape = shape}, {image});
+    last = builder.add("flat", Flatten{}, {last});
+    last = builder.add("fc", Linear{.units = 2}, {last});
+    builder.add("loss", SoftmaxCrossEntropy{}, {last, label});
+    return builder.build();
+  };
+  EXPECT_THAT(message_of<ConfigError>([&] { families::kLayers.mapping(model("6,2")); }),
+              Mentions("'reshaped'"));
+  const ModelSpec flat = model("12");
+  EXPECT_FALSE(piece_of(families::kLayers.mapping(flat), flat, "fc.weight").is_as_here());
+  // A sequence of pixels, each with its channels.
+  const ModelSpec sequence = model("4,3");
+  EXPECT_TRUE(piece_of(families::kLayers.mapping(sequence), sequence, "fc.weight").is_as_here());
+}
+
+TEST(Family, NamesWhatAFormatKnows) {
+  EXPECT_EQ(family_of(small_gpt(), Format::huggingface).name, "gpt2");
+  EXPECT_EQ(family_of(small_llama(), Format::huggingface).name, "llama");
+  EXPECT_EQ(family_of(small_llama(), Format::pytorch).name, "layers");
+  EXPECT_THAT(message_of<ConfigError>([] { family_of(model::make_mlp({}), Format::huggingface); }),
+              Mentions("gpt2 ... llama"));
+  EXPECT_THAT(message_of<ConfigError>([] {
+                family_of(nlohmann::json{{"model_type", "mistral"}}, "x/config.json");
+              }),
+              Mentions("x/config.json ... mistral"));
+}
+
+}  // namespace
+}  // namespace lockstep::exchange
