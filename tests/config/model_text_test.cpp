@@ -54,6 +54,9 @@ struct OpText {
 const std::vector<OpText> kOptions = {
     {"conv2d { channels: 2 kernel: 3 stride: 4 padding: 5 bias: false }",
      Conv2d{.channels = 2, .kernel = 3, .stride = 4, .padding = 5, .bias = false}},
+    {"conv2d { channels: 8 kernel: 3 groups: 4 dilation: 2 init_std: 0.25 }",
+     Conv2d{.channels = 8, .kernel = 3, .groups = 4, .dilation = 2, .init_std = 0.25f}},
+    {"batch_norm { zero_weight: true }", BatchNorm{.zero_weight = true}},
     {"pool2d { kind: AVERAGE kernel: 2 }", Pool2d{.kind = PoolKind::average, .kernel = 2}},
     {"pool2d { kind: AVERAGE kernel: 3 padding: 1 count_include_pad: true }",
      Pool2d{.kind = PoolKind::average, .kernel = 3, .padding = 1, .count_include_pad = true}},
