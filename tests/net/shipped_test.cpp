@@ -65,6 +65,12 @@ std::vector<std::string> made_small(const std::string& text, bool drops) {
                      {"model.llama.vocabulary=37", "model.llama.context=7", "model.llama.layers=3",
                       "model.llama.heads=2", "model.llama.key_value_heads=1", "model.llama.width=12",
                       "model.llama.hidden=10", "data.synthetic={samples: 30 eval_samples: 5 classes: 37}"});
+  } else if (text.find("resnet {") != std::string::npos) {
+    // Batch norms want several pixels in the last stage.
+    overrides.insert(overrides.end(),
+                     {"data={synthetic { samples: 30 eval_samples: 5 classes: 10 }}",
+                      "model.resnet.image=[33, 33, 3]", "model.resnet.depth=18", "model.resnet.width=2",
+                      "model.resnet.classes=10", "model.resnet.width_per_group=64"});
   } else {
     const std::string model = text.find("mlp {") != std::string::npos ? "mlp" : "lenet";
     overrides.insert(overrides.end(), {"data.synthetic={samples: 30 eval_samples: 5 classes: 10}",
