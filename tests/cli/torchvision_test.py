@@ -20,6 +20,10 @@ PYTHON = os.environ.get("LOCKSTEP_TORCHVISION_PYTHON", sys.executable)
 LOCKSTEP = ""
 # What scripts/compare_torchvision.py prints of PyTorch 2.15's losses on a CPU.
 LOSSES = {
+    "resnet18": [2.4241056, 2.4227543, 2.4201939, 2.4165494, 2.411931, 2.406445, 2.4001765, 2.3932071, 2.3855982, 2.3774376,
+                 2.3687809, 2.3596847, 2.3502324, 2.3404894, 2.3304472, 2.3201485, 2.3096423, 2.2989516, 2.2880878, 2.2770839],
+    "vgg11": [2.302659, 2.3013601, 2.2989206, 2.2955043, 2.2912729, 2.286381, 2.2809668, 2.2751632, 2.2690845, 2.262825,
+              2.2564669, 2.2500837, 2.2437384, 2.2374759, 2.2313325, 2.2253401, 2.2195203, 2.2138884, 2.2084534, 2.2032216],
 }
 
 
@@ -37,7 +41,7 @@ class Torchvision(unittest.TestCase):
             with self.subTest(model), tempfile.TemporaryDirectory() as place:
                 folder = pathlib.Path(place)
                 script.write_data(folder, script.MODELS[model][0])
-                losses, _ = script.train(LOCKSTEP, folder, model, len(expected))
+                losses, _ = script.train(LOCKSTEP, folder, model, len(expected), script.MODELS[model][2])
                 self.assertEqual(len(losses), len(expected))
                 for step, (ours, theirs) in enumerate(zip(losses, expected)):
                     self.assertLess(abs(ours - theirs), 1e-5, f"step {step}: {ours}, not {theirs}")

@@ -94,7 +94,8 @@ TEST(Vary, MistakesAreNamedWithTheirPlace) {
               Mentions("vary[1].value[0]: ... 2"));
   EXPECT_THAT(refused(channels + R"(vary { field: "conv.kernel" value: [1, 1, 1] })"),
               Mentions("vary[1].field[0]: ... 'conv.kernel' ... 3 ... 1"));
-  EXPECT_THAT(refused(channels + R"(vary { field: "conv.stride" })"), HasSubstr("vary[1].value: is required"));
+  EXPECT_THAT(refused(channels + R"(vary { field: "conv.stride" })"),
+              HasSubstr("vary[1].value: is required"));
   EXPECT_THAT(refused(""), HasSubstr("conv2d.channels: is required"));
   EXPECT_THAT(refusal_of_blocks(kInput + R"(layer { name: "h" block { vary { field: "r.shape" value: 1 }
                                            layer { name: "r" reshape { shape: "-1" } } } })"),
