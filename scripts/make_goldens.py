@@ -71,16 +71,20 @@ def narrow_linear():
 
 
 def conv2d():
-    def case(batch, size, in_channels, channels, kernel, stride, padding, bias=True):
-        parameters = {"weight": random(channels, in_channels, kernel, kernel)}
+    def case(batch, size, in_channels, channels, kernel, stride, padding, bias=True, **more):
+        parameters = {"weight": random(channels, in_channels // more.get("groups", 1), kernel, kernel)}
         if bias:
             parameters["bias"] = random(channels)
-        convolve = lambda x, weight, bias=None: F.conv2d(x, weight, bias, stride=stride, padding=padding)
+        convolve = lambda x, weight, bias=None: F.conv2d(x, weight, bias, stride=stride, padding=padding, **more)
         return run(convolve, [random(batch, in_channels, *size)], parameters, channels_last)
 
     yield "kernel3_padding1", case(2, (5, 4), 3, 2, 3, 1, 1)
     yield "kernel3_stride2_without_bias", case(1, (7, 7), 2, 3, 3, 2, 0, bias=False)
     yield "kernel1", case(2, (3, 3), 4, 5, 1, 1, 0)
+    yield "groups2", case(2, (4, 5), 4, 6, 3, 1, 1, groups=2)
+    yield "depthwise_stride2", case(2, (5, 6), 3, 3, 3, 2, 1, groups=3)
+    yield "dilation2", case(1, (5, 6), 3, 2, 3, 1, 2, dilation=2)
+    yield "groups2_dilation3_stride2", case(1, (7, 6), 4, 4, 3, 2, 3, groups=2, dilation=3)
 
 
 def pool2d():

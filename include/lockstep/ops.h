@@ -29,8 +29,9 @@ struct Linear {
   bool operator==(const Linear&) const = default;
 };
 
-/// Cross-correlation, [H, W, C] -> [H', W', channels], H' = (H + 2 padding - kernel) / stride + 1.
-/// Parameters weight [channels, kernel, kernel, C], bias [channels].
+/// Cross-correlation, [H, W, C] -> [H', W', channels], H' = (H + 2 padding - dilation (kernel - 1) - 1) /
+/// stride + 1. Group g makes channels g channels / groups and following of the input's channels g C / groups
+/// and following. Parameters weight [channels, kernel, kernel, C / groups], bias [channels].
 struct Conv2d {
   static constexpr std::string_view kName = "conv2d";
   int64_t channels = 0;
@@ -38,6 +39,11 @@ struct Conv2d {
   int64_t stride = 1;
   int64_t padding = 0;
   bool bias = true;
+  int64_t groups = 1;    ///< divides C and channels
+  int64_t dilation = 1;  ///< pixels from one place of the kernel to the next
+  /// Standard deviation of the weight's normal init, with which the bias starts at 0; 0: both are uniform in
+  /// ±1/sqrt(kernel² C / groups) (Kaiming, a=sqrt 5).
+  float init_std = 0;
   template <class V>
   void visit(V&& v) {
     v("channels", channels);
@@ -45,6 +51,9 @@ struct Conv2d {
     v("stride", stride);
     v("padding", padding);
     v("bias", bias);
+    v("groups", groups);
+    v("dilation", dilation);
+    v("init_std", init_std);
   }
   bool operator==(const Conv2d&) const = default;
 };
@@ -88,10 +97,12 @@ struct BatchNorm {
   static constexpr std::string_view kName = "batch_norm";
   float momentum = 0.1f;
   float epsilon = 1e-5f;
+  bool zero_weight = false;  ///< weight starts at 0 instead of 1, so that a residual block is the identity
   template <class V>
   void visit(V&& v) {
     v("momentum", momentum);
     v("epsilon", epsilon);
+    v("zero_weight", zero_weight);
   }
   bool operator==(const BatchNorm&) const = default;
 };

@@ -80,6 +80,26 @@ bool has_statistics(const ModelSpec& model) {
                              [](const Layer& layer) { return std::holds_alternative<BatchNorm>(layer.op); });
 }
 
+/// Options that came later: checkpoints from before them are of the same model.
+void clear_later_defaults(schema::Layer& layer) {
+  if (layer.has_pool2d() && !layer.pool2d().count_include_pad())
+    layer.mutable_pool2d()->clear_count_include_pad();
+  if (layer.has_attention()) {
+    if (layer.attention().key_value_heads() == 0) layer.mutable_attention()->clear_key_value_heads();
+    if (layer.attention().causal()) layer.mutable_attention()->clear_causal();
+  }
+  if (layer.has_conv2d()) {
+    auto& conv2d = *layer.mutable_conv2d();
+    if (conv2d.groups() == 1) conv2d.clear_groups();
+    if (conv2d.dilation() == 1) conv2d.clear_dilation();
+    if (conv2d.init_std() == 0) conv2d.clear_init_std();
+  }
+  if (layer.has_softmax_cross_entropy() && layer.softmax_cross_entropy().label_smoothing() == 0)
+    layer.mutable_softmax_cross_entropy()->clear_label_smoothing();
+  if (layer.has_batch_norm() && !layer.batch_norm().zero_weight())
+    layer.mutable_batch_norm()->clear_zero_weight();
+}
+
 void add_model(const ModelSpec& model, Fields& fields) {
   google::protobuf::TextFormat::Printer printer;
   printer.SetSingleLineMode(true);
@@ -99,15 +119,7 @@ void add_model(const ModelSpec& model, Fields& fields) {
   for (auto& layer : *plain.mutable_layer()) {
     const std::string path = "model.layer." + layer.name();
     layer.clear_name();
-    // It came later: checkpoints from before it are of the same model.
-    if (layer.has_pool2d() && !layer.pool2d().count_include_pad())
-      layer.mutable_pool2d()->clear_count_include_pad();
-    if (layer.has_softmax_cross_entropy() && layer.softmax_cross_entropy().label_smoothing() == 0)
-      layer.mutable_softmax_cross_entropy()->clear_label_smoothing();
-    if (layer.has_attention()) {
-      if (layer.attention().key_value_heads() == 0) layer.mutable_attention()->clear_key_value_heads();
-      if (layer.attention().causal()) layer.mutable_attention()->clear_causal();
-    }
+    clear_later_defaults(layer);
     add(path, layer);
   }
 }

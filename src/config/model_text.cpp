@@ -232,7 +232,10 @@ class Expander {
     std::string previous = inputs.front();
     for (int64_t i = 0; i < layer.block().repeat(); ++i) {
       scopes_.push_back({fmt::format("{}.{}.", name, i), previous});
-      previous = add_layers(layer.block().layer(), place + ".block", previous);
+      previous = layer.block().vary().empty()
+                     ? add_layers(layer.block().layer(), place + ".block", previous)
+                     : add_layers(block_of_repetition(layer.block(), i, document_, place + ".block").layer(),
+                                  place + ".block", previous);
       scopes_.pop_back();
     }
     return previous;
@@ -262,6 +265,27 @@ ModelSpec expand_preset(const schema::Model& model) {
                               .dropout = lenet.dropout(),
                               .batch_norm = lenet.batch_norm(),
                               .label_smoothing = lenet.label_smoothing()});
+  }
+  if (model.has_resnet()) {
+    const auto& resnet = model.resnet();
+    return model::make_resnet({.image = to_shape(resnet.image()),
+                               .depth = resnet.depth(),
+                               .classes = resnet.classes(),
+                               .small_stem = resnet.small_stem(),
+                               .zero_init = resnet.zero_init(),
+                               .width = resnet.width(),
+                               .groups = resnet.groups(),
+                               .width_per_group = resnet.width_per_group()});
+  }
+  if (model.has_vgg()) {
+    const auto& vgg = model.vgg();
+    return model::make_vgg({.image = to_shape(vgg.image()),
+                            .depth = vgg.depth(),
+                            .classes = vgg.classes(),
+                            .batch_norm = vgg.batch_norm(),
+                            .dropout = vgg.dropout(),
+                            .width = vgg.width(),
+                            .hidden = vgg.hidden()});
   }
   if (model.has_llama()) {
     const auto& llama = model.llama();
@@ -294,11 +318,13 @@ ModelSpec expand_preset(const schema::Model& model) {
 }  // namespace
 
 void fill_preset_defaults(schema::Model& model) {
-  auto* image = model.has_mlp()     ? model.mutable_mlp()->mutable_image()
-                : model.has_lenet() ? model.mutable_lenet()->mutable_image()
-                                    : nullptr;
-  if (!image || !image->empty()) return;
-  for (const int64_t dim : {28, 28, 1}) image->Add(dim);
+  const auto fill = [](auto& image, std::initializer_list<int64_t> shape) {
+    if (image.empty()) image.Add(shape.begin(), shape.end());
+  };
+  if (model.has_mlp()) fill(*model.mutable_mlp()->mutable_image(), {28, 28, 1});
+  if (model.has_lenet()) fill(*model.mutable_lenet()->mutable_image(), {28, 28, 1});
+  if (model.has_resnet()) fill(*model.mutable_resnet()->mutable_image(), {224, 224, 3});
+  if (model.has_vgg()) fill(*model.mutable_vgg()->mutable_image(), {224, 224, 3});
 }
 
 ModelSpec expand_model(const schema::Model& model, const Document& document, const std::string& path) {
@@ -306,7 +332,7 @@ ModelSpec expand_model(const schema::Model& model, const Document& document, con
   const bool plain = model.layer_size() > 0 || model.input_size() > 0;
   if (preset && plain) document.refuse(path, "has both a preset and layers; keep only one of them");
   if (!preset && model.layer_size() == 0)
-    document.refuse(path, "needs a preset (mlp, lenet, gpt or llama) or inputs and layers");
+    document.refuse(path, "needs a preset (mlp, lenet, resnet, vgg, gpt or llama) or inputs and layers");
   if (!preset) return Expander(document, path).expand(model);
   const int rank = model.has_mlp() ? model.mlp().image_size() : 0;
   if (rank > kMaximumRank)
@@ -349,6 +375,7 @@ std::string model_to_text(const ModelSpec& model) { return to_text(plain_model(m
 ModelSpec model_from_text(const std::string& text, const std::string& name) {
   schema::Model model;
   const Document document(model, text, name);
+  fill_varied(model, document, "");
   check_rules(document);
   fill_defaults(model);
   return expand_model(model, document, "");

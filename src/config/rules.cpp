@@ -127,12 +127,8 @@ void check_field(const Document& document, const Message& message, const FieldDe
                  const std::string& path) {
   for_each_number(message, field, [&](double value, const std::string& text, int index) {
     const std::string place = index < 0 ? path : fmt::format("{}[{}]", path, index);
-    if (!std::isfinite(value))
-      document.refuse(place, fmt::format("expected a finite number, found {}", text));
-    if (!within_limits(field, value))
-      document.refuse(place, fmt::format("expected {}, found {}", expected_value(field), text));
-    if (const std::string fault = float32_fault(field, value); !fault.empty())
-      document.refuse(place, fmt::format("{}, found {}", fault, text));
+    if (const std::string fault = number_fault(field, value, text); !fault.empty())
+      document.refuse(place, fault);
   });
   if (field.cpp_type() != FieldDescriptor::CPPTYPE_STRING) return;
   const auto* reflection = message.GetReflection();
@@ -195,6 +191,14 @@ void find_fields(const std::string& name, const Descriptor& message, const std::
 }
 
 }  // namespace
+
+std::string number_fault(const FieldDescriptor& field, double value, const std::string& text) {
+  if (!std::isfinite(value)) return fmt::format("expected a finite number, found {}", text);
+  if (!within_limits(field, value)) return fmt::format("expected {}, found {}", expected_value(field), text);
+  if (const std::string fault = float32_fault(field, value); !fault.empty())
+    return fmt::format("{}, found {}", fault, text);
+  return "";
+}
 
 std::string expected_value(const FieldDescriptor& field) {
   switch (field.cpp_type()) {

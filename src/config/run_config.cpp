@@ -157,6 +157,7 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
   for (const auto& assignment : overrides) document.apply(assignment);
   if (own.model) state_own_model(*own.model, config, document);
   if (own.samples.train != nullptr) state_own_samples(own.samples, *config.mutable_data(), document);
+  if (config.has_model()) fill_varied(*config.mutable_model(), document, "model");
   check_rules(document);
   pin_overridden_paths(config, document);
   const layout::Layout layout = read_layout(*config.mutable_parallel(), document, layout_option);

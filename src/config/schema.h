@@ -86,8 +86,17 @@ std::vector<std::string> enumerators(const google::protobuf::FieldDescriptor& fi
 std::string no_such_field(const std::string& name, const google::protobuf::Descriptor& message,
                           const std::string& path);
 
+/// What is wrong with a value of a numeric field: "expected ..., found ..."; "" if nothing is.
+std::string number_fault(const google::protobuf::FieldDescriptor& field, double value,
+                         const std::string& text);
 /// Checks the rules of the schema: required fields and choices, limits, finite numbers, printable text.
 void check_rules(const Document& document);
+/// Sets fields that `vary` of a block names, and that its layers do not state, to the first repetition's
+/// values. `path`: the model's place in the document. REQUIRES: before check_rules, which checks them.
+void fill_varied(schema::Model& model, const Document& document, const std::string& path);
+/// A block's layers with the values of a repetition. `path`: the block's place in the document.
+schema::Block block_of_repetition(const schema::Block& block, int64_t repetition, const Document& document,
+                                  const std::string& path);
 /// Sets every unset field that has a default; makes messages that are not choices.
 void fill_defaults(google::protobuf::Message& message);
 /// The same for the presets' lists, whose defaults a schema cannot state.

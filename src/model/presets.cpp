@@ -5,44 +5,9 @@
 #include <cmath>
 
 #include "lockstep/error.h"
+#include "model/preset_parts.h"
 
 namespace lockstep::model {
-namespace {
-
-// Layer counts and widths beyond these are mistakes; below them no product made here overflows.
-constexpr int64_t kMaximumLayers = 4096;
-constexpr int64_t kMaximumWidth = int64_t{1} << 24;
-
-void check_range(std::string_view preset, std::string_view option, int64_t value, int64_t least,
-                 int64_t most) {
-  if (value < least || value > most)
-    throw ConfigError(
-        fmt::format("{}: {} must be from {} to {}, but is {}", preset, option, least, most, value));
-}
-
-void check_rate(std::string_view preset, float rate) {
-  if (!(rate >= 0 && rate < 1))
-    throw ConfigError(fmt::format("{}: dropout must be at least 0 and below 1, but is {}", preset, rate));
-}
-
-void check_multiple(std::string_view preset, int64_t width, int64_t heads) {
-  if (width % heads != 0)
-    throw ConfigError(
-        fmt::format("{}: width must be a multiple of heads, but is {} with {} heads; nearest are {} and {}",
-                    preset, width, heads, width / heads * heads, (width / heads + 1) * heads));
-}
-
-/// A model under construction that remembers its last value, for architectures that are mostly a chain.
-class Chain {
- public:
-  explicit Chain(ModelBuilder::Ref start) : last(std::move(start)) {}
-  void then(ModelBuilder& builder, const std::string& name, Op op, std::vector<Tie> ties = {}) {
-    last = builder.add(name, std::move(op), {last}, std::move(ties));
-  }
-  ModelBuilder::Ref last;
-};
-
-}  // namespace
 
 ModelSpec make_mlp(const MlpOptions& options) {
   check_range("mlp", "classes", options.classes, 2, kMaximumWidth);
@@ -76,10 +41,7 @@ void read_label_mixtures(ModelSpec& model) {
 ModelSpec make_lenet(const LenetOptions& options) {
   check_range("lenet", "classes", options.classes, 2, kMaximumWidth);
   check_rate("lenet", options.dropout);
-  if (options.image.rank() != 3 || options.image[0] < 12 || options.image[1] < 12)
-    throw ConfigError(
-        fmt::format("lenet: image must be [height, width, channels] of at least 12 x 12, but is {}",
-                    options.image.to_string()));
+  check_image("lenet", options.image, 12);
   ModelBuilder builder;
   Chain chain(builder.input("image", {options.image}));
   const auto label = builder.input("label", {{}, DType::int32});

@@ -30,6 +30,35 @@ struct LenetOptions {
 };
 ModelSpec make_lenet(const LenetOptions& options);
 
+/// torchvision's ResNet, version 1.5: the stride of a bottleneck is that of its 3x3 convolution. Layers have
+/// torchvision's names. Initialisation as there: convolutions N(0, 2 / (channels kernel²)), norms 1 and 0, fc
+/// uniform in ±1/sqrt(in).
+struct ResnetOptions {
+  Shape image{224, 224, 3};
+  int64_t depth = 50;  ///< 18, 34, 50, 101 or 152
+  int64_t classes = 1000;
+  bool small_stem = false;       ///< conv1 is 3x3 with stride 1, and there is no pooling after it
+  bool zero_init = false;        ///< the last norm of each block starts at 0
+  int64_t width = 64;            ///< channels of conv1
+  int64_t groups = 1;            ///< of the 3x3 convolution of bottlenecks
+  int64_t width_per_group = 64;  ///< channels of such a group in layer1, for 64 of `width`
+};
+ModelSpec make_resnet(const ResnetOptions& options);
+
+/// torchvision's VGG, whose layers have its names. Initialisation as there: convolutions N(0, 2 / (channels
+/// kernel²)), linear layers N(0, 0.01), biases 0. The first linear layer reads all pixels that pooling
+/// leaves; torchvision pools to 7 x 7 before, which leaves images of 224 x 224 as they are.
+struct VggOptions {
+  Shape image{224, 224, 3};  ///< at least 32 x 32
+  int64_t depth = 16;        ///< 11, 13, 16 or 19
+  int64_t classes = 1000;
+  bool batch_norm = false;
+  float dropout = 0.5f;  ///< after the first two linear layers
+  int64_t width = 64;    ///< channels of the first convolution
+  int64_t hidden = 4096;
+};
+ModelSpec make_vgg(const VggOptions& options);
+
 /// GPT-2's architecture: pre-norm blocks of attention and a 4x MLP with GELU. Layers have the names of
 /// Hugging Face (wte, wpe, h.{i}.ln_1, h.{i}.attn.c_attn, ...). Initialisation as in GPT-2: N(0, 0.02),
 /// residual projections N(0, 0.02 / sqrt(2 layers)), biases 0.

@@ -13,10 +13,11 @@ OpSignature infer_op(const BatchNorm& op, Inputs inputs) {
   if (!(op.momentum > 0 && op.momentum <= 1))
     throw ConfigError(fmt::format("{}: momentum must be in (0, 1], is {}", op.kName, op.momentum));
   const Shape channels{shape[-1]};
+  const auto weight = op.zero_weight ? Initializer::Kind::zero : Initializer::Kind::one;
   return {
       .outputs = {inputs[0]},
       .parameters =
-          {{"weight", channels, {Initializer::Kind::one}, ParameterRole::weight, true},
+          {{"weight", channels, {weight}, ParameterRole::weight, true},
            {"bias", channels, {Initializer::Kind::zero}, ParameterRole::weight, true},
            {"running_mean", channels, {Initializer::Kind::zero}, ParameterRole::statistic, true, op.momentum},
            {"running_var", channels, {Initializer::Kind::one}, ParameterRole::statistic, true, op.momentum}},

@@ -67,14 +67,18 @@ inline void expect_window(std::string_view op, int64_t kernel, int64_t stride, i
   if (padding < 0) throw ConfigError(fmt::format("{}: padding must not be negative, is {}", op, padding));
 }
 
-/// (size + 2 padding - kernel) / stride + 1 for both sides of an image. REQUIRES: expect_window passed.
+/// (size + 2 padding - extent) / stride + 1 for both sides of an image, where the window's extent is
+/// dilation (kernel - 1) + 1. REQUIRES: expect_window passed; dilation is positive.
 inline Shape window_output(std::string_view op, const Shape& image, int64_t kernel, int64_t stride,
-                           int64_t padding, int64_t channels) {
+                           int64_t padding, int64_t channels, int64_t dilation = 1) {
+  const int64_t extent = dilation * (kernel - 1) + 1;
   for (int axis = 0; axis < 2; ++axis)
-    if (image[axis] + 2 * padding < kernel)
-      throw ConfigError(fmt::format("{}: a kernel of {} does not fit input {} with padding {}", op, kernel,
-                                    image.to_string(), padding));
-  const auto size = [&](int64_t in) { return (in + 2 * padding - kernel) / stride + 1; };
+    if (image[axis] + 2 * padding < extent)
+      throw ConfigError(
+          fmt::format("{}: a kernel of {}{} does not fit input {} with padding {}", op, kernel,
+                      dilation == 1 ? "" : fmt::format(" with dilation {}, of {} pixels,", dilation, extent),
+                      image.to_string(), padding));
+  const auto size = [&](int64_t in) { return (in + 2 * padding - extent) / stride + 1; };
   return {size(image[0]), size(image[1]), channels};
 }
 

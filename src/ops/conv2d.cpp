@@ -4,35 +4,59 @@
 
 namespace lockstep::ops {
 
+namespace {
+
+void expect_groups(const Conv2d& op, const Shape& image) {
+  expect_positive(op.kName, "groups", op.groups);
+  if (image[2] % op.groups != 0 || op.channels % op.groups != 0)
+    throw ConfigError(fmt::format(
+        "{}: groups must divide the channels of input and output, but are {} of input {} and {} channels",
+        op.kName, op.groups, image.to_string(), op.channels));
+}
+
+Shape output_of(const Conv2d& op, const Shape& image) {
+  return window_output(op.kName, image, op.kernel, op.stride, op.padding, op.channels, op.dilation);
+}
+
+}  // namespace
+
 template <>
 OpSignature infer_op(const Conv2d& op, Inputs inputs) {
   const Shape& image = expect_image_input(op.kName, inputs);
   expect_positive(op.kName, "channels", op.channels);
   expect_window(op.kName, op.kernel, op.stride, op.padding);
-  const int64_t in = image[2];
+  expect_positive(op.kName, "dilation", op.dilation);
+  expect_groups(op, image);
+  if (!(op.init_std >= 0))  // so written that NaN is refused
+    throw ConfigError(fmt::format("{}: init_std must not be negative, is {}", op.kName, op.init_std));
+  const int64_t in = image[2] / op.groups;
   const Initializer uniform{Initializer::Kind::uniform,
                             1.0f / std::sqrt(static_cast<float>(in * op.kernel * op.kernel))};
+  const bool has_std = op.init_std > 0;
   OpSignature signature{
-      .outputs = {{window_output(op.kName, image, op.kernel, op.stride, op.padding, op.channels)}},
+      .outputs = {{output_of(op, image)}},
       .parameters = {{.name = "weight",
                       .shape = {op.channels, op.kernel, op.kernel, in},
-                      .init = uniform,
+                      .init = has_std ? Initializer{Initializer::Kind::normal, op.init_std} : uniform,
                       .narrow = true}},
       .backward = BackwardForm::split,
       .differentiable = {true},
       .backward_needs_input = {true}};
   if (op.bias)
-    signature.parameters.push_back(
-        {.name = "bias", .shape = {op.channels}, .init = uniform, .is_norm_or_bias = true, .narrow = true});
+    signature.parameters.push_back({.name = "bias",
+                                    .shape = {op.channels},
+                                    .init = has_std ? Initializer{} : uniform,
+                                    .is_norm_or_bias = true,
+                                    .narrow = true});
   return signature;
 }
 
 template <>
 OpCost cost_op(const Conv2d& op, Inputs inputs, int64_t batch) {
   const Shape& image = inputs[0].shape;
-  const Shape output = window_output(op.kName, image, op.kernel, op.stride, op.padding, op.channels);
+  const Shape output = output_of(op, image);
   const double n = static_cast<double>(batch);
-  const double weight = static_cast<double>(op.channels * op.kernel * op.kernel * image[2]);
+  const double weight = static_cast<double>(op.channels * op.kernel * op.kernel * (image[2] / op.groups));
   const double out = n * static_cast<double>(output.count());
   const double product = 2 * n * static_cast<double>(output[0] * output[1]) * weight;
   const double traffic = 4 * (n * static_cast<double>(image.count()) + out + weight);

@@ -46,24 +46,21 @@ std::vector<std::string> wiring(const ModelSpec& spec) {
   return lines;
 }
 
-struct OpText {
-  const char* text;
-  Op op;
-};
-
-const std::vector<OpText> kOptions = {
-    {"conv2d { channels: 2 kernel: 3 stride: 4 padding: 5 bias: false }",
-     Conv2d{.channels = 2, .kernel = 3, .stride = 4, .padding = 5, .bias = false}},
-    {"pool2d { kind: AVERAGE kernel: 2 }", Pool2d{.kind = PoolKind::average, .kernel = 2}},
-    {"pool2d { kind: AVERAGE kernel: 3 padding: 1 count_include_pad: true }",
-     Pool2d{.kind = PoolKind::average, .kernel = 3, .padding = 1, .count_include_pad = true}},
-    {"dropout { rate: 0.25 }", Dropout{.rate = 0.25f}},
-    {"reshape { shape: \"2,-1\" }", Reshape{"2,-1"}},
-};
+void expect_op(const std::string& text, const Op& op) {
+  EXPECT_EQ(read(kInputs + "layer { name: \"a\" " + text + " }").layers[0].op, op) << text;
+}
 
 TEST(Ops, OptionsHaveTheNamesOfTheirFields) {
-  for (const auto& [text, op] : kOptions)
-    EXPECT_EQ(read(kInputs + "layer { name: \"a\" " + text + " }").layers[0].op, op) << text;
+  expect_op("conv2d { channels: 2 kernel: 3 stride: 4 padding: 5 bias: false }",
+            Conv2d{.channels = 2, .kernel = 3, .stride = 4, .padding = 5, .bias = false});
+  expect_op("conv2d { channels: 8 kernel: 3 groups: 4 dilation: 2 init_std: 0.25 }",
+            Conv2d{.channels = 8, .kernel = 3, .groups = 4, .dilation = 2, .init_std = 0.25f});
+  expect_op("batch_norm { zero_weight: true }", BatchNorm{.zero_weight = true});
+  expect_op("pool2d { kind: AVERAGE kernel: 2 }", Pool2d{.kind = PoolKind::average, .kernel = 2});
+  expect_op("pool2d { kind: AVERAGE kernel: 3 padding: 1 count_include_pad: true }",
+            Pool2d{.kind = PoolKind::average, .kernel = 3, .padding = 1, .count_include_pad = true});
+  expect_op("dropout { rate: 0.25 }", Dropout{.rate = 0.25f});
+  expect_op("reshape { shape: \"2,-1\" }", Reshape{"2,-1"});
 }
 
 /// Gives each option but `kept` a value that is not its default, and lists all their names.
@@ -209,7 +206,7 @@ TEST(Layers, MistakesAreNamedWithTheirPlace) {
               HasSubstr("layer[0].block.layer: is required"));
   EXPECT_THAT(refusal_of_model(R"(layer { name: "a" relu {} })"), HasSubstr("the model has no inputs"));
   EXPECT_THAT(refusal_of_model(kInputs),
-              HasSubstr("needs a preset (mlp, lenet, gpt or llama) or inputs and layers"));
+              HasSubstr("needs a preset (mlp, lenet, resnet, vgg, gpt or llama) or inputs and layers"));
   EXPECT_THAT(refusal_of_model("mlp {} " + kInputs), HasSubstr("both a preset and layers"));
   EXPECT_THAT(
       refusal_of_model(kInputs +

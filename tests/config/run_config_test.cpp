@@ -425,7 +425,9 @@ TEST(ShippedConfigs, HaveTheirKnownSizes) {
                                                      {"shakespeare_gpt", 809856},
                                                      // 65 128 + 4 (256 128 + 128² + 3 384 128 + 2 128) + 128
                                                      {"shakespeare_llama", 795904},
-                                                     {"llama_1b", 1235814400}};
+                                                     {"llama_1b", 1235814400},
+                                                     {"cifar_resnet18", 11173962},
+                                                     {"imagenet_resnet50", 25557032}};
   for (const auto& [name, count] : parameters) {
     const auto run = load_run_config(std::string(LOCKSTEP_CONFIGS) + "/" + name + ".textproto", {});
     EXPECT_EQ(model::make_graph(run.model).parameter_count(), count) << name;

@@ -84,6 +84,96 @@ TEST(Lenet, RefusesImagesThatShrinkToNothing) {
   EXPECT_NO_THROW(make_lenet({.image = {12, 12, 3}}));
 }
 
+int64_t parameters_of(const ModelSpec& spec) { return make_graph(spec).parameter_count(); }
+
+TEST(Resnet, HasTheParametersOfTorchvision) {
+  EXPECT_EQ(parameters_of(make_resnet({.depth = 18})), 11689512);
+  EXPECT_EQ(parameters_of(make_resnet({.depth = 34})), 21797672);
+  EXPECT_EQ(parameters_of(make_resnet({.depth = 50})), 25557032);
+  EXPECT_EQ(parameters_of(make_resnet({.depth = 101})), 44549160);
+  EXPECT_EQ(parameters_of(make_resnet({.depth = 152})), 60192808);
+  // resnext50_32x4d and wide_resnet50_2
+  EXPECT_EQ(parameters_of(make_resnet({.depth = 50, .groups = 32, .width_per_group = 4})), 25028904);
+  EXPECT_EQ(parameters_of(make_resnet({.depth = 50, .width_per_group = 128})), 68883240);
+}
+
+TEST(Resnet, NamesItsLayersAsTorchvisionDoes) {
+  const auto names = layer_names(make_resnet({.depth = 18}));
+  EXPECT_EQ(std::vector(names.begin(), names.begin() + 11),
+            (std::vector<std::string>{"conv1", "bn1", "relu", "maxpool", "layer1.0.conv1", "layer1.0.bn1",
+                                      "layer1.0.relu1", "layer1.0.conv2", "layer1.0.bn2", "layer1.0.add",
+                                      "layer1.0.relu"}));
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"layer2.0.downsample.0", "layer2.0.downsample.1",
+                                              "layer4.1.conv2", "avgpool", "fc", "loss"}));
+  EXPECT_THAT(names, ::testing::Not(::testing::Contains("layer1.0.downsample.0")));
+  EXPECT_THAT(layer_names(make_resnet({.depth = 50})), ::testing::Contains("layer1.0.downsample.0"));
+}
+
+TEST(Resnet, HasTheStrideInTheThreeByThreeConvolution) {
+  for (const auto& layer : make_resnet({.depth = 50}).layers) {
+    if (layer.name == "layer2.0.conv1") EXPECT_EQ(std::get<Conv2d>(layer.op).stride, 1);
+    if (layer.name == "layer2.0.conv2") EXPECT_EQ(std::get<Conv2d>(layer.op).stride, 2);
+    if (layer.name == "layer2.0.downsample.0") EXPECT_EQ(std::get<Conv2d>(layer.op).stride, 2);
+    if (layer.name == "layer2.1.conv2") EXPECT_EQ(std::get<Conv2d>(layer.op).stride, 1);
+  }
+}
+
+TEST(Resnet, InitializesAsTorchvision) {
+  const auto graph = make_graph(make_resnet({.depth = 50}));
+  const auto normal = [](double deviation) {
+    return ops::Initializer{ops::Initializer::Kind::normal, static_cast<float>(deviation)};
+  };
+  // Of the standard deviations of torchvision's fresh weights: sqrt(2 / fan-out).
+  EXPECT_EQ(parameter(graph, "conv1.weight").spec.init, normal(std::sqrt(2.0f / (64 * 49))));
+  EXPECT_EQ(parameter(graph, "layer1.0.conv3.weight").spec.init, normal(std::sqrt(2.0f / 256)));
+  EXPECT_EQ(parameter(graph, "layer1.0.bn3.weight").spec.init.kind, ops::Initializer::Kind::one);
+  EXPECT_EQ(parameter(graph, "fc.bias").spec.init.kind, ops::Initializer::Kind::uniform);
+  const auto zeroed = make_graph(make_resnet({.depth = 50, .zero_init = true}));
+  EXPECT_EQ(parameter(zeroed, "layer1.0.bn3.weight").spec.init.kind, ops::Initializer::Kind::zero);
+  EXPECT_EQ(parameter(zeroed, "layer1.0.bn2.weight").spec.init.kind, ops::Initializer::Kind::one);
+  EXPECT_EQ(parameter(zeroed, "layer1.0.downsample.1.weight").spec.init.kind, ops::Initializer::Kind::one);
+}
+
+TEST(Resnet, WithASmallStemKeepsSmallImagesLarge) {
+  const auto spec = make_resnet({.image = {32, 32, 3}, .depth = 18, .classes = 10, .small_stem = true});
+  EXPECT_THAT(layer_names(spec), ::testing::Not(::testing::Contains("maxpool")));
+  EXPECT_EQ(parameters_of(spec), 11173962);
+  for (const auto& value : make_graph(spec).values)
+    if (value.name == "layer4.1.relu") EXPECT_EQ(value.spec.shape, (Shape{4, 4, 512}));
+}
+
+TEST(Resnet, RefusesNonsense) {
+  EXPECT_THAT(refusal(make_resnet, {.depth = 20}), HasSubstr("depth must be 18, 34"));
+  EXPECT_THAT(refusal(make_resnet, {.image = {224, 224}}), HasSubstr("image"));
+  EXPECT_THAT(refusal(make_resnet, {.depth = 18, .groups = 2}), HasSubstr("bottlenecks"));
+  EXPECT_THAT(refusal(make_resnet, {.width = 3, .width_per_group = 5}), HasSubstr("multiple of 64"));
+}
+
+TEST(Vgg, HasTheParametersOfTorchvision) {
+  EXPECT_EQ(parameters_of(make_vgg({.depth = 11})), 132863336);
+  EXPECT_EQ(parameters_of(make_vgg({.depth = 13})), 133047848);
+  EXPECT_EQ(parameters_of(make_vgg({.depth = 16})), 138357544);
+  EXPECT_EQ(parameters_of(make_vgg({.depth = 19})), 143667240);
+  EXPECT_EQ(parameters_of(make_vgg({.depth = 11, .batch_norm = true})), 132868840);
+  EXPECT_EQ(parameters_of(make_vgg({.depth = 19, .batch_norm = true})), 143678248);
+}
+
+TEST(Vgg, NamesItsLayersAsTorchvisionDoes) {
+  EXPECT_THAT(
+      layer_names(make_vgg({.image = {32, 32, 3}, .depth = 11, .width = 4})),
+      ElementsAre("features.0", "features.1", "features.2", "features.3", "features.4", "features.5",
+                  "features.6", "features.7", "features.8", "features.9", "features.10", "features.11",
+                  "features.12", "features.13", "features.14", "features.15", "features.16", "features.17",
+                  "features.18", "features.19", "features.20", "flatten", "classifier.0", "classifier.1",
+                  "classifier.2", "classifier.3", "classifier.4", "classifier.5", "classifier.6", "loss"));
+}
+
+TEST(Vgg, RefusesNonsense) {
+  EXPECT_THAT(refusal(make_vgg, {.image = {31, 32, 3}}), HasSubstr("32 x 32"));
+  EXPECT_THAT(refusal(make_vgg, {.depth = 12}), HasSubstr("depth must be 11, 13, 16 or 19"));
+  EXPECT_THAT(refusal(make_vgg, {.dropout = 1.0f}), HasSubstr("dropout"));
+}
+
 GptOptions small_gpt() { return {.vocabulary = 65, .context = 16, .layers = 2, .heads = 4, .width = 32}; }
 
 TEST(Gpt, HasTheParametersOfGpt2Small) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "base/index.h"
@@ -229,11 +230,22 @@ void ModelMaker::convolution() {
   if (draw_.percent(50)) {  // keeps its shape, so that it can be added to what it reads
     op = {.channels = shape()[2], .kernel = 3, .padding = 1, .bias = op.bias};
   }
-  const auto extent = [&](int64_t size) { return (size + 2 * op.padding - op.kernel) / op.stride + 1; };
+  if (draw_.percent(30)) {
+    op.groups = draw_.percent(50) ? shape()[2] : std::gcd(shape()[2], draw_.between(2, 4));
+    op.channels = (op.channels + op.groups - 1) / op.groups * op.groups;
+  }
+  if (draw_.percent(25)) {  // more padding by as much as the windows grow
+    op.dilation = draw_.between(2, 3);
+    op.padding += op.kernel / 2 * (op.dilation - 1);
+    if (op.dilation * (op.kernel - 1) >= smallest + 2 * op.padding) op.dilation = 1;
+  }
+  const auto extent = [&](int64_t size) {
+    return (size + 2 * op.padding - op.dilation * (op.kernel - 1) - 1) / op.stride + 1;
+  };
   const Shape made{extent(shape()[0]), extent(shape()[1]), op.channels};
   if (made.count() > kMostElements) return;
   std::vector<Tie> ties;
-  tie_or_own(ties, "conv2d", "weight", {op.channels, op.kernel, op.kernel, shape()[2]}, 25);
+  tie_or_own(ties, "conv2d", "weight", {op.channels, op.kernel, op.kernel, shape()[2] / op.groups}, 25);
   if (op.bias) tie_or_own(ties, "conv2d", "bias", {op.channels}, 15);
   then("conv", op, {last_}, made, ties, true);
 }

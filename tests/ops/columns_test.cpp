@@ -10,9 +10,10 @@ namespace {
 
 using Values = std::vector<float>;
 
-ops::Windows windows(int height, int width, int channels, int kernel, int stride, int padding) {
-  const auto out = [&](int size) { return (size + 2 * padding - kernel) / stride + 1; };
-  return {height, width, channels, kernel, stride, padding, out(height), out(width)};
+ops::Windows windows(int height, int width, int channels, int kernel, int stride, int padding, int groups = 1,
+                     int dilation = 1) {
+  const auto out = [&](int size) { return (size + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1; };
+  return {height, width, channels, kernel, stride, padding, out(height), out(width), groups, dilation};
 }
 
 Values to_columns(const ops::Windows& w, const Values& images, int64_t count, DType dtype = DType::float32) {
@@ -38,6 +39,20 @@ TEST(Columns, HoldThePixelsUnderEachWindow) {
             (Values{1, 2, 5, 6, 7, 8, 11, 12}));
 }
 
+TEST(Columns, OfGroupsFollowEachOther) {
+  // Two images of one row with three pixels of two channels, a group for each.
+  EXPECT_EQ(to_columns(windows(1, 3, 2, 1, 1, 0, 2), {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 2),
+            (Values{1, 3, 5, 7, 9, 11, 2, 4, 6, 8, 10, 12}));
+  EXPECT_EQ(to_images(windows(1, 3, 2, 1, 1, 0, 2), {1, 3, 5, 7, 9, 11, 2, 4, 6, 8, 10, 12}, 2),
+            (Values{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
+}
+
+TEST(Columns, LeaveOutPixelsBetweenThoseOfADilatedWindow) {
+  EXPECT_EQ(to_columns(windows(1, 5, 1, 1, 1, 0, 1, 3), {1, 2, 3, 4, 5}, 1), (Values{1, 2, 3, 4, 5}));
+  EXPECT_EQ(to_columns(windows(3, 4, 1, 2, 1, 0, 1, 2), {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 1),
+            (Values{1, 3, 9, 11, 2, 4, 10, 12}));
+}
+
 TEST(Columns, AreZeroOutsideTheImage) {
   EXPECT_EQ(to_columns(windows(1, 2, 1, 3, 1, 1), {1, 2}, 1),
             (Values{0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0}));
@@ -52,9 +67,11 @@ TEST(Columns, AddUpToImages) {
 
 TEST(Columns, AndImagesAreAdjoint) {
   // <columns(x), c> = <x, images(c)>, exact for whole numbers; channels of every width of access.
-  const ops::Windows all[] = {windows(5, 6, 3, 3, 1, 1),  windows(9, 7, 8, 3, 2, 1),
-                              windows(7, 8, 12, 2, 3, 0), windows(4, 4, 16, 1, 2, 0),
-                              windows(6, 5, 2, 5, 1, 2),  windows(11, 11, 1, 7, 2, 3)};
+  const ops::Windows all[] = {windows(5, 6, 3, 3, 1, 1),       windows(9, 7, 8, 3, 2, 1),
+                              windows(7, 8, 12, 2, 3, 0),      windows(4, 4, 16, 1, 2, 0),
+                              windows(9, 8, 6, 3, 1, 2, 2, 2), windows(9, 9, 16, 3, 2, 3, 2, 3),
+                              windows(8, 7, 5, 3, 2, 1, 5),    windows(9, 9, 4, 2, 4, 1, 1, 6),
+                              windows(6, 5, 2, 5, 1, 2),       windows(11, 11, 1, 7, 2, 3)};
   const int64_t count = 3;
   for (const ops::Windows& w : all)
     for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {

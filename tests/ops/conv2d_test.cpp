@@ -9,7 +9,10 @@ namespace {
 
 std::vector<Array> reference(const Conv2d& op, const Array& x, const std::vector<Array>& parameters) {
   const int64_t batch = x.shape[0], height = x.shape[1], width = x.shape[2], in = x.shape[3];
-  const auto size = [&](int64_t n) { return (n + 2 * op.padding - op.kernel) / op.stride + 1; };
+  const int64_t of_group = in / op.groups;
+  const auto size = [&](int64_t n) {
+    return (n + 2 * op.padding - op.dilation * (op.kernel - 1) - 1) / op.stride + 1;
+  };
   Array y{{batch, size(height), size(width), op.channels}, {}};
   for (int64_t n = 0; n < batch; ++n)
     for (int64_t row = 0; row < y.shape[1]; ++row)
@@ -18,11 +21,13 @@ std::vector<Array> reference(const Conv2d& op, const Array& x, const std::vector
           double sum = op.bias ? parameters[1].values[channel] : 0;
           for (int64_t i = 0; i < op.kernel; ++i)
             for (int64_t j = 0; j < op.kernel; ++j) {
-              const int64_t h = row * op.stride - op.padding + i, w = column * op.stride - op.padding + j;
+              const int64_t h = row * op.stride - op.padding + i * op.dilation;
+              const int64_t w = column * op.stride - op.padding + j * op.dilation;
               if (h < 0 || h >= height || w < 0 || w >= width) continue;
-              for (int64_t c = 0; c < in; ++c)
-                sum += x.values[((n * height + h) * width + w) * in + c] *
-                       parameters[0].values[((channel * op.kernel + i) * op.kernel + j) * in + c];
+              const int64_t first = channel / (op.channels / op.groups) * of_group;
+              for (int64_t c = 0; c < of_group; ++c)
+                sum += x.values[((n * height + h) * width + w) * in + first + c] *
+                       parameters[0].values[((channel * op.kernel + i) * op.kernel + j) * of_group + c];
             }
           y.values.push_back(sum);
         }
@@ -53,6 +58,22 @@ std::vector<OpCase> cases_of<Conv2d>() {
       make("kernel_as_large_as_input", {.channels = 3, .kernel = 4}, {4, 4, 2}, 1),
       make("channels_beyond_a_block", {.channels = 37, .kernel = 3, .padding = 1}, {4, 3, 19}),
       make("channels_of_a_block", {.channels = 32, .kernel = 3, .padding = 1, .bias = false}, {4, 4, 16}),
+      make("groups2_kernel3_padding1", {.channels = 4, .kernel = 3, .padding = 1, .groups = 2}, {5, 6, 6}),
+      make("groups3_stride2_no_bias",
+           {.channels = 6, .kernel = 3, .stride = 2, .padding = 1, .bias = false, .groups = 3}, {7, 6, 3}),
+      make("groups2_beyond_a_block", {.channels = 40, .kernel = 3, .padding = 1, .groups = 2}, {4, 3, 36}),
+      make("groups4_kernel1", {.channels = 8, .kernel = 1, .groups = 4}, {3, 4, 16}, 3),
+      make("depthwise", {.channels = 5, .kernel = 3, .padding = 1, .groups = 5}, {6, 5, 5}),
+      make("depthwise_stride2_beyond_a_register",
+           {.channels = 19, .kernel = 3, .stride = 2, .padding = 1, .groups = 19}, {7, 6, 19}),
+      make("depthwise_two_units_each", {.channels = 6, .kernel = 3, .padding = 1, .groups = 3}, {5, 5, 3}),
+      make("dilation2_padding2", {.channels = 4, .kernel = 3, .padding = 2, .dilation = 2}, {7, 6, 3}),
+      make("dilation3_stride2", {.channels = 3, .kernel = 3, .stride = 2, .padding = 3, .dilation = 3},
+           {9, 10, 2}),
+      make("dilation2_stride4_skips_pixels",
+           {.channels = 3, .kernel = 2, .stride = 4, .padding = 1, .dilation = 2}, {9, 9, 2}),
+      make("groups2_dilation2_stride2",
+           {.channels = 4, .kernel = 3, .stride = 2, .padding = 2, .groups = 2, .dilation = 2}, {8, 8, 4}),
       make("kernel7_stride2_padding3", {.channels = 8, .kernel = 7, .stride = 2, .padding = 3}, {11, 11, 3},
            1)};
   cases.push_back(make("two_threads", {.channels = 16, .kernel = 3, .padding = 1}, {6, 6, 16}, 3));
@@ -87,6 +108,15 @@ TEST(Conv2d, AgreesWithPyTorch) {
   expect_matches_golden(Conv2d{.channels = 3, .kernel = 3, .stride = 2, .bias = false},
                         read_golden("conv2d", "kernel3_stride2_without_bias"));
   expect_matches_golden(Conv2d{.channels = 5, .kernel = 1}, read_golden("conv2d", "kernel1"));
+  expect_matches_golden(Conv2d{.channels = 6, .kernel = 3, .padding = 1, .groups = 2},
+                        read_golden("conv2d", "groups2"));
+  expect_matches_golden(Conv2d{.channels = 3, .kernel = 3, .stride = 2, .padding = 1, .groups = 3},
+                        read_golden("conv2d", "depthwise_stride2"));
+  expect_matches_golden(Conv2d{.channels = 2, .kernel = 3, .padding = 2, .dilation = 2},
+                        read_golden("conv2d", "dilation2"));
+  expect_matches_golden(
+      Conv2d{.channels = 4, .kernel = 3, .stride = 2, .padding = 3, .groups = 2, .dilation = 3},
+      read_golden("conv2d", "groups2_dilation3_stride2"));
 }
 
 TEST(Conv2d, EvaluatesWithTheBitsOfTraining) {
@@ -127,6 +157,20 @@ TEST(Conv2d, TellsTheGraphItsShapesAndInitializer) {
   EXPECT_EQ(signature.backward, ops::BackwardForm::split);
 }
 
+TEST(Conv2d, OfGroupsHasWeightsOfTheirChannels) {
+  const ops::OpSignature signature = ops::infer(
+      Conv2d{.channels = 6, .kernel = 3, .padding = 2, .groups = 3, .dilation = 2, .init_std = 0.5f},
+      std::vector<TensorSpec>{{Shape{8, 8, 12}}});
+  EXPECT_EQ(signature.outputs[0].shape, (Shape{8, 8, 6}));
+  EXPECT_EQ(signature.parameters[0].shape, (Shape{6, 3, 3, 4}));
+  EXPECT_EQ(signature.parameters[0].init, (ops::Initializer{ops::Initializer::Kind::normal, 0.5f}));
+  EXPECT_EQ(signature.parameters[1].init, ops::Initializer{});
+  const auto cost = ops::cost(Conv2d{.channels = 6, .kernel = 3, .padding = 1, .bias = false, .groups = 3},
+                              std::vector<TensorSpec>{{Shape{8, 8, 12}}}, 2);
+  EXPECT_EQ(cost.forward_flops, 2.0 * 2 * 64 * 6 * 9 * 4);
+  EXPECT_EQ(cost.backward_weight_flops, cost.forward_flops);
+}
+
 TEST(Conv2d, RefusesWhatDoesNotFit) {
   const auto infer_with = [](Conv2d op, Shape shape) {
     ops::infer(op, std::vector<TensorSpec>{{std::move(shape)}});
@@ -158,6 +202,31 @@ TEST(Conv2d, RefusesWhatDoesNotFit) {
         infer_with({.channels = 2, .kernel = 3, .padding = -1}, {4, 4, 1});
       },
       "padding must not be negative, is -1");
+  expect_config_error(
+      [&] {
+        infer_with({.channels = 6, .kernel = 3, .groups = 4}, {8, 8, 4});
+      },
+      "groups must divide the channels of input and output, but are 4 of input [8, 8, 4] and 6 channels");
+  expect_config_error(
+      [&] {
+        infer_with({.channels = 6, .kernel = 3, .groups = 0}, {8, 8, 4});
+      },
+      "groups must be positive, is 0");
+  expect_config_error(
+      [&] {
+        infer_with({.channels = 6, .kernel = 3, .dilation = 0}, {8, 8, 4});
+      },
+      "dilation must be positive, is 0");
+  expect_config_error(
+      [&] {
+        infer_with({.channels = 6, .kernel = 3, .dilation = 4}, {8, 9, 4});
+      },
+      "a kernel of 3 with dilation 4, of 9 pixels, does not fit input [8, 9, 4] with padding 0");
+  expect_config_error(
+      [&] {
+        infer_with({.channels = 6, .kernel = 3, .init_std = -1}, {8, 8, 4});
+      },
+      "init_std must not be negative");
 }
 
 TEST(Conv2d, CountsAMultiplyAddAsTwo) {

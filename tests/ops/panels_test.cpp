@@ -66,13 +66,14 @@ TEST(Panels, ProductsAreChainsThatGoOn) {
 }
 
 TEST(Panels, WindowsAreChainsOrSumsOfThem) {
-  constexpr int64_t kImage = 900, kWindowRows = 3, kRowLength = 12, kRowStep = 50, kChain = 4;
+  constexpr int64_t kImage = 900, kPieces = 3, kPieceLength = 12, kChain = 4;
+  constexpr int64_t kOffsets[kPieces] = {0, 50, 61};
   for (const ops::Loops* loops : ops::all_loops())
     for (const int64_t rows : {1, 2, 3, 5, 6, 7, 11, 12, 13, 25})
       for (const int64_t columns : {1, 3, 7, 8, 15, 16, 17, 31, 32})
         for (const int64_t chain_length : {int64_t{0}, kChain}) {
           const Values image = random_floats(kImage, 1),
-                       panel = random_floats(kWindowRows * kRowLength * kPanelColumns, 2),
+                       panel = random_floats(kPieces * kPieceLength * kPanelColumns, 2),
                        bias = random_floats(kPanelColumns, 3), before = random_floats(rows * 40, 4);
           std::vector<int64_t> from, to;
           for (int64_t row = 0; row < rows; ++row) {
@@ -84,9 +85,9 @@ TEST(Panels, WindowsAreChainsOrSumsOfThem) {
                                  .columns = columns,
                                  .image = image.data(),
                                  .from = from.data(),
-                                 .window_rows = kWindowRows,
-                                 .row_length = kRowLength,
-                                 .row_step = kRowStep,
+                                 .pieces = kPieces,
+                                 .piece_length = kPieceLength,
+                                 .piece_offsets = kOffsets,
                                  .chain = chain_length,
                                  .panel = panel.data(),
                                  .result = result.data(),
@@ -95,10 +96,10 @@ TEST(Panels, WindowsAreChainsOrSumsOfThem) {
           const auto sum_of = [&](int64_t row, int64_t column) {
             const auto term = [&](int64_t k) {
               return std::pair(
-                  at(image, from[static_cast<size_t>(row)] + k / kRowLength * kRowStep + k % kRowLength),
+                  at(image, from[static_cast<size_t>(row)] + kOffsets[k / kPieceLength] + k % kPieceLength),
                   at(panel, k * kPanelColumns + column));
             };
-            constexpr int64_t kAll = kWindowRows * kRowLength;
+            constexpr int64_t kAll = kPieces * kPieceLength;
             if (chain_length == 0) return chain(0, kAll, term) + at(bias, column);
             float sum = 0;
             for (int64_t k = 0; k < kAll; k += kChain) sum += chain(k, k + kChain, term);

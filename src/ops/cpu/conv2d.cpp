@@ -9,7 +9,8 @@ namespace lockstep::ops {
 namespace {
 
 ConvolutionSizes sizes_of(const Conv2d& op, const Shape& image, int64_t batch) {
-  const Shape output = window_output(op.kName, image, op.kernel, op.stride, op.padding, op.channels);
+  const Shape output =
+      window_output(op.kName, image, op.kernel, op.stride, op.padding, op.channels, op.dilation);
   return {.batch = batch,
           .height = image[0],
           .width = image[1],
@@ -19,7 +20,9 @@ ConvolutionSizes sizes_of(const Conv2d& op, const Shape& image, int64_t batch) {
           .padding = op.padding,
           .out_height = output[0],
           .out_width = output[1],
-          .units = op.channels};
+          .units = op.channels,
+          .groups = op.groups,
+          .dilation = op.dilation};
 }
 
 class Conv2dKernel : public Kernel {

@@ -5,6 +5,7 @@
 
 #include "base/ensure.h"
 #include "ops/checks.h"
+#include "ops/cuda/chunked_product.h"
 #include "ops/cuda/column_sum.h"
 #include "ops/cuda/columns.h"
 #include "ops/cuda/folded_product.h"
@@ -12,16 +13,10 @@
 #include "ops/parts.h"
 
 namespace lockstep::ops {
-namespace {
-
-int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
-
-int64_t most_column_bytes(const KernelOptions& options) {
-  return options.column_bytes > 0 ? options.column_bytes : Product::factor_bytes();
-}
 
 Windows windows_of(const Conv2d& op, const Shape& image) {
-  const Shape output = window_output(op.kName, image, op.kernel, op.stride, op.padding, op.channels);
+  const Shape output =
+      window_output(op.kName, image, op.kernel, op.stride, op.padding, op.channels, op.dilation);
   const auto narrow = [&](int64_t value) {
     if (value > INT32_MAX)
       throw ConfigError(
@@ -38,44 +33,12 @@ Windows windows_of(const Conv2d& op, const Shape& image) {
           .stride = narrow(op.stride),
           .padding = narrow(op.padding),
           .out_height = narrow(output[0]),
-          .out_width = narrow(output[1])};
+          .out_width = narrow(output[1]),
+          .groups = narrow(op.groups),
+          .dilation = narrow(op.dilation)};
 }
 
-/// One product for every chunk of a batch; the last may be smaller and has a product of its own. `AProduct`
-/// is Product or FoldedProduct.
-template <class AProduct>
-class ChunkedProduct {
- public:
-  /// `make`: of a number of samples.
-  template <class Make>
-  ChunkedProduct(int64_t batch, int64_t chunk, const Make& make)
-      : batch_(batch), chunk_(chunk), whole_(make(chunk)) {
-    if (batch % chunk != 0) rest_.emplace(make(batch % chunk));
-  }
-
-  int64_t workspace_bytes() const {
-    return std::max(whole_.workspace_bytes(), rest_ ? rest_->workspace_bytes() : 0);
-  }
-
-  void prepare(device::Device& device) {
-    whole_.prepare(device);
-    if (rest_) rest_->prepare(device);
-  }
-
-  /// work(product, first sample, samples) for every chunk.
-  template <class Work>
-  void for_each(const Work& work) {
-    for (int64_t first = 0; first < batch_; first += chunk_) {
-      const int64_t samples = std::min(chunk_, batch_ - first);
-      work(samples == chunk_ ? whole_ : *rest_, first, samples);
-    }
-  }
-
- private:
-  int64_t batch_, chunk_;
-  AProduct whole_;
-  std::optional<AProduct> rest_;
-};
+namespace {
 
 /// Images become matrices of columns, a chunk of the batch at a time, and the rest is three products as in a
 /// linear op: columns [windows, kernel * kernel * in], the weight [channels, kernel * kernel * in], y
@@ -220,7 +183,7 @@ class Conv2dKernel : public Kernel {
     return chunk == batch ? kTensorAlignment : alignment_at(chunk * output_bytes_);
   }
   int64_t columns_bytes(int64_t samples, int64_t element_bytes) const {
-    return windows_.are_pixels() ? 0 : aligned(samples * windows_.columns_per_image() * element_bytes);
+    return windows_.are_pixels() ? 0 : whole_lines_of(samples * windows_.columns_per_image() * element_bytes);
   }
 
   const void* columns_of(const std::byte* images, int64_t samples, std::byte* workspace,
@@ -246,12 +209,14 @@ class Conv2dKernel : public Kernel {
 
 bool joins_replicas(const Conv2d& op, const TensorSpec& input, const KernelOptions& options) {
   const Windows windows = windows_of(op, input.shape);
+  if (windows.groups > 1) return false;
   return windows.are_pixels() ||
          options.batch * windows.columns_per_image() * size_of(DType::float32) <= most_column_bytes(options);
 }
 
 template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Conv2d& op, Inputs inputs, const KernelOptions& options) {
+  if (op.groups > 1) return make_grouped_convolution(op, inputs[0], options);
   return std::make_unique<Conv2dKernel>(op, inputs[0], options);
 }
 

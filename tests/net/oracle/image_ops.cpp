@@ -9,7 +9,8 @@ namespace {
 /// Calls `visit(output pixel, input pixel, place in the window)` for all pixels of all windows that lie in
 /// the image. Pixels are numbered over all samples.
 template <class Visit>
-void for_windows(const OpCall& call, int64_t kernel, int64_t stride, int64_t padding, const Visit& visit) {
+void for_windows(const OpCall& call, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,
+                 const Visit& visit) {
   const int64_t height = call.input_shapes[0][0], width = call.input_shapes[0][1];
   const int64_t out_height = call.output_shape[0], out_width = call.output_shape[1];
   for (int64_t s = 0; s < call.samples; ++s)
@@ -17,7 +18,8 @@ void for_windows(const OpCall& call, int64_t kernel, int64_t stride, int64_t pad
       for (int64_t ox = 0; ox < out_width; ++ox)
         for (int64_t ky = 0; ky < kernel; ++ky)
           for (int64_t kx = 0; kx < kernel; ++kx) {
-            const int64_t y = oy * stride - padding + ky, x = ox * stride - padding + kx;
+            const int64_t y = oy * stride - padding + ky * dilation,
+                          x = ox * stride - padding + kx * dilation;
             if (y < 0 || y >= height || x < 0 || x >= width) continue;
             visit((s * out_height + oy) * out_width + ox, (s * height + y) * width + x, ky * kernel + kx);
           }
@@ -28,30 +30,35 @@ int64_t stride_of(const Pool2d& op) { return op.stride == 0 ? op.kernel : op.str
 }  // namespace
 
 Values forward_of(const Conv2d& op, const OpCall& call) {
-  const int64_t in = call.input_shapes[0][2], out = op.channels, area = op.kernel * op.kernel;
+  const int64_t all = call.input_shapes[0][2], out = op.channels, area = op.kernel * op.kernel;
+  const int64_t in = all / op.groups, of_group = out / op.groups;
   const Values &x = *call.inputs[0], &weight = *call.parameters[0];
   Values y(static_cast<size_t>(call.samples * call.output_shape.count()));
   for (size_t i = 0; op.bias && i < y.size(); ++i) y[i] = (*call.parameters[1])[i % static_cast<size_t>(out)];
-  for_windows(call, op.kernel, op.stride, op.padding, [&](int64_t to, int64_t from, int64_t place) {
-    for (int64_t o = 0; o < out; ++o)
-      for (int64_t i = 0; i < in; ++i)
-        y[to * out + o] += x[from * in + i] * weight[(o * area + place) * in + i];
-  });
+  for_windows(
+      call, op.kernel, op.stride, op.padding, op.dilation, [&](int64_t to, int64_t from, int64_t place) {
+        for (int64_t o = 0; o < out; ++o)
+          for (int64_t i = 0; i < in; ++i)
+            y[to * out + o] += x[from * all + o / of_group * in + i] * weight[(o * area + place) * in + i];
+      });
   return y;
 }
 
 OpGradients backward_of(const Conv2d& op, const OpCall& call, const Values& dy) {
-  const int64_t in = call.input_shapes[0][2], out = op.channels, area = op.kernel * op.kernel;
+  const int64_t all = call.input_shapes[0][2], out = op.channels, area = op.kernel * op.kernel;
+  const int64_t in = all / op.groups, of_group = out / op.groups;
   const Values &x = *call.inputs[0], &weight = *call.parameters[0];
   Values dx(x.size()), dw(weight.size()), db(static_cast<size_t>(out));
   for (size_t i = 0; i < dy.size(); ++i) db[i % static_cast<size_t>(out)] += dy[i];
-  for_windows(call, op.kernel, op.stride, op.padding, [&](int64_t to, int64_t from, int64_t place) {
-    for (int64_t o = 0; o < out; ++o)
-      for (int64_t i = 0; i < in; ++i) {
-        dx[from * in + i] += dy[to * out + o] * weight[(o * area + place) * in + i];
-        dw[(o * area + place) * in + i] += dy[to * out + o] * x[from * in + i];
-      }
-  });
+  for_windows(call, op.kernel, op.stride, op.padding, op.dilation,
+              [&](int64_t to, int64_t from, int64_t place) {
+                for (int64_t o = 0; o < out; ++o)
+                  for (int64_t i = 0; i < in; ++i) {
+                    const int64_t read = from * all + o / of_group * in + i, w = (o * area + place) * in + i;
+                    dx[read] += dy[to * out + o] * weight[w];
+                    dw[w] += dy[to * out + o] * x[read];
+                  }
+              });
   OpGradients gradients{{dx}, {dw}};
   if (op.bias) gradients.parameters.push_back(db);
   return gradients;
@@ -69,7 +76,7 @@ Windows windows_of(const Pool2d& op, const OpCall& call) {
   const Values& x = *call.inputs[0];
   const auto size = static_cast<size_t>(call.samples * call.output_shape.count());
   Windows windows{std::vector<int64_t>(size, -1), std::vector<int64_t>(size, 0)};
-  for_windows(call, op.kernel, stride_of(op), op.padding, [&](int64_t to, int64_t from, int64_t) {
+  for_windows(call, op.kernel, stride_of(op), op.padding, 1, [&](int64_t to, int64_t from, int64_t) {
     for (int64_t c = 0; c < channels; ++c) {
       int64_t& best = windows.argmax[to * channels + c];
       ++windows.counts[to * channels + c];
@@ -90,7 +97,7 @@ void find_kinks(const Pool2d& op, const OpCall& call, const Windows& windows) {
   const Values& x = *call.inputs[0];
   double scale = 0;
   for (const double value : x) scale = std::max(scale, std::abs(value));
-  for_windows(call, op.kernel, stride_of(op), op.padding, [&](int64_t to, int64_t from, int64_t) {
+  for_windows(call, op.kernel, stride_of(op), op.padding, 1, [&](int64_t to, int64_t from, int64_t) {
     for (int64_t c = 0; c < channels; ++c)
       if (const int64_t best = windows.argmax[to * channels + c], other = from * channels + c; other != best)
         near_kink(call, x[best] - x[other], scale);
@@ -109,7 +116,7 @@ Values forward_of(const Pool2d& op, const OpCall& call) {
     for (size_t i = 0; i < y.size(); ++i) y[i] = x[windows.argmax[i]];
     return y;
   }
-  for_windows(call, op.kernel, stride_of(op), op.padding, [&](int64_t to, int64_t from, int64_t) {
+  for_windows(call, op.kernel, stride_of(op), op.padding, 1, [&](int64_t to, int64_t from, int64_t) {
     for (int64_t c = 0; c < channels; ++c)
       y[to * channels + c] += x[from * channels + c] / divisor_of(op, windows, to * channels + c);
   });
@@ -124,7 +131,7 @@ OpGradients backward_of(const Pool2d& op, const OpCall& call, const Values& dy) 
     for (size_t i = 0; i < dy.size(); ++i) dx[windows.argmax[i]] += dy[i];
     return {{dx}, {}};
   }
-  for_windows(call, op.kernel, stride_of(op), op.padding, [&](int64_t to, int64_t from, int64_t) {
+  for_windows(call, op.kernel, stride_of(op), op.padding, 1, [&](int64_t to, int64_t from, int64_t) {
     for (int64_t c = 0; c < channels; ++c)
       dx[from * channels + c] += dy[to * channels + c] / divisor_of(op, windows, to * channels + c);
   });

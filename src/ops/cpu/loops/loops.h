@@ -75,19 +75,49 @@ struct PanelFold {
   bool accumulate;  ///< of one replica: its chains go on from what the result holds
 };
 
-/// Products of a convolution: a row for each of some windows of an image, which lie in it as `window_rows`
-/// pieces of `row_length` numbers, `row_step` apart. Every element is one chain over its window, or the sum
-/// of chains of `chain` numbers each.
+/// Products of a convolution: a row for each of some windows of an image, which lie in it as `pieces` of
+/// `piece_length` numbers. Every element is one chain over its window, or the sum of chains of `chain`
+/// numbers each.
 struct WindowProduct {
   int64_t rows, columns;  ///< columns: at most kPanelColumns
   const float* image;
   const int64_t* from;  ///< of each row: where its window begins in the image
-  int64_t window_rows, row_length, row_step;
-  int64_t chain;       ///< divides row_length; 0: one chain over the window. REQUIRES: some window if not 0
-  const float* panel;  ///< [window_rows * row_length][kPanelColumns]
+  int64_t pieces, piece_length;
+  const int64_t* piece_offsets;  ///< from where the window begins
+  int64_t chain;       ///< divides piece_length; 0: one chain over the window. REQUIRES: some piece if not 0
+  const float* panel;  ///< [pieces * piece_length][kPanelColumns]
   float* result;
   const int64_t* to;  ///< of each row: where it begins in the result
   const float* bias;  ///< as of PanelProduct
+};
+
+/// Channels of a depthwise convolution, each by itself: from every window of some pixels in a row. Images,
+/// gradients and weights may be read up to kChannelLanes numbers behind `channels`.
+inline constexpr int64_t kChannelLanes = 16;
+struct ChannelWindows {
+  int64_t pixels, channels, places;
+  const float* image;
+  int64_t image_step;      ///< from one pixel's window to the next
+  const int64_t* offsets;  ///< of each place, from where the window begins
+};
+/// result[pixel][channel] = chain over the places of image weight, plus bias; or the sum of the products,
+/// each rounded.
+struct ChannelProduct {
+  ChannelWindows windows;
+  const float* weight;  ///< [places][weight_step]
+  int64_t weight_step;
+  bool is_chain;
+  float* result;
+  int64_t result_step;
+  const float* bias;  ///< [weight_step]; null: none
+};
+/// sums[place][channel] = chain over the pixels of gradient image, from what is there.
+struct ChannelFold {
+  ChannelWindows windows;
+  const float* gradient;
+  int64_t gradient_step;
+  float* sums;  ///< [places][sums_step]; sums_step is at least `channels` in whole kChannelLanes
+  int64_t sums_step;
 };
 
 /// The loops that take most of the time of trainings on CPUs, compiled once for each instruction set
@@ -115,6 +145,8 @@ struct Loops {
   void (*panel_product)(const PanelProduct& product);
   void (*panel_fold)(const PanelFold& fold);
   void (*window_product)(const WindowProduct& product);
+  void (*channel_product)(const ChannelProduct& product);
+  void (*channel_fold)(const ChannelFold& fold);
   /// A panel whose columns are rows: panel[k][i] = rows[i * row_stride + k], for `count` <= kPanelColumns
   /// rows, and zeros beyond.
   void (*pack_rows)(float* panel, const float* rows, int64_t row_stride, int64_t count, int64_t inner);

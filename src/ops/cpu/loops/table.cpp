@@ -1,3 +1,4 @@
+#include "ops/cpu/loops/channels.h"
 #include "ops/cpu/loops/elementwise.h"
 #include "ops/cpu/loops/heads.h"
 #include "ops/cpu/loops/loops.h"
@@ -25,7 +26,8 @@ const Loops kLoops {
   .layer_norm = kLayerNormLoops, .rms_norm = kRmsNormLoops, .exponential_sum = exponential_sum,
   .scaled_exponentials = scaled_exponentials, .dropout_factors = dropout_factors,
   .panel_product = panel_product, .panel_fold = panel_fold, .window_product = window_product,
-  .pack_rows = pack_rows, .transpose = transpose, .multiply_adds = multiply_adds,
+  .channel_product = channel_product, .channel_fold = channel_fold, .pack_rows = pack_rows,
+  .transpose = transpose, .multiply_adds = multiply_adds,
 };
 
 }  // namespace LOCKSTEP_SIMD

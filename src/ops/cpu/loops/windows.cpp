@@ -1,6 +1,7 @@
 #include "ops/cpu/loops/windows.h"
 
 #include "ops/cpu/loops/loops.h"
+#include "ops/cpu/loops/store_columns.h"
 #include "ops/cpu/loops/tile_rows.h"
 
 namespace lockstep::ops {
@@ -64,11 +65,8 @@ template <int64_t kRows, int64_t kWide>
   const float* panel = product.panel + tile.column;
   Sums<kRows, kWide> sums;
   clear<kRows, kWide>(sums);
-  for (int64_t row = 0; row < product.window_rows; ++row) {
-    panel = add_chain<kRows, kWide>(sums, left, 0, product.row_length, panel);
-#pragma GCC unroll 12
-    for (int64_t i = 0; i < kRows; ++i) left[i] += product.row_step;
-  }
+  for (int64_t piece = 0; piece < product.pieces; ++piece)
+    panel = add_chain<kRows, kWide>(sums, left, product.piece_offsets[piece], product.piece_length, panel);
   if (product.bias != nullptr)
 #pragma GCC unroll 2
     for (int64_t v = 0; v < kWide; ++v) {
@@ -105,9 +103,9 @@ template <int64_t kRows, int64_t kWide>
 void window_tile(const WindowProduct& product, const Tile& tile) {
   if (product.chain == 0) return whole_tile<kRows, kWide>(product, tile);
   const float* panel = product.panel + tile.column;
-  for (int64_t row = 0; row < product.window_rows; ++row)
-    for (int64_t k = 0; k < product.row_length; k += product.chain, panel += product.chain * kPanelColumns)
-      chain_tile<kRows, kWide>(product, tile, row * product.row_step + k, panel, row + k == 0);
+  for (int64_t piece = 0; piece < product.pieces; ++piece)
+    for (int64_t k = 0; k < product.piece_length; k += product.chain, panel += product.chain * kPanelColumns)
+      chain_tile<kRows, kWide>(product, tile, product.piece_offsets[piece] + k, panel, piece + k == 0);
 }
 
 template <int64_t kRows, int64_t kWide>
@@ -116,20 +114,6 @@ void window_rows(int64_t rows, const WindowProduct& product, const Tile& tile) {
     window_tile<kRows, kWide>(product, tile);
   else if constexpr (kRows > 1)
     window_rows<kRows - 1, kWide>(rows, product, tile);
-}
-
-/// The first `count` of so many registers, without a call for each row.
-[[gnu::always_inline]] inline void store_columns(float* to, const float* from, int64_t count) {
-  for (; count >= kRegisterLanes; count -= kRegisterLanes, to += kRegisterLanes, from += kRegisterLanes)
-    store_register(to, load_register(from));
-  for (int64_t part = kRegisterLanes / 2; part > 0; part /= 2) {
-    if ((count & part) == 0) continue;
-    part == 8   ? __builtin_memcpy(to, from, 32)
-    : part == 4 ? __builtin_memcpy(to, from, 16)
-    : part == 2 ? __builtin_memcpy(to, from, 8)
-                : __builtin_memcpy(to, from, 4);
-    to += part, from += part;
-  }
 }
 
 }  // namespace

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""The presets resnet and vgg beside torchvision's models, from the same weights on the same images.
+
+    tests/cli/torchvision_test.py LOCKSTEP
+
+LOCKSTEP_TORCHVISION_PYTHON is a Python that has the packages torch and torchvision; default: this one. What needs them is
+skipped if it has not; losses are compared with those that PyTorch had in any case.
+"""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "compare_torchvision.py"
+PYTHON = os.environ.get("LOCKSTEP_TORCHVISION_PYTHON", sys.executable)
+LOCKSTEP = ""
+# What scripts/compare_torchvision.py prints of PyTorch 2.15's losses on a CPU.
+LOSSES = {
+    "resnet18": [2.4241056, 2.4227543, 2.4201939, 2.4165494, 2.411931, 2.406445, 2.4001765, 2.3932071, 2.3855982, 2.3774376,
+                 2.3687809, 2.3596847, 2.3502324, 2.3404894, 2.3304472, 2.3201485, 2.3096423, 2.2989516, 2.2880878, 2.2770839],
+    "vgg11": [2.302659, 2.3013601, 2.2989206, 2.2955043, 2.2912729, 2.286381, 2.2809668, 2.2751632, 2.2690845, 2.262825,
+              2.2564669, 2.2500837, 2.2437384, 2.2374759, 2.2313325, 2.2253401, 2.2195203, 2.2138884, 2.2084534, 2.2032216],
+}
+
+
+def load_script():
+    spec = importlib.util.spec_from_file_location("compare_torchvision", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Torchvision(unittest.TestCase):
+    def test_losses_are_those_that_pytorch_had(self):
+        script = load_script()
+        for model, expected in LOSSES.items():
+            with self.subTest(model), tempfile.TemporaryDirectory() as place:
+                folder = pathlib.Path(place)
+                script.write_data(folder, script.MODELS[model][0])
+                losses, _ = script.train(LOCKSTEP, folder, model, len(expected), script.MODELS[model][2])
+                self.assertEqual(len(losses), len(expected))
+                for step, (ours, theirs) in enumerate(zip(losses, expected)):
+                    self.assertLess(abs(ours - theirs), 1e-5, f"step {step}: {ours}, not {theirs}")
+
+    def test_trains_as_torchvision_does(self):
+        done = subprocess.run([PYTHON, SCRIPT, LOCKSTEP], capture_output=True, text=True, check=False)
+        if done.returncode == 77:
+            self.skipTest(done.stdout.strip())
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    LOCKSTEP = sys.argv.pop(1)
+    unittest.main()
