@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/ensure.h"
+#include "base/text.h"
 #include "config/schema.h"
 #include "layout/batch_division.h"
 
@@ -26,7 +27,7 @@ constexpr std::string_view kWithoutEffect[] = {
     "data.tokens.format",      "trainer.eval_every_steps",
     "trainer.eval_at_end",     "trainer.nonfinite",
     "trainer.nonfinite_limit", "trainer.check_every_steps",
-    "trainer.spike_threshold", "trainer.early_stopping",
+    "trainer.spike_threshold", "trainer.early_stopping",  "optimizer.ema.evaluate",
 };
 // Left to the layout under FAST, which promises no bits; decisive under REPRODUCIBLE.
 constexpr std::string_view kReproducibleOnly[] = {"trainer.virtual_replicas"};
@@ -108,6 +109,8 @@ void add_model(const ModelSpec& model, Fields& fields) {
     }
     add(path, layer);
   }
+  if (!model.frozen.empty())
+    fields.emplace_back("model.frozen", fmt::format("[{}]", join(model.frozen, ", ")));
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ std::vector<ChunkedPiece> norm_pieces(const Binding& binding, const layout::Norm
     const int64_t begin = operand.position, end = operand.position + operand.range.size_bytes;
     for (size_t p = 0; p < binding.program().parameters.size(); ++p) {
       const auto& place = binding.program().parameters[p];
+      if (place.is_frozen()) continue;
       const auto& use = place.uses[0];
       const int64_t from = std::max(begin, use.bucket_offset),
                     to = std::min(end, use.bucket_offset + place.size_bytes);
@@ -145,7 +146,8 @@ UpdateCall make_update(const Binding& binding, const program::ByteRange& updated
     const auto& spec = context.graph.parameters[p].spec;
     call.pieces.push_back({.offset = (from - updated.offset) / 4,
                            .count = (to - from) / 4,
-                           .decay = context.optimizer.decay_norm_and_bias || !spec.is_norm_or_bias,
+                           .rates = optim::rates_of(context.optimizer, context.group_rates, place.name,
+                                                    spec.is_norm_or_bias),
                            .is_statistic = spec.role == ops::ParameterRole::statistic,
                            .momentum = spec.momentum});
   }
