@@ -15,6 +15,7 @@
 #include "lockstep/error.h"
 #include "train/faults/nonfinite.h"
 #include "train/faults/position.h"
+#include "train/worker/averages.h"
 #include "train/worker/initialize.h"
 
 namespace lockstep::train {
@@ -41,7 +42,8 @@ Trainer::Trainer(Worker& worker, comm::Communicator& world, TrainerEvents events
                             .files = options_.files,
                             .before_write = events_.before_checkpoint,
                             .on_message = events_.on_message,
-                            .parameters_alone = options_.evaluates}),
+                            .parameters_alone = options_.evaluates,
+                            .averages = options_.evaluates_average}),
       replicas_(std::in_place, worker),
       spikes_(config_.trainer.spike_threshold) {
   if (config_.precision.scales_loss()) loss_scaler_.emplace(config_.precision.loss_scaling);
@@ -55,6 +57,8 @@ void Trainer::prepare() {
                            {static_cast<float*>(values), static_cast<size_t>(held.count)},
                            options_.drawing_threads);
     });
+  // A checkpoint that has none leaves them there.
+  if (config_.optimizer.average.enabled) begin_averages(*worker_);
   if (config_.checkpoint.resume != checkpoint::ResumePolicy::never) {
     enter_phase(options_.progress, Phase::restore);
     resume();
@@ -360,6 +364,14 @@ void Trainer::skip_step(const program::Verdict& verdict) {
     log_warning(fmt::format("{}; the step is skipped ({} so far)", what, counted));
 }
 
+program::Verdict Trainer::evaluated_verdict() {
+  if (!config_.evaluates_average || options_.evaluates) return worker_->evaluate(options_.stop_requested);
+  AveragedParameters averages(*worker_, *world_);
+  const program::Verdict verdict = worker_->evaluate(options_.stop_requested);
+  averages.restore();
+  return verdict;
+}
+
 bool Trainer::evaluate() {
   const observe::PhaseStay stay(options_.phases, observe::RunPhase::evaluation);
   const auto begin = Clock::now();
@@ -367,7 +379,7 @@ bool Trainer::evaluate() {
   // goes on.
   program::Verdict verdict;
   verdict.stop_requested = stop_ ? 1 : 0;
-  if (!stop_) verdict = worker_->evaluate(options_.stop_requested);
+  if (!stop_) verdict = evaluated_verdict();
   stop_ = verdict.stop_requested > 0;
   enter_phase(options_.progress, Phase::between_steps);
   if (stop_) return false;

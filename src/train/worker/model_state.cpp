@@ -166,8 +166,7 @@ std::vector<checkpoint::NamedTensor> optimizer_tensors(const Worker& worker) {
   const auto& parameters = worker.compiled().graph().parameters;
   const auto& places = worker.programs().step.parameters;
   for (size_t p = 0; p < parameters.size(); ++p) {
-    if (parameters[p].spec.role != ops::ParameterRole::weight || places[p].owned_begin == places[p].owned_end)
-      continue;
+    if (!parameters[p].has_state() || places[p].owned_begin == places[p].owned_end) continue;
     const checkpoint::Slice slice =
         elements_of({places[p].owned_begin, places[p].owned_end}, parameters[p].spec.shape);
     for (int slot = 0; slot < optim::state_slots(optimizer); ++slot)
@@ -183,7 +182,7 @@ std::vector<checkpoint::TensorRecord> optimizer_records(const compile::CompiledR
   const auto& parameters = compiled.graph().parameters;
   for (size_t p = 0; p < parameters.size(); ++p)
     for (int slot = 0; slot < compiled.state_slot_count(); ++slot)
-      if (parameters[p].spec.role == ops::ParameterRole::weight)
+      if (parameters[p].has_state())
         records.push_back({state_name(compiled, optimizer, static_cast<int>(p), slot), DType::float32,
                            parameters[p].spec.shape});
   return records;
@@ -214,14 +213,12 @@ checkpoint::NamedTensor shown(const Worker& worker, checkpoint::NamedTensor tens
   return tensor;
 }
 
-std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& world, int parameter) {
-  // Also where nothing of it lies: what completes a step is communication of all ranks.
-  worker.finish_step();
+namespace {
+
+/// COLLECTIVE: all elements of a parameter, or of a slot of its state, of which this rank has those of `here`.
+std::vector<float> gather_elements(const Worker& worker, comm::Communicator& world, const HeldParameter& here) {
   std::vector<float> values(
-      static_cast<size_t>(worker.compiled().graph().parameter(parameter).spec.shape.count()));
-  HeldParameter here{parameter, 0, 0, nullptr};
-  for (const HeldParameter& held : worker.held_parameters())
-    if (held.parameter == parameter) here = held;
+      static_cast<size_t>(worker.compiled().graph().parameter(here.parameter).spec.shape.count()));
   if (here.count > 0)
     std::memcpy(values.data() + here.first, worker.window().read(here.data, 4 * here.count),
                 static_cast<size_t>(4 * here.count));
@@ -248,6 +245,30 @@ std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& wo
     known = end;
   }
   return values;
+}
+
+}  // namespace
+
+std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& world, int parameter) {
+  // Also where nothing of it lies: what completes a step is communication of all ranks.
+  worker.finish_step();
+  HeldParameter here{parameter, 0, 0, nullptr};
+  for (const HeldParameter& held : worker.held_parameters())
+    if (held.parameter == parameter) here = held;
+  return gather_elements(worker, world, here);
+}
+
+HeldParameter held_average(const Worker& worker, int parameter) {
+  const auto& place = nth(worker.programs().step.parameters, parameter);
+  if (place.owned_begin == place.owned_end) return {parameter, 0, 0, nullptr};
+  constexpr int64_t kWidth = sizeof(float);
+  return {parameter, place.owned_begin / kWidth, (place.owned_end - place.owned_begin) / kWidth,
+          worker.state_data(parameter, optim::state_slots(worker.config().optimizer) - 1)};
+}
+
+std::vector<float> gather_average(const Worker& worker, comm::Communicator& world, int parameter) {
+  worker.finish_step();
+  return gather_elements(worker, world, held_average(worker, parameter));
 }
 
 void replace_parameter(Worker& worker, comm::Communicator& world, int parameter,
