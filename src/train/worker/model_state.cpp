@@ -70,6 +70,17 @@ std::vector<checkpoint::TensorChunks> gather_stages(const Worker& worker, comm::
   return once;
 }
 
+/// Of rank 0 for servers, which hold none of them.
+std::vector<checkpoint::TensorChunks> frozen_chunks(const Worker& worker) {
+  if (worker.rank() != 0) return {};
+  auto tensors = parameter_tensors(worker);
+  std::erase_if(tensors, [&](const auto& tensor) {
+    const auto& parameters = worker.compiled().graph().parameters;
+    return !std::ranges::find(parameters, tensor.name, &model::Parameter::name)->frozen;
+  });
+  return hashes_of(worker, tensors);
+}
+
 /// COLLECTIVE where parameters lie on several ranks: those that a worker, with the other stages of its
 /// replica, or all servers together hold.
 std::vector<checkpoint::TensorChunks> parameter_chunks(const Worker& worker, comm::Communicator& world) {
@@ -77,8 +88,8 @@ std::vector<checkpoint::TensorChunks> parameter_chunks(const Worker& worker, com
   if (ownership.stages() > 1) return gather_stages(worker, world);
   auto own = hashes_of(worker, parameter_tensors(worker));
   if (!ownership.has_servers()) return own;
-  // What a rank holds whole it answers for by itself.
-  auto parts = gather(world, worker.is_worker() ? std::vector<checkpoint::TensorChunks>{} : own);
+  // What a rank holds whole it answers for by itself. Frozen parameters are on workers alone.
+  auto parts = gather(world, worker.is_worker() ? frozen_chunks(worker) : own);
   return worker.is_worker() ? own : parts;
 }
 
