@@ -27,7 +27,8 @@ constexpr std::string_view kWithoutEffect[] = {
     "data.tokens.format",      "trainer.eval_every_steps",
     "trainer.eval_at_end",     "trainer.nonfinite",
     "trainer.nonfinite_limit", "trainer.check_every_steps",
-    "trainer.spike_threshold", "trainer.early_stopping",  "optimizer.ema.evaluate",
+    "trainer.spike_threshold", "trainer.early_stopping",
+    "optimizer.ema.evaluate",
 };
 // Left to the layout under FAST, which promises no bits; decisive under REPRODUCIBLE.
 constexpr std::string_view kReproducibleOnly[] = {"trainer.virtual_replicas"};

@@ -52,8 +52,9 @@ class GroupFinder {
     }
     for (int g = 0; g < optimizer_.groups_size(); ++g)
       if (!used.contains(g))
-        document_.refuse(path_of(g), "is ignored: every parameter that it matches is in an earlier group; move it "
-                                     "before that one, or remove it");
+        document_.refuse(path_of(g),
+                         "is ignored: every parameter that it matches is in an earlier group; move it "
+                         "before that one, or remove it");
     return rates;
   }
 
@@ -69,16 +70,17 @@ class GroupFinder {
     const std::string path = fmt::format("{}.parameters[{}]", path_of(group), pattern);
     for (const auto& parameter : graph_.parameters)
       if (matches_pattern(text, parameter.name))
-        document_.refuse(path, fmt::format("'{}' matches only what the optimizer does not train, such as '{}' ({})",
-                                           text, parameter.name,
-                                           parameter.frozen ? "model.frozen" : "a running statistic"));
+        document_.refuse(
+            path, fmt::format("'{}' matches only what the optimizer does not train, such as '{}' ({})", text,
+                              parameter.name, parameter.frozen ? "model.frozen" : "a running statistic"));
     document_.refuse(path, fmt::format("'{}' matches no parameter{}", text, suggestion(text, names)));
   }
 
   static std::string suggestion(const std::string& text, const Names& names) {
     constexpr size_t kMostNames = 8;
     if (const std::string near = did_you_mean(text, names); !near.empty()) return near;
-    const Names first(names.begin(), names.begin() + static_cast<int64_t>(std::min(names.size(), kMostNames)));
+    const Names first(names.begin(),
+                      names.begin() + static_cast<int64_t>(std::min(names.size(), kMostNames)));
     return fmt::format("; the model has {}{}", join(first, ", "), names.size() > kMostNames ? ", ..." : "");
   }
 
@@ -98,10 +100,11 @@ class GroupFinder {
       const int found = first_group_for(name);
       if (found < 0 || found == group) continue;
       if (group >= 0)
-        document_.refuse(path_of(found),
-                         fmt::format("'{}' is the same parameter as '{}', which is in groups[{}]; a shared parameter "
-                                     "is in one group",
-                                     name, *by, group));
+        document_.refuse(
+            path_of(found),
+            fmt::format("'{}' is the same parameter as '{}', which is in groups[{}]; a shared parameter "
+                        "is in one group",
+                        name, *by, group));
       group = found;
       by = &name;
     }
@@ -111,7 +114,9 @@ class GroupFinder {
   optim::ParameterRates rates_of(int group, const model::Parameter& parameter) const {
     const auto& of = optimizer_.groups(group);
     const bool decays = optimizer_.decay_norm_and_bias() || !parameter.spec.is_norm_or_bias;
-    return {.weight_decay = of.has_weight_decay() ? of.weight_decay() : decays ? optimizer_.weight_decay() : 0,
+    return {.weight_decay = of.has_weight_decay() ? of.weight_decay()
+                            : decays              ? optimizer_.weight_decay()
+                                                  : 0,
             .learning_rate_factor = of.learning_rate_factor()};
   }
 

@@ -68,7 +68,7 @@ struct RunConfig {
   TrainerOptions trainer;
   bool states_virtual_replicas = false;  ///< virtual_replicas is stated, not a default
   optim::OptimizerOptions optimizer;
-  optim::GroupRates group_rates;  ///< of parameters in optimizer.groups
+  optim::GroupRates group_rates;   ///< of parameters in optimizer.groups
   bool evaluates_average = false;  ///< evaluations of the training use the parameters' moving average
   optim::ScheduleOptions schedule;
   PrecisionOptions precision;

@@ -20,7 +20,8 @@ static_assert(int{schema::Schedule::COSINE} == static_cast<int>(optim::Interpola
 static_assert(int{schema::Schedule::HOLD} == static_cast<int>(optim::Interpolation::hold));
 static_assert(int{schema::StableDecay::LINEAR} == static_cast<int>(optim::DecayShape::linear));
 static_assert(int{schema::StableDecay::COSINE} == static_cast<int>(optim::DecayShape::cosine));
-static_assert(int{schema::StableDecay::ONE_MINUS_SQRT} == static_cast<int>(optim::DecayShape::one_minus_sqrt));
+static_assert(int{schema::StableDecay::ONE_MINUS_SQRT} ==
+              static_cast<int>(optim::DecayShape::one_minus_sqrt));
 
 const std::string kPath = "optimizer.schedule.";
 
@@ -39,7 +40,8 @@ void check_minimum(const schema::Optimizer& optimizer, const Document& document)
   if (schedule.has_stable_decay()) check("stable_decay", schedule.stable_decay().minimum());
 }
 
-void check_share(schema::Schedule::Unit unit, double value, const std::string& path, const Document& document) {
+void check_share(schema::Schedule::Unit unit, double value, const std::string& path,
+                 const Document& document) {
   if (unit == schema::Schedule::SHARE && value > 1)
     document.refuse(path, fmt::format("is a share of the training, from 0 to 1, found {}", exact(value)));
 }
@@ -47,8 +49,9 @@ void check_share(schema::Schedule::Unit unit, double value, const std::string& p
 void check_step(const schema::StepDecay& step, const Document& document) {
   const std::string milestones = kPath + "step.milestones";
   if ((step.every() > 0) == (step.milestones_size() > 0))
-    document.refuse(kPath + "step", step.every() > 0 ? "has both every and milestones; keep one of them"
-                                                     : "needs every, such as 1000, or milestones, such as [1000, 2000]");
+    document.refuse(kPath + "step", step.every() > 0
+                                        ? "has both every and milestones; keep one of them"
+                                        : "needs every, such as 1000, or milestones, such as [1000, 2000]");
   check_share(step.unit(), step.every(), kPath + "step.every", document);
   for (int i = 0; i < step.milestones_size(); ++i) {
     check_share(step.unit(), step.milestones(i), fmt::format("{}[{}]", milestones, i), document);
@@ -130,7 +133,8 @@ optim::ScheduleOptions convert_schedule(const schema::Schedule& schedule) {
     options.kind = ScheduleKind::points;
     options.unit = static_cast<optim::ScheduleUnit>(schedule.points().unit());
     options.interpolation = static_cast<optim::Interpolation>(schedule.points().interpolation());
-    for (const auto& point : schedule.points().point()) options.points.push_back({point.at(), point.factor()});
+    for (const auto& point : schedule.points().point())
+      options.points.push_back({point.at(), point.factor()});
   }
   return options;
 }

@@ -191,9 +191,9 @@ class GraphMaker {
         throw ConfigError(fmt::format("layer {}: a model has one loss, and {} already is one", layer.name,
                                       graph_.node(graph_.loss).name));
       if (!graph_.value(node.inputs[0]).needs_gradient)
-        throw ConfigError(fmt::format("layer {}: {} before the loss; there is nothing to train", layer.name,
-                                      spec_.frozen.empty() ? "no parameter lies"
-                                                           : "no parameter that is not frozen lies"));
+        throw ConfigError(
+            fmt::format("layer {}: {} before the loss; there is nothing to train", layer.name,
+                        spec_.frozen.empty() ? "no parameter lies" : "no parameter that is not frozen lies"));
       graph_.loss = id;
     } else {
       offer(layer.name, node.outputs[0]);
@@ -269,10 +269,10 @@ class GraphMaker {
       learns = learns || !first.frozen;
       for (const auto& use : parameter.uses)
         if (const Node& other = graph_.node(use.node); other.frozen != first.frozen)
-          throw ConfigError(fmt::format("frozen: '{}' is shared by the layers {} and {}, and only {} is frozen; freeze "
-                                        "both or neither",
-                                        parameter.name, first.name, other.name,
-                                        first.frozen ? first.name : other.name));
+          throw ConfigError(
+              fmt::format("frozen: '{}' is shared by the layers {} and {}, and only {} is frozen; freeze "
+                          "both or neither",
+                          parameter.name, first.name, other.name, first.frozen ? first.name : other.name));
     }
     if (!learns) throw ConfigError("frozen: every weight of the model is frozen; there is nothing to train");
   }

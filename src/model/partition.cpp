@@ -26,7 +26,8 @@ std::vector<GroupExtent> group_extents(const Graph& graph) {
     if (n == 0 || graph.nodes[n - 1].group != node.group) group.first_node = static_cast<int>(n);
     group.last_node = static_cast<int>(n);
     for (const int p : node.parameters)
-      if (!graph.parameter(p).frozen) group.gradient_bytes += aligned(graph.parameter(p).spec.shape.count() * 4);
+      if (!graph.parameter(p).frozen)
+        group.gradient_bytes += aligned(graph.parameter(p).spec.shape.count() * 4);
   }
   return groups;
 }

@@ -29,9 +29,10 @@ struct BucketEntry {
 inline constexpr int64_t kBucketAlignment = 64;
 inline constexpr int64_t kNoPlace = -1;  ///< BucketEntry: of later uses of frozen parameters
 
-/// Gradients of one segment in one flat buffer. Frozen parameters have none. Entries of owners come first, exactly as the parameters in
-/// the segment's parameter buffer, so that one update runs over both; frozen parameters follow them there. Tied uses follow. Gradients that are
-/// computed apart from those of inputs come last among owners and first among tied uses.
+/// Gradients of one segment in one flat buffer. Frozen parameters have none. Entries of owners come first,
+/// exactly as the parameters in the segment's parameter buffer, so that one update runs over both; frozen
+/// parameters follow them there. Tied uses follow. Gradients that are computed apart from those of inputs
+/// come last among owners and first among tied uses.
 struct Bucket {
   std::vector<BucketEntry> entries;
   /// Uses of frozen parameters: first ones with their place in the parameter buffer, later ones without.

@@ -49,12 +49,12 @@ using GroupRates = std::map<std::string, ParameterRates, std::less<>>;
 ParameterRates rates_of(const OptimizerOptions& options, const GroupRates& groups, std::string_view parameter,
                         bool is_norm_or_bias);
 
-/// The share of the weights in their average after an update, the `updates`th of the training from 1: PyTorch's
-/// AveragedModel. 1: the average is the weights.
+/// The share of the weights in their average after an update, the `updates`th of the training from 1:
+/// PyTorch's AveragedModel. 1: the average is the weights.
 double average_gain(const AverageOptions& options, int64_t updates);
 
-/// Numbers of float32 state per parameter element: 0 (sgd), 1 (sgd with momentum), 2 (adam, adamw), and 1 more
-/// for the average.
+/// Numbers of float32 state per parameter element: 0 (sgd), 1 (sgd with momentum), 2 (adam, adamw), and 1
+/// more for the average.
 int state_slots(const OptimizerOptions& options);
 inline constexpr int kMostStateSlots = 3;
 /// "momentum", "exp_avg", "exp_avg_sq"; the average is the last slot, "ema".
@@ -70,9 +70,9 @@ struct UpdateConstants {
 /// One contiguous range of one parameter.
 struct UpdateArguments {
   float* parameters = nullptr;
-  const float* gradients = nullptr;     ///< summed over the global batch, already a mean
-  float* state[kMostStateSlots] = {};   ///< one per slot
-  int64_t count = 0;                    ///< elements
+  const float* gradients = nullptr;    ///< summed over the global batch, already a mean
+  float* state[kMostStateSlots] = {};  ///< one per slot
+  int64_t count = 0;                   ///< elements
   ParameterRates rates;
   double gradient_scale = 1;  ///< clipping, loss scale and the ratio of counts; applied first
 };

@@ -57,8 +57,7 @@ double in_unit(ScheduleUnit unit, int64_t step, const Stretch& stretch, const Sc
 /// The number of changes up to `at`, or up to the step that begins there.
 double changes(const ScheduleOptions& schedule, double at) {
   if (schedule.every > 0) return std::floor(at / schedule.every);
-  return static_cast<double>(
-      std::ranges::upper_bound(schedule.milestones, at) - schedule.milestones.begin());
+  return static_cast<double>(std::ranges::upper_bound(schedule.milestones, at) - schedule.milestones.begin());
 }
 
 double factor_at(const ScheduleOptions& schedule, double at) {
@@ -112,8 +111,9 @@ double share_of_peak(const ScheduleOptions& schedule, const Stretch& stretch) {
     case ScheduleKind::polynomial:
       return std::pow(1 - progress, schedule.power);
     case ScheduleKind::stable_decay:
-      return remaining(schedule.shape, stretch.progress_from(std::max(
-                                           stretch.first, stretch.last - schedule.decay_share * stretch.last)));
+      return remaining(
+          schedule.shape,
+          stretch.progress_from(std::max(stretch.first, stretch.last - schedule.decay_share * stretch.last)));
     default:
       return 1;
   }
@@ -121,7 +121,8 @@ double share_of_peak(const ScheduleOptions& schedule, const Stretch& stretch) {
 
 }  // namespace
 
-double learning_rate_at(double peak, const ScheduleOptions& schedule, int64_t step, const ScheduleSpan& span) {
+double learning_rate_at(double peak, const ScheduleOptions& schedule, int64_t step,
+                        const ScheduleSpan& span) {
   if (step < schedule.warmup_steps)
     return peak * static_cast<double>(step + 1) / static_cast<double>(schedule.warmup_steps);
   const Stretch stretch(schedule, step, span);

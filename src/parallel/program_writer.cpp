@@ -78,7 +78,8 @@ ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const 
 void ProgramWriter::place_parameter(int segment, const model::BucketEntry& first) {
   auto& place = program.parameter(first.parameter);
   place.size_bytes = first.count * 4;
-  const layout::ByteSpan held = ownership_.held(segment, rank_), updated = ownership_.updated_by(segment, rank_),
+  const layout::ByteSpan held = ownership_.held(segment, rank_),
+                         updated = ownership_.updated_by(segment, rank_),
                          owned = ownership_.owned(first.parameter, rank_);
   if (!intersection(held, {first.offset_bytes, first.offset_bytes + place.size_bytes}).empty()) {
     place.buffer = nth(parameters_, segment);

@@ -283,8 +283,7 @@ void Synchronizer::gather_parameters(int segment, const layout::Slice& slice) {
   if (tree_)
     write_tree_all_gather(sync, plan_.division, buffer);
   else
-    write_ring_all_gather(sync, {buffer, 0, changed_bytes},
-                          blocks_of(sync.shards, plan_.division.workers));
+    write_ring_all_gather(sync, {buffer, 0, changed_bytes}, blocks_of(sync.shards, plan_.division.workers));
 }
 
 void Synchronizer::norm(int compute) {

@@ -39,7 +39,8 @@ bool is_kept(const model::Graph& graph, const model::Value& value) {
 
 GroupBytes group_bytes(const model::Graph& graph, int64_t micro_batch) {
   const auto groups = static_cast<size_t>(graph.group_count);
-  GroupBytes bytes{std::vector<int64_t>(groups, 0), std::vector<int64_t>(groups, 0), std::vector<int64_t>(groups, 0)};
+  GroupBytes bytes{std::vector<int64_t>(groups, 0), std::vector<int64_t>(groups, 0),
+                   std::vector<int64_t>(groups, 0)};
   std::vector<bool> counted(graph.values.size(), false);
   for (const auto& value : graph.values) {
     const auto& root = graph.value(value.storage);

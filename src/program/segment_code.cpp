@@ -232,7 +232,8 @@ void ModelCode::add_parameter_gradients(int n, std::byte* unused, const SegmentB
       continue;
     }
     int use = 0;
-    while (nth(parameter.uses, use).node != n || nth(parameter.uses, use).slot != static_cast<int>(slot)) ++use;
+    while (nth(parameter.uses, use).node != n || nth(parameter.uses, use).slot != static_cast<int>(slot))
+      ++use;
     call.parameter_gradients.push_back(
         {bindings.parameter_gradient(node.parameters[slot], use), parameter.spec.shape});
   }
@@ -297,7 +298,8 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
     const bool has_gradients = signature.backward == ops::BackwardForm::joint ||
                                (has_second_half && kind != InstructionKind::backward_input);
     if (has_gradients)
-      add_parameter_gradients(n, bindings.temporary + nth(unused_gradients, n - range.first_node), bindings, call);
+      add_parameter_gradients(n, bindings.temporary + nth(unused_gradients, n - range.first_node), bindings,
+                              call);
     if (signature.is_loss) call.metrics = bindings.metrics;
     if (kind != InstructionKind::backward_weight &&
         (wanted || signature.backward == ops::BackwardForm::joint)) {

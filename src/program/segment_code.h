@@ -150,7 +150,8 @@ class ModelCode {
     struct BackwardTemporary {
       std::vector<std::pair<int, int64_t>> temporary;
       std::vector<int64_t> workspace;
-      std::vector<int64_t> unused_gradients;  ///< of frozen parameters, which their kernels compute nevertheless
+      std::vector<int64_t>
+          unused_gradients;  ///< of frozen parameters, which their kernels compute nevertheless
     };
     std::map<InstructionKind, BackwardTemporary> backward;
   };

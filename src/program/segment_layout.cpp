@@ -279,7 +279,8 @@ int64_t ModelCode::lay_out_backward(int segment, InstructionKind kind) {
       bytes = kernel.workspace_bytes(ops::KernelPhase::backward_input);
     if (kind != InstructionKind::backward_input)
       bytes = std::max(bytes, kernel.workspace_bytes(ops::KernelPhase::backward_weight));
-    if (const int64_t unused = unused_gradient_bytes(graph_.node(n)); unused > 0) bytes = aligned(bytes) + unused;
+    if (const int64_t unused = unused_gradient_bytes(graph_.node(n)); unused > 0)
+      bytes = aligned(bytes) + unused;
     intervals.push_back({bytes, event(n), event(n)});
   }
   const int64_t size_bytes = pack_intervals(intervals);

@@ -105,7 +105,8 @@ void ProgramWorld::mark_trained() {
                                               instruction.kind == program::InstructionKind::push));
       if (instruction.kind == program::InstructionKind::push) {
         for (const BucketUse& use : bucket(instruction.segment))
-          if (use.use == 0 && use.begin != program::kNoGradient) nth(parameters_, use.parameter).trained = true;
+          if (use.use == 0 && use.begin != program::kNoGradient)
+            nth(parameters_, use.parameter).trained = true;
       }
       if (instruction.kind != program::InstructionKind::update) continue;
       for (const program::Operand& operand : instruction.operands) {

@@ -20,7 +20,8 @@ std::string coverage_gap(const std::vector<ModelParameter>& parameters,
       done = std::max(done, coverage[at].end);
     }
     if (parameter.frozen && done > 0) return fmt::format("'{}', which is frozen", parameter.name);
-    if (done < parameter.size_bytes && !parameter.frozen) return fmt::format("not '{}' from byte {}", parameter.name, done);
+    if (done < parameter.size_bytes && !parameter.frozen)
+      return fmt::format("not '{}' from byte {}", parameter.name, done);
   }
   return "";
 }

@@ -36,7 +36,8 @@ void FlowProof::check_parameters() {
   for (const ModelFlow::Parameter& wanted : flow_.parameters) {
     const auto found = std::ranges::find(parameters, wanted.name, &ModelParameter::name);
     const bool fits =
-        found != parameters.end() && found->size_bytes == wanted.size_bytes && found->frozen == wanted.frozen &&
+        found != parameters.end() && found->size_bytes == wanted.size_bytes &&
+        found->frozen == wanted.frozen &&
         std::ranges::equal(found->uses, wanted.uses, {}, &program::ParameterPlace::Use::segment);
     if (!fits)
       fail(fmt::format(

@@ -10,7 +10,6 @@
 namespace lockstep::config {
 namespace {
 
-
 optim::ScheduleOptions schedule_of(const std::string& kind) {
   return parse(kSmallConfig, {"optimizer.schedule={" + kind + "}"}).schedule;
 }
@@ -37,11 +36,13 @@ TEST(Schedule, IsReadAsItStands) {
                                     .warmup_steps = 3,
                                     .decay_share = 0.2,
                                     .shape = optim::DecayShape::one_minus_sqrt}));
-  EXPECT_EQ(schedule_of("points: {point: {at: 0 factor: 0.1} point: {at: 0.5 factor: 1} unit: SHARE interpolation: HOLD}"),
-            (optim::ScheduleOptions{.kind = ScheduleKind::points,
-                                    .unit = optim::ScheduleUnit::share,
-                                    .points = {{0, 0.1}, {0.5, 1}},
-                                    .interpolation = optim::Interpolation::hold}));
+  EXPECT_EQ(
+      schedule_of(
+          "points: {point: {at: 0 factor: 0.1} point: {at: 0.5 factor: 1} unit: SHARE interpolation: HOLD}"),
+      (optim::ScheduleOptions{.kind = ScheduleKind::points,
+                              .unit = optim::ScheduleUnit::share,
+                              .points = {{0, 0.1}, {0.5, 1}},
+                              .interpolation = optim::Interpolation::hold}));
 }
 
 TEST(Schedule, ThatContradictsItselfIsRefused) {
@@ -50,9 +51,11 @@ TEST(Schedule, ThatContradictsItselfIsRefused) {
   };
   const std::string path = "optimizer.schedule.";
   EXPECT_THAT(refusal_of("step: {}"), Mentions(path + "step: ... every ... milestones"));
-  EXPECT_THAT(refusal_of("step: {every: 2 milestones: [3]}"), Mentions(path + "step: ... every and milestones"));
+  EXPECT_THAT(refusal_of("step: {every: 2 milestones: [3]}"),
+              Mentions(path + "step: ... every and milestones"));
   EXPECT_THAT(refusal_of("step: {milestones: [3, 3]}"), Mentions(path + "step.milestones[1]: ... 3 ... 3"));
-  EXPECT_THAT(refusal_of("step: {milestones: [0.5, 2] unit: SHARE}"), Mentions(path + "step.milestones[1]: ... 2"));
+  EXPECT_THAT(refusal_of("step: {milestones: [0.5, 2] unit: SHARE}"),
+              Mentions(path + "step.milestones[1]: ... 2"));
   EXPECT_THAT(refusal_of("step: {every: 2 gamma: 0}"), Mentions(path + "step.gamma: expected"));
   EXPECT_THAT(refusal_of("linear: {minimum: 0.2}"), Mentions(path + "linear.minimum: ... 0.2 ... 0.1"));
   EXPECT_THAT(refusal_of("polynomial: {minimum: 0.2}"), Mentions(path + "polynomial.minimum: ... 0.2"));
@@ -66,14 +69,15 @@ TEST(Schedule, ThatContradictsItselfIsRefused) {
   EXPECT_THAT(refusal_of("points: {}"), Mentions(path + "points"));
   EXPECT_THAT(refusal_of("points: {point: {at: 2 factor: 1} point: {at: 1 factor: 1}}"),
               Mentions(path + "points.point[1].at: ... 1 ... 2"));
-  EXPECT_THAT(refusal_of("points: {point: {at: 2 factor: 1} unit: SHARE}"), Mentions(path + "points.point[0].at: ... 2"));
+  EXPECT_THAT(refusal_of("points: {point: {at: 2 factor: 1} unit: SHARE}"),
+              Mentions(path + "points.point[0].at: ... 2"));
 }
 
 TEST(Groups, TheFirstThatMatchesCounts) {
-  const RunConfig run = parse(
-      kSmallConfig, {"optimizer.weight_decay=0.1",
-                     "optimizer.groups={parameters: \"fc1.*\" learning_rate_factor: 0.5}",
-                     "optimizer.groups={parameters: [\"*.bias\", \"fc?.weight\"] weight_decay: 0.2}"});
+  const RunConfig run =
+      parse(kSmallConfig, {"optimizer.weight_decay=0.1",
+                           "optimizer.groups={parameters: \"fc1.*\" learning_rate_factor: 0.5}",
+                           "optimizer.groups={parameters: [\"*.bias\", \"fc?.weight\"] weight_decay: 0.2}"});
   // Biases do not decay unless a group says so.
   EXPECT_EQ(run.group_rates, (optim::GroupRates{{"fc1.weight", {0.1, 0.5}},
                                                 {"fc1.bias", {0, 0.5}},
@@ -91,11 +95,13 @@ TEST(Groups, PatternsWithoutAParameterAreRefusedWithTheNearestName) {
   EXPECT_THAT(refusal_of("parameters: [\"fc1.*\", \"h.*\"] weight_decay: 0"),
               Mentions("optimizer.groups[0].parameters[1]: 'h.*' ... fc1.weight, fc1.bias, fc2.weight"));
   EXPECT_THAT(refusal_of("weight_decay: 0"), Mentions("optimizer.groups[0].parameters"));
-  EXPECT_THAT(refusal_of("parameters: \"*\" learning_rate_factor: 0"), Mentions("learning_rate_factor: expected"));
+  EXPECT_THAT(refusal_of("parameters: \"*\" learning_rate_factor: 0"),
+              Mentions("learning_rate_factor: expected"));
   EXPECT_THAT(refusal(kSmallConfig, {"optimizer.groups={parameters: \"*\" weight_decay: 0}",
                                      "optimizer.groups={parameters: \"fc1.*\" weight_decay: 1}"}),
               Mentions("optimizer.groups[1]: ... ignored"));
-  EXPECT_THAT(refusal(kSmallConfig, {"model.frozen=[\"fc1\"]", "optimizer.groups={parameters: \"fc1.*\" weight_decay: 0}"}),
+  EXPECT_THAT(refusal(kSmallConfig,
+                      {"model.frozen=[\"fc1\"]", "optimizer.groups={parameters: \"fc1.*\" weight_decay: 0}"}),
               Mentions("optimizer.groups[0].parameters[0]: 'fc1.*' ... 'fc1.weight' (model.frozen)"));
   EXPECT_THAT(refusal(kSmallConfig, {"model.lenet={image: [16, 16, 1] classes: 3 batch_norm: true}",
                                      "optimizer.groups={parameters: \"*.running_mean\" weight_decay: 0}"}),
@@ -107,8 +113,9 @@ TEST(Groups, ASharedParameterIsInOne) {
       "optimizer.groups={parameters: \"lm_head.weight\" learning_rate_factor: 0.5}"};
   EXPECT_EQ(parse(kSmallGpt, by_other_name).group_rates,
             (optim::GroupRates{{"wte.weight", {.learning_rate_factor = 0.5}}}));
-  EXPECT_THAT(refusal(kSmallGpt, {by_other_name[0], "optimizer.groups={parameters: \"wte.*\" weight_decay: 0}"}),
-              Mentions("optimizer.groups[0]: 'lm_head.weight' ... 'wte.weight' ... groups[1]"));
+  EXPECT_THAT(
+      refusal(kSmallGpt, {by_other_name[0], "optimizer.groups={parameters: \"wte.*\" weight_decay: 0}"}),
+      Mentions("optimizer.groups[0]: 'lm_head.weight' ... 'wte.weight' ... groups[1]"));
 }
 
 TEST(Frozen, LayersHaveNoGradientsAndThoseBeforeThemNone) {
@@ -143,8 +150,8 @@ TEST(Averages, AreReadAsTheyStand) {
 
 TEST(MathHash, KnowsGroupsFrozenLayersAndAverages) {
   const uint64_t plain = parse(kSmallConfig).math_hash;
-  for (const char* change : {"optimizer.groups={parameters: \"*\" weight_decay: 0.5}", "model.frozen=[\"fc1\"]",
-                             "optimizer.ema={}", "optimizer.schedule.linear={}"})
+  for (const char* change : {"optimizer.groups={parameters: \"*\" weight_decay: 0.5}",
+                             "model.frozen=[\"fc1\"]", "optimizer.ema={}", "optimizer.schedule.linear={}"})
     EXPECT_NE(parse(kSmallConfig, {change}).math_hash, plain) << change;
   EXPECT_EQ(parse(kSmallConfig, {"optimizer.ema={evaluate: true}"}).math_hash,
             parse(kSmallConfig, {"optimizer.ema={}"}).math_hash);

@@ -43,8 +43,8 @@ TEST(LearningRate, CosineBeginsAfterTheWarmUp) {
 }
 
 TEST(LearningRate, OfOneStepIsThePeakWhateverItFallsTo) {
-  for (const ScheduleKind kind : {ScheduleKind::cosine, ScheduleKind::linear, ScheduleKind::polynomial,
-                                  ScheduleKind::stable_decay})
+  for (const ScheduleKind kind :
+       {ScheduleKind::cosine, ScheduleKind::linear, ScheduleKind::polynomial, ScheduleKind::stable_decay})
     expect_rates(rates({.kind = kind, .minimum = 0.1}, 1.0, 1), {1});
 }
 
@@ -90,11 +90,10 @@ TEST(LearningRate, IsPyTorchsAtEachStep) {
        {.kind = one_cycle, .rising_share = 0.25, .first_divisor = 10, .last_divisor = 100}},
       {"one_cycle_three_phase",
        0.5,
-       {.kind = one_cycle,
-        .interpolation = Interpolation::cosine,
-        .rising_share = 0.4,
-        .three_phase = true}},
-      {"stable_decay", 0.4, {.kind = stable_decay, .warmup_steps = 4, .minimum = 0.1, .decay_share = 6.0 / 19}}};
+       {.kind = one_cycle, .interpolation = Interpolation::cosine, .rising_share = 0.4, .three_phase = true}},
+      {"stable_decay",
+       0.4,
+       {.kind = stable_decay, .warmup_steps = 4, .minimum = 0.1, .decay_share = 6.0 / 19}}};
   for (const GoldenCase& c : cases) {
     const auto expected = testing::read_golden("schedules", c.name).at("rates").values;
     const auto actual = rates(c.schedule, c.peak, static_cast<int64_t>(expected.size()));
@@ -136,7 +135,8 @@ TEST(LearningRate, CountsInEachUnit) {
 
 TEST(LearningRate, EpochsAndSamplesGoOnWhereOtherBatchesHaveLeftOff) {
   // Four steps of 20 samples, then some of 10: the sample after 80 is that of step 4.
-  const ScheduleSpan span{.total_steps = 8, .shift = 4, .samples_per_step = 10, .shift_samples = 40, .epoch_samples = 40};
+  const ScheduleSpan span{
+      .total_steps = 8, .shift = 4, .samples_per_step = 10, .shift_samples = 40, .epoch_samples = 40};
   const ScheduleOptions epochs{
       .kind = ScheduleKind::step, .gamma = 0.5, .every = 1, .unit = ScheduleUnit::epochs};
   EXPECT_DOUBLE_EQ(learning_rate_at(1, epochs, 4, span), 0.25);
@@ -149,7 +149,8 @@ TEST(LearningRate, EpochsAndSamplesGoOnWhereOtherBatchesHaveLeftOff) {
 }
 
 TEST(LearningRate, IsThatOfALongerRunFromTheFirstStepOn) {
-  for (const ScheduleKind kind : {ScheduleKind::linear, ScheduleKind::one_cycle, ScheduleKind::stable_decay}) {
+  for (const ScheduleKind kind :
+       {ScheduleKind::linear, ScheduleKind::one_cycle, ScheduleKind::stable_decay}) {
     const ScheduleOptions schedule{.kind = kind};
     const auto longer = rates(schedule, 1, 20), shorter = rates(schedule, 1, 10);
     EXPECT_NEAR(longer.back(), shorter.back(), 1e-15);

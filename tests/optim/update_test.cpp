@@ -212,8 +212,8 @@ TEST_F(Update, AnySplitOfARangeGivesTheSameBits) {
       step(c.options, whole, gradients, number);
       size_t begin = 0;
       for (const size_t size : {1, 16, 17, 0, 31, 64, 129, 745}) {
-        update(c.options, pieces.arguments(c.options, gradients, begin, size), constants_of(c.options, number),
-               *stream_);
+        update(c.options, pieces.arguments(c.options, gradients, begin, size),
+               constants_of(c.options, number), *stream_);
         begin += size;
       }
       ASSERT_EQ(begin, count);
@@ -229,7 +229,8 @@ TEST_F(Update, AnyNumberOfThreadsGivesTheSameBits) {
   for (const GoldenCase& c : kGoldenCases) {
     Parameter one(Floats(initial.begin(), initial.end())), several = one;
     step(c.options, one, gradients, 0);
-    update(c.options, several.arguments(c.options, gradients, 0, count), constants_of(c.options, 0), *stream_, 3);
+    update(c.options, several.arguments(c.options, gradients, 0, count), constants_of(c.options, 0), *stream_,
+           3);
     EXPECT_EQ(one, several) << c.name;
   }
 }

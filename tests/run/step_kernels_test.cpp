@@ -322,8 +322,8 @@ Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimi
   call.verdict = memory.put(std::vector<program::Verdict>{verdict});
   call.constants = memory.put(std::vector<StepScalars>{constants});
   memory.kernels().update(call, memory.stream());
-  return {memory.get(call.parameters, size), memory.get(call.state[0], size),
-          memory.get(call.state[1], size), memory.get(call.state[2], size)};
+  return {memory.get(call.parameters, size), memory.get(call.state[0], size), memory.get(call.state[1], size),
+          memory.get(call.state[2], size)};
 }
 
 TEST_P(StepKernelsTest, UpdatesLikeTheCpuToTheBit) {

@@ -86,8 +86,9 @@ class NarrowKernel : public Kernel {
     switch (list) {
       case kInputs:
         // Of ops whose backward is split, gradients of inputs need no inputs; a frozen one keeps none.
-        return forward || (signature_.backward_needs_input[i] && (phase == KernelPhase::backward_weight ||
-                                                                  signature_.backward != BackwardForm::split));
+        return forward ||
+               (signature_.backward_needs_input[i] &&
+                (phase == KernelPhase::backward_weight || signature_.backward != BackwardForm::split));
       case kOutputs:
         return !forward && signature_.backward_needs_output;
       case kParameters:

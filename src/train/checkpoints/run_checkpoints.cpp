@@ -15,8 +15,8 @@
 #include "lockstep/error.h"
 #include "train/checkpoints/best_checkpoint.h"
 #include "train/checkpoints/known_faults.h"
-#include "train/faults/position.h"
 #include "train/checkpoints/state_change.h"
+#include "train/faults/position.h"
 #include "train/worker/averages.h"
 #include "train/worker/fingerprint.h"
 #include "train/worker/model_state.h"
@@ -320,7 +320,8 @@ void RunCheckpoints::load_averages(const std::string& path) {
   }
   if (std::ranges::none_of(saved, [](const auto& name) { return name.ends_with(kAverageSuffix); }))
     throw ConfigError(fmt::format(
-        "checkpoint {} has no moving averages: its run had no optimizer.ema; evaluate it without --average", path));
+        "checkpoint {} has no moving averages: its run had no optimizer.ema; evaluate it without --average",
+        path));
   load_tensors(*worker_, checkpoint, checkpoint::FileKind::optimizer, averages, before_read);
 }
 

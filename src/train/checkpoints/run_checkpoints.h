@@ -124,7 +124,7 @@ class RunCheckpoints {
   std::string run_id_;
   RestoredState restored_;
   bool has_other_state_ = false;  // the checkpoint had other optimizer state, as the config explains
-  uint64_t saved_hash_ = 0;  // of what was loaded, as its manifest has it: parameters, or all state
+  uint64_t saved_hash_ = 0;       // of what was loaded, as its manifest has it: parameters, or all state
   std::deque<checkpoint::SaveOutcome> outcomes_;  // that poll() has not told yet
   std::unique_ptr<CheckpointSaver> saver_;        // null: saves in the foreground
 };

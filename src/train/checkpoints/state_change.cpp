@@ -8,7 +8,8 @@ namespace {
 /// Whether a field has another value in the checkpoint, or is there only or here only.
 bool differs(const checkpoint::MathFields& saved, const checkpoint::MathFields& now, std::string_view name) {
   const auto value = [name](const checkpoint::MathFields& fields) {
-    const auto found = std::ranges::find(fields, name, [](const auto& field) { return std::string_view(field.first); });
+    const auto found =
+        std::ranges::find(fields, name, [](const auto& field) { return std::string_view(field.first); });
     return found == fields.end() ? std::string() : found->second;
   };
   return value(saved) != value(now);
@@ -43,9 +44,9 @@ StateChange state_change_of(const checkpoint::Checkpoint& checkpoint, const chec
   }
   for (const auto& record : records) saved.erase(record.name);
   for (const auto& left_over : saved)
-    change.is_explained = change.is_explained &&
-                          ((averages_differ && left_over.ends_with(kAverageSuffix)) ||
-                           (frozen_differ && !wanted_parameters.contains(parameter_of(left_over))));
+    change.is_explained =
+        change.is_explained && ((averages_differ && left_over.ends_with(kAverageSuffix)) ||
+                                (frozen_differ && !wanted_parameters.contains(parameter_of(left_over))));
   change.learning_anew = static_cast<int>(learning.size());
   return change;
 }

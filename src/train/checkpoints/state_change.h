@@ -14,10 +14,10 @@ inline constexpr std::string_view kAverageSuffix = ".ema";
 
 /// How the optimizer state of a checkpoint differs from that of a run which resumes from it.
 struct StateChange {
-  bool is_explained = false;     ///< by other frozen layers, or by optimizer.ema; false: nothing may differ
-  std::set<std::string> missing; ///< tensors of the run that the checkpoint lacks
-  bool begins_averages = false;  ///< averages are among them
-  int learning_anew = 0;         ///< parameters that were frozen
+  bool is_explained = false;      ///< by other frozen layers, or by optimizer.ema; false: nothing may differ
+  std::set<std::string> missing;  ///< tensors of the run that the checkpoint lacks
+  bool begins_averages = false;   ///< averages are among them
+  int learning_anew = 0;          ///< parameters that were frozen
 };
 
 /// `fields`: MathFields of the run. `records`: its optimizer state.

@@ -178,8 +178,8 @@ run::StepScalars Trainer::constants_of(int64_t step, int64_t updates) const {
   run::StepScalars constants;
   constants.kernels.step = static_cast<uint64_t>(step);
   constants.kernels.seed = config_.trainer.seed;
-  constants.update.learning_rate = optim::learning_rate_at(
-      config_.optimizer.learning_rate, config_.schedule, step, worker_->length().schedule_span());
+  constants.update.learning_rate = optim::learning_rate_at(config_.optimizer.learning_rate, config_.schedule,
+                                                           step, worker_->length().schedule_span());
   if (loss_scaler_) constants.kernels.loss_scale = loss_scaler_->scale();
   constants.update.beta1_power = std::pow(config_.optimizer.beta1, static_cast<double>(updates));
   constants.update.beta2_power = std::pow(config_.optimizer.beta2, static_cast<double>(updates));

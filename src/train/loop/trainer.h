@@ -75,9 +75,9 @@ struct TrainerRunOptions {
   /// COLLECTIVE over `left`, the remaining ranks, after all others were lost: makes a worker for this rank's
   /// part of the rest. The trainer's own worker is destroyed. Empty: no rank can be lost.
   std::function<Regrouped(const std::vector<int>& left)> regroup;
-  bool evaluates = false;        ///< only evaluates, and messages say so
+  bool evaluates = false;          ///< only evaluates, and messages say so
   bool evaluates_average = false;  ///< then with the checkpoint's moving averages in place of parameters
-  run::KernelObserver observer;  ///< of all steps, which then do not overlap; not of sessions. May be empty
+  run::KernelObserver observer;    ///< of all steps, which then do not overlap; not of sessions. May be empty
   StepHistograms* histograms = nullptr;  ///< told of steps; may be null
   int drawing_threads = 1;               ///< threads that draw initial parameters; bits do not depend on it
 };

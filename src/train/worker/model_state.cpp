@@ -226,8 +226,10 @@ checkpoint::NamedTensor shown(const Worker& worker, checkpoint::NamedTensor tens
 
 namespace {
 
-/// COLLECTIVE: all elements of a parameter, or of a slot of its state, of which this rank has those of `here`.
-std::vector<float> gather_elements(const Worker& worker, comm::Communicator& world, const HeldParameter& here) {
+/// COLLECTIVE: all elements of a parameter, or of a slot of its state, of which this rank has those of
+/// `here`.
+std::vector<float> gather_elements(const Worker& worker, comm::Communicator& world,
+                                   const HeldParameter& here) {
   std::vector<float> values(
       static_cast<size_t>(worker.compiled().graph().parameter(here.parameter).spec.shape.count()));
   if (here.count > 0)
