@@ -81,7 +81,7 @@ TEST(FrozenLayers, NeitherChangeNorChangeTheGradientsOfOthers) {
 TEST(FrozenLayers, TakeNeitherGradientsNorStateNorActivations) {
   const auto bytes_of = [](const std::vector<std::string>& overrides, program::Category category) {
     const compile::CompiledRun run = compile_run(config_of(kMlp, overrides), {.world_size = 1});
-    return run.compile(0).step_plan.BYTES;
+    return run.compile(0).step_plan.category_bytes[static_cast<size_t>(category)];
   };
   using program::Category;
   const std::vector<std::string> frozen = {"model.frozen=[\"fc1\"]"};
