@@ -125,7 +125,7 @@ def page(messages):
     names = {message.name for message in messages}
     # A message that holds only an enumeration is not a part of the format: its values are shown where it is used.
     scopes = [message for message in messages if message.enums and not message.fields]
-    enums = {f"{scope.name}.{name}": values for scope in scopes for name, values in scope.enums.items()}
+    enums = {f"{scope.name}.{name}": values for scope in messages for name, values in scope.enums.items()}
     parts = [INTRODUCTION]
     for message in messages:
         if message in scopes:

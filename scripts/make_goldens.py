@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes tests/ops/goldens/<op>.txt: inputs, parameters, outputs and gradients of ops as PyTorch computes them, and
-tests/optim/goldens/optimizers.txt: the parameters after each of five updates.
+tests/optim/goldens: the parameters after each of five updates, their moving averages, and learning rates by step.
 
     python3 scripts/make_goldens.py [OP ...]      # needs torch, and transformers for llama; without OP: all
 
@@ -303,13 +303,77 @@ def optimizers():
     yield "adamw", case(adamw, lr=0.05, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.3)
 
 
+def averages():
+    """Moving averages as torch.optim.swa_utils has them. Up to `start` updates they are the parameters."""
+    def case(kind, decay, start, **options):
+        model = torch.nn.Linear(13, 1, bias=False).double()
+        model.weight.data = random(1, 13)
+        average = torch.optim.swa_utils.AveragedModel(
+            model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(decay))
+        optimizer = kind(model.parameters(), **options)
+        tensors = {"parameters": model.weight.detach().clone()}
+        gradients, steps = [], []
+        for step in range(6):
+            model.weight.grad = random(1, 13)
+            optimizer.step()
+            if step + 1 <= start:
+                average.n_averaged.zero_()
+            average.update_parameters(model)
+            gradients.append(model.weight.grad.clone())
+            steps.append(average.module.weight.detach().clone())
+        return tensors | {"gradients": torch.stack(gradients), "average after each step": torch.stack(steps)}
+
+    yield "sgd", case(torch.optim.SGD, 0.9, 0, lr=0.1)
+    yield "sgd_momentum", case(torch.optim.SGD, 0.75, 3, lr=0.1, momentum=0.9)
+    yield "adamw", case(torch.optim.AdamW, 0.5, 2, lr=0.05, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.3)
+
+
+def schedules():
+    """Learning rates of optimizer steps, from the first on."""
+    kinds = torch.optim.lr_scheduler
+
+    def case(steps, rate, make):
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=rate)
+        schedule = make(optimizer)
+        rates = []
+        for _ in range(steps):
+            rates.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            schedule.step()
+        return {"rates": torch.tensor(rates, dtype=torch.float64)}
+
+    def one_cycle(steps, **options):
+        # Past its end PyTorch refuses: it has a step more than is read.
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
+        schedule = kinds.OneCycleLR(optimizer, max_lr=0.5, total_steps=steps, cycle_momentum=False, **options)
+        rates = [optimizer.param_groups[0]["lr"]]
+        for _ in range(steps - 1):
+            optimizer.step()
+            schedule.step()
+            rates.append(optimizer.param_groups[0]["lr"])
+        return {"rates": torch.tensor(rates, dtype=torch.float64)}
+
+    yield "step", case(10, 0.4, lambda o: kinds.StepLR(o, step_size=3, gamma=0.5))
+    yield "multi_step", case(10, 0.4, lambda o: kinds.MultiStepLR(o, milestones=[2, 5, 7], gamma=0.1))
+    yield "linear", case(10, 0.4, lambda o: kinds.LinearLR(o, start_factor=1, end_factor=0.2, total_iters=9))
+    yield "polynomial", case(10, 0.4, lambda o: kinds.PolynomialLR(o, total_iters=9, power=2.5))
+    yield "cosine", case(10, 0.4, lambda o: kinds.CosineAnnealingLR(o, T_max=9, eta_min=0.01))
+    yield "one_cycle", one_cycle(20)
+    yield "one_cycle_linear", one_cycle(17, pct_start=0.25, anneal_strategy="linear", div_factor=10, final_div_factor=100)
+    yield "one_cycle_three_phase", one_cycle(21, pct_start=0.4, three_phase=True)
+    yield "stable_decay", case(20, 0.4, lambda o: kinds.SequentialLR(
+        o, [kinds.LinearLR(o, start_factor=1 / 4, end_factor=1, total_iters=3), kinds.ConstantLR(o, factor=1),
+            kinds.LinearLR(o, start_factor=1, end_factor=0.25, total_iters=6)], milestones=[4, 13]))
+
+
+OF_OPTIM = [optimizers, averages, schedules]
 OPS = [linear, narrow_linear, conv2d, pool2d, global_pool2d, batch_norm, mean_squared_error, relu, gelu, silu, sigmoid, tanh, layer_norm,
        rms_norm, multiply, embedding, rotary_embedding, attention, softmax_cross_entropy, llama,
-       optimizers]
+       *OF_OPTIM]
 
 
 def write(op):
-    folder = TESTS / ("optim" if op is optimizers else "ops") / "goldens"
+    folder = TESTS / ("optim" if op in OF_OPTIM else "ops") / "goldens"
     torch.manual_seed(1)
     lines = []
     for case, tensors in op():

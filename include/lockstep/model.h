@@ -37,6 +37,9 @@ struct ModelInput {
 struct ModelSpec {
   std::vector<ModelInput> inputs;
   std::vector<Layer> layers;
+  /// Layers whose weights never change: names, or patterns in which `*` stands for any characters and `?` for
+  /// one.
+  std::vector<std::string> frozen;
   bool operator==(const ModelSpec&) const = default;
 };
 

@@ -12,6 +12,8 @@ namespace lockstep {
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 /// " (did you mean 'x'?)" for the nearest candidate, or "".
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
+/// Whether all of `text` is as `pattern` says, in which `*` stands for any characters and `?` for one.
+bool matches_pattern(std::string_view pattern, std::string_view text);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 /// Splits at every `separator`, trims blanks around each part; "" gives no parts.
 std::vector<std::string> split(std::string_view text, char separator);

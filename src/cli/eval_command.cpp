@@ -26,6 +26,7 @@ struct EvalArguments {
   jobs::OutputArguments output;
   jobs::DeviceArguments device;
   std::string checkpoint;
+  bool average = false;
 };
 
 config::RunConfig load_config(const EvalArguments& arguments) {
@@ -103,6 +104,7 @@ int evaluate(const EvalArguments& arguments) {
                             .stop_requested = train::stop_requested,
                             .progress = &world.control().progress(),
                             .evaluates = true,
+                            .evaluates_average = arguments.average,
                             .drawing_threads = train::idle_threads(world.launch())});
     trainer.prepare();
     const auto record = trainer.evaluate_now();
@@ -127,6 +129,8 @@ void add_eval_command(CLI::App& program, CommandAction& selected) {
       "Config file; default: the config saved with the run, on as many processes as there are");
   add_layout(command, arguments->config);
   add_checkpoint(command, arguments->checkpoint);
+  command.add_flag("--average", arguments->average,
+                   "Evaluate the moving average of the parameters (optimizer.ema) in place of these");
   add_device(command, arguments->device);
   add_output(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return evaluate(*arguments); }; });

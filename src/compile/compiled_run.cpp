@@ -166,7 +166,9 @@ uint64_t hash_of(const model::Partition& partition) {
     hash = hash_all(hash, {segment.first_node, segment.last_node});
   for (const int piece : partition.pieces) hash = hash_all(hash, {piece});
   for (const auto& bucket : partition.buckets) {
-    hash = hash_all(hash, {bucket.size_bytes, bucket.owned_bytes});
+    hash = hash_all(hash, {bucket.size_bytes, bucket.owned_bytes, bucket.held_bytes});
+    for (const auto& entry : bucket.frozen)
+      hash = hash_all(hash, {entry.parameter, entry.use, entry.offset_bytes});
     for (const auto& entry : bucket.entries)
       hash = hash_all(hash, {entry.parameter, entry.use, entry.offset_bytes, entry.count});
   }

@@ -282,12 +282,7 @@ void check_optimizer(const schema::RunConfig& config, const Document& document) 
     document.refuse("optimizer.sgd.nesterov", "needs momentum; set optimizer.sgd.momentum, such as 0.9");
   if (optimizer.decay_norm_and_bias() && optimizer.weight_decay() == 0)
     document.refuse("optimizer.decay_norm_and_bias", "is ignored without optimizer.weight_decay");
-  const auto& schedule = optimizer.schedule();
-  if (schedule.has_cosine() && schedule.cosine().minimum() > optimizer.learning_rate())
-    document.refuse(
-        "optimizer.schedule.cosine.minimum",
-        fmt::format("is {}, above optimizer.learning_rate = {}, from which the rate falls to it; lower it",
-                    exact(schedule.cosine().minimum()), exact(optimizer.learning_rate())));
+  check_schedule(optimizer, document);
 }
 
 void check_precision(const schema::RunConfig& config, const Document& document) {

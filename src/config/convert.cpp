@@ -152,6 +152,9 @@ optim::OptimizerOptions convert_optimizer(const schema::Optimizer& optimizer) {
   optim::OptimizerOptions options{.learning_rate = optimizer.learning_rate(),
                                   .weight_decay = optimizer.weight_decay(),
                                   .decay_norm_and_bias = optimizer.decay_norm_and_bias()};
+  if (optimizer.has_ema())
+    options.average = {
+        .enabled = true, .decay = optimizer.ema().decay(), .start_step = optimizer.ema().start_step()};
   if (optimizer.has_sgd()) {
     options.kind = optim::OptimizerKind::sgd;
     options.momentum = optimizer.sgd().momentum();
@@ -181,12 +184,6 @@ TrainerOptions convert_trainer(const schema::Trainer& trainer) {
           .check_every_steps = trainer.check_every_steps(),
           .spike_threshold = trainer.spike_threshold(),
           .early_stopping = trainer.early_stopping()};
-}
-
-optim::ScheduleOptions convert_schedule(const schema::Schedule& schedule) {
-  return {.kind = schedule.has_cosine() ? optim::ScheduleKind::cosine : optim::ScheduleKind::constant,
-          .warmup_steps = schedule.warmup_steps(),
-          .minimum = schedule.cosine().minimum()};
 }
 
 PrecisionOptions convert_precision(const schema::Precision& precision) {
@@ -264,6 +261,7 @@ RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout
   run.data = convert_data(config.data());
   run.trainer = convert_trainer(config.trainer());
   run.optimizer = convert_optimizer(config.optimizer());
+  run.evaluates_average = config.optimizer().has_ema() && config.optimizer().ema().evaluate();
   run.schedule = convert_schedule(config.optimizer().schedule());
   run.precision = convert_precision(config.precision());
   run.parallel = convert_parallel(config.parallel(), layout);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/ensure.h"
+#include "base/text.h"
 #include "config/schema.h"
 #include "layout/batch_division.h"
 
@@ -24,7 +25,7 @@ constexpr std::string_view kWithoutEffect[] = {
     "data.records.folder",      "data.cache_directory",      "data.cache_bytes",
     "trainer.eval_every_steps", "trainer.eval_at_end",       "trainer.nonfinite",
     "trainer.nonfinite_limit",  "trainer.check_every_steps", "trainer.spike_threshold",
-    "trainer.early_stopping",
+    "trainer.early_stopping",   "optimizer.ema.evaluate",
 };
 // Left to the layout under FAST, which promises no bits; decisive under REPRODUCIBLE.
 constexpr std::string_view kReproducibleOnly[] = {"trainer.virtual_replicas"};
@@ -122,6 +123,8 @@ void add_model(const ModelSpec& model, Fields& fields) {
     clear_later_defaults(layer);
     add(path, layer);
   }
+  if (!model.frozen.empty())
+    fields.emplace_back("model.frozen", fmt::format("[{}]", join(model.frozen, ", ")));
 }
 
 }  // namespace

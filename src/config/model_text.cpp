@@ -333,13 +333,17 @@ ModelSpec expand_model(const schema::Model& model, const Document& document, con
   if (preset && plain) document.refuse(path, "has both a preset and layers; keep only one of them");
   if (!preset && model.layer_size() == 0)
     document.refuse(path, "needs a preset (mlp, lenet, resnet, vgg, gpt or llama) or inputs and layers");
-  if (!preset) return Expander(document, path).expand(model);
+  const auto with_frozen = [&](ModelSpec spec) {
+    spec.frozen.assign(model.frozen().begin(), model.frozen().end());
+    return spec;
+  };
+  if (!preset) return with_frozen(Expander(document, path).expand(model));
   const int rank = model.has_mlp() ? model.mlp().image_size() : 0;
   if (rank > kMaximumRank)
     document.refuse(path + ".mlp.image",
                     fmt::format("expected at most {} dimensions, found {}", kMaximumRank, rank));
   try {
-    return expand_preset(model);
+    return with_frozen(expand_preset(model));
   } catch (const ConfigError& error) {
     document.refuse(path, error.what());
   }
@@ -367,6 +371,7 @@ schema::Model plain_model(const ModelSpec& spec) {
     }
     write_op(layer.op, written);
   }
+  for (const auto& pattern : spec.frozen) model.add_frozen(pattern);
   return model;
 }
 

@@ -183,6 +183,7 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
   check_combinations(config, model, graph, layout, document);
 
   RunConfig run = convert(config, std::move(model), layout);
+  run.group_rates = resolve_groups(config.optimizer(), graph, document);
   run.states_virtual_replicas = states_virtual_replicas;
   run.data.own_train = own.samples.train;
   run.data.own_eval = own.samples.eval;

@@ -14,6 +14,7 @@
 #include "observe/metrics_options.h"
 #include "optim/loss_scaling.h"
 #include "optim/optimizer.h"
+#include "optim/schedule.h"
 #include "parallel/parallel_options.h"
 
 namespace lockstep::config {
@@ -75,6 +76,8 @@ struct RunConfig {
   TrainerOptions trainer;
   bool states_virtual_replicas = false;  ///< virtual_replicas is stated, not a default
   optim::OptimizerOptions optimizer;
+  optim::GroupRates group_rates;   ///< of parameters in optimizer.groups
+  bool evaluates_average = false;  ///< evaluations of the training use the parameters' moving average
   optim::ScheduleOptions schedule;
   PrecisionOptions precision;
   parallel::ParallelOptions parallel;

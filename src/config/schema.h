@@ -128,8 +128,15 @@ void fit_image_data(schema::Data& data, const ModelSpec& model, const Document& 
 void check_combinations(const schema::RunConfig& config, const ModelSpec& model, const model::Graph& graph,
                         const layout::Layout& layout, const Document& document);
 
+/// The part of it that is about the learning rate's schedule.
+void check_schedule(const schema::Optimizer& optimizer, const Document& document);
+/// The rates of parameters that groups match. Refuses groups and patterns without a parameter.
+optim::GroupRates resolve_groups(const schema::Optimizer& optimizer, const model::Graph& graph,
+                                 const Document& document);
+
 /// The plain options of each module, but not the texts and hashes. REQUIRES: everything has been checked.
 RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout::Layout& layout);
+optim::ScheduleOptions convert_schedule(const schema::Schedule& schedule);
 // What convert() makes of parts of `Data`.
 std::vector<data::TransformOptions> convert_transforms(
     const google::protobuf::RepeatedPtrField<schema::Transform>& transforms);

@@ -79,6 +79,8 @@ Ownership::Ownership(const model::Graph& graph, const model::Partition& partitio
         borders.push_back(entry.offset_bytes + at);
     }
     borders.push_back(bucket.owned_bytes);
+    for (const auto& entry : bucket.frozen)
+      if (entry.use == 0) nth(homes_, entry.parameter) = {static_cast<int>(s), entry.offset_bytes};
     if (!has_owners()) continue;
     const RankRange owners = owners_of(static_cast<int>(s));
     auto& before = bytes[owners.first];
@@ -88,17 +90,22 @@ Ownership::Ownership(const model::Graph& graph, const model::Partition& partitio
   has_outer_ties_.assign(partition.segments.size(), 0);
   tied_.assign(partition.segments.size(),
                std::vector<ByteSpan>(static_cast<size_t>(options.stages), ByteSpan{}));
-  for (size_t s = 0; s < partition.buckets.size(); ++s)
-    for (const auto& entry : partition.buckets[s].entries) {
-      const Home& home = nth(homes_, entry.parameter);
-      const int stage = stage_of_segment(static_cast<int>(s));
-      if (stage == stage_of_segment(home.segment)) continue;
-      nth(has_outer_ties_, static_cast<int>(s)) = 1;
-      ByteSpan& used = nth(nth(tied_, home.segment), stage);
-      const ByteSpan whole{home.offset, home.offset + size_bytes_of(entry.parameter)};
-      used =
-          used.empty() ? whole : ByteSpan{std::min(used.begin, whole.begin), std::max(used.end, whole.end)};
-    }
+  for (int s = 0; s < static_cast<int>(partition.buckets.size()); ++s) {
+    for (const auto& entry : partition.bucket(s).entries)
+      if (tie_to_home(s, entry.parameter)) nth(has_outer_ties_, s) = 1;
+    for (const auto& entry : partition.bucket(s).frozen) tie_to_home(s, entry.parameter);
+  }
+}
+
+/// Whether a parameter that a segment uses lies on another stage, of which the segment's then has a copy.
+bool Ownership::tie_to_home(int segment, int parameter) {
+  const Home& home = nth(homes_, parameter);
+  const int stage = stage_of_segment(segment);
+  if (stage == stage_of_segment(home.segment)) return false;
+  ByteSpan& used = nth(nth(tied_, home.segment), stage);
+  const ByteSpan whole{home.offset, home.offset + size_bytes_of(parameter)};
+  used = used.empty() ? whole : ByteSpan{std::min(used.begin, whole.begin), std::max(used.end, whole.end)};
+  return true;
 }
 
 bool Ownership::ties_stages() const {
@@ -146,7 +153,7 @@ ByteSpan Ownership::updated_by(int segment, int rank) const {
 
 ByteSpan Ownership::held(int segment, int rank) const {
   if (!is_worker(rank)) return updated_by(segment, rank);
-  return computes(segment, rank) ? ByteSpan{0, partition_.bucket(segment).owned_bytes}
+  return computes(segment, rank) ? ByteSpan{0, partition_.bucket(segment).held_bytes}
                                  : nth(nth(tied_, segment), stage_of(rank));
 }
 
@@ -191,7 +198,7 @@ int64_t Ownership::size_bytes_of(int parameter) const {
 }
 
 int Ownership::slots_of(int parameter) const {
-  return graph_.parameter(parameter).spec.role == ops::ParameterRole::weight ? options_.state_slots : 0;
+  return graph_.parameter(parameter).has_state() ? options_.state_slots : 0;
 }
 
 std::vector<int> Ownership::savers_of_parameters() const {

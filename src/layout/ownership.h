@@ -58,6 +58,7 @@ struct OwnershipOptions {
 ///
 /// A parameter belongs to the stage of its first use. Stages that use it again (tied weights) hold copies of
 /// the owning segment's parameters, from the first to the last byte that they use, and never update them.
+/// Nobody owns frozen parameters: workers of their stage hold them, servers do not.
 ///
 /// With owners (all workers of a sharded optimizer, or parameter servers) each bucket is cut into one shard
 /// for each owner. Cuts are on borders of 65,536-element chunks of parameters, so that sums of squares,
@@ -131,6 +132,7 @@ class Ownership {
     int segment = 0;
     int64_t offset = 0;  ///< in the segment's parameter buffer
   };
+  bool tie_to_home(int segment, int parameter);
   int64_t size_bytes_of(int parameter) const;
   int slots_of(int parameter) const;
   std::vector<int> savers_of_parameters() const;

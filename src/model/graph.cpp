@@ -33,6 +33,7 @@ class GraphMaker {
     for (const auto& input : spec_.inputs) add_input(input);
     for (const auto& layer : spec_.layers) add_layer(layer);
     check_ends();
+    freeze_parameters();
     form_groups();
     return std::move(graph_);
   }
@@ -104,7 +105,12 @@ class GraphMaker {
     return value;
   }
 
-  int add_node(const std::string& name, const Op& op, const std::vector<int>& inputs) {
+  bool is_frozen(const std::string& layer) const {
+    return std::ranges::any_of(spec_.frozen,
+                               [&](const auto& pattern) { return matches_pattern(pattern, layer); });
+  }
+
+  int add_node(const std::string& name, const Op& op, const std::vector<int>& inputs, bool frozen = false) {
     const int id = static_cast<int>(graph_.nodes.size());
     std::vector<TensorSpec> specs;
     for (const int input : inputs) specs.push_back(graph_.value(input).spec);
@@ -122,8 +128,13 @@ class GraphMaker {
                signature.backward_needs_input.size() == inputs.size(),
            "an op's signature must speak of each of its inputs");
 
-    bool gradient = std::any_of(signature.parameters.begin(), signature.parameters.end(),
-                                [](const auto& p) { return p.role == ops::ParameterRole::weight; });
+    const bool has_weights = std::ranges::any_of(
+        signature.parameters, [](const auto& p) { return p.role == ops::ParameterRole::weight; });
+    node.frozen = frozen && has_weights;
+    // Running statistics come from backward, whether the weights beside them learn or not.
+    bool gradient = std::ranges::any_of(signature.parameters, [&](const auto& p) {
+      return p.role == ops::ParameterRole::statistic || !frozen;
+    });
     for (size_t i = 0; i < inputs.size(); ++i) {
       auto& value = graph_.value(inputs[i]);
       value.consumer = id;
@@ -172,7 +183,7 @@ class GraphMaker {
           "layer {}: the graph inserts forks itself; use a layer's name twice instead", layer.name));
     std::vector<int> inputs;
     for (const auto& input : layer.inputs) inputs.push_back(take(layer, input));
-    const int id = add_node(layer.name, layer.op, inputs);
+    const int id = add_node(layer.name, layer.op, inputs, is_frozen(layer.name));
     add_parameters(layer, id);
     auto& node = graph_.node(id);
     if (node.signature.is_loss) {
@@ -180,8 +191,9 @@ class GraphMaker {
         throw ConfigError(fmt::format("layer {}: a model has one loss, and {} already is one", layer.name,
                                       graph_.node(graph_.loss).name));
       if (!graph_.value(node.inputs[0]).needs_gradient)
-        throw ConfigError(fmt::format(
-            "layer {}: no parameter lies before the loss; there is nothing to train", layer.name));
+        throw ConfigError(
+            fmt::format("layer {}: {} before the loss; there is nothing to train", layer.name,
+                        spec_.frozen.empty() ? "no parameter lies" : "no parameter that is not frozen lies"));
       graph_.loss = id;
     } else {
       offer(layer.name, node.outputs[0]);
@@ -243,6 +255,42 @@ class GraphMaker {
         throw ConfigError(value.producer < 0
                               ? fmt::format("model input '{}' is used by no layer", value.name)
                               : fmt::format("the output of layer {} is used by no other layer", value.name));
+  }
+
+  /// A weight is frozen if all layers that use it are.
+  void freeze_parameters() {
+    if (spec_.frozen.empty()) return;
+    for (const auto& pattern : spec_.frozen) require_frozen_layer(pattern);
+    bool learns = false;
+    for (auto& parameter : graph_.parameters) {
+      if (parameter.spec.role != ops::ParameterRole::weight) continue;
+      const Node& first = graph_.node(parameter.uses[0].node);
+      parameter.frozen = first.frozen;
+      learns = learns || !first.frozen;
+      for (const auto& use : parameter.uses)
+        if (const Node& other = graph_.node(use.node); other.frozen != first.frozen)
+          throw ConfigError(
+              fmt::format("frozen: '{}' is shared by the layers {} and {}, and only {} is frozen; freeze "
+                          "both or neither",
+                          parameter.name, first.name, other.name, first.frozen ? first.name : other.name));
+    }
+    if (!learns) throw ConfigError("frozen: every weight of the model is frozen; there is nothing to train");
+  }
+
+  void require_frozen_layer(const std::string& pattern) const {
+    std::vector<std::string> names;
+    for (const auto& node : graph_.nodes) {
+      if (node.frozen && matches_pattern(pattern, node.name)) return;
+      if (!node.parameters.empty()) names.push_back(node.name);
+    }
+    constexpr size_t kMostNames = 12;
+    std::string hint = did_you_mean(pattern, names);
+    if (hint.empty()) {
+      const bool cut = names.size() > kMostNames;
+      if (cut) names.resize(kMostNames);
+      hint = fmt::format("; these have: {}{}", join(names, ", "), cut ? ", ..." : "");
+    }
+    throw ConfigError(fmt::format("frozen: '{}' matches no layer with weights{}", pattern, hint));
   }
 
   /// A group is an op with what may be computed in one go with it: elementwise ops and views after it, and
@@ -318,6 +366,11 @@ Graph make_graph(const ModelSpec& spec, DType compute) {
   return graph;
 }
 
+bool Graph::runs_backward(const Node& node) const {
+  return node.signature.is_loss ||
+         std::ranges::any_of(node.outputs, [this](int output) { return value(output).needs_gradient; });
+}
+
 TensorSpec Graph::logical_spec(int value) const {
   TensorSpec spec = nth(values, value).spec;
   if (spec.dtype == compute) spec.dtype = DType::float32;
@@ -366,7 +419,9 @@ std::string describe(const Graph& graph) {
           "{}{}{} ",
           graph.node(parameter.uses[0].node).name == node.name ? parameter.spec.name : "= " + parameter.name,
           parameter.spec.shape.to_string(),
-          parameter.spec.role == ops::ParameterRole::statistic ? " (statistic)" : "");
+          parameter.spec.role == ops::ParameterRole::statistic ? " (statistic)"
+          : parameter.frozen                                   ? " (frozen)"
+                                                               : "");
     }
     table += fmt::format("{:<24} {:<22} {:<18} {}\n", node.name, name_of(node.op),
                          node.outputs.empty() ? "loss" : graph.value(node.outputs[0]).spec.shape.to_string(),

@@ -21,7 +21,7 @@ struct Value {
   int storage = -1;             ///< the value whose memory this one is (itself, unless its op is an alias)
   int gradient_storage = -1;    ///< likewise for the gradient: views share it, and a sum with its terms; the
                                 ///< two ends of a fork do not
-  bool needs_gradient = false;  ///< a parameter lies upstream
+  bool needs_gradient = false;  ///< a parameter that learns, or a statistic, lies upstream
 };
 
 /// A parameter and the nodes that use it, in graph order. The first use owns its place in the flat buffers.
@@ -33,6 +33,10 @@ struct Parameter {
     int slot;  ///< index among the node's parameters
   };
   std::vector<Use> uses;
+  bool frozen = false;  ///< it never changes: no gradient, no update
+
+  /// Whether the optimizer keeps state of it.
+  bool has_state() const { return spec.role == ops::ParameterRole::weight && !frozen; }
 };
 
 struct Node {
@@ -42,6 +46,18 @@ struct Node {
   std::vector<int> inputs, outputs;  ///< values
   std::vector<int> parameters;       ///< by slot
   int group = -1;                    ///< fused group: nodes of one group are consecutive and never separated
+  bool frozen = false;               ///< none of its weights changes
+
+  /// Whether backward has gradients of parameters to compute apart from those of inputs.
+  bool has_second_half() const {
+    return signature.backward == ops::BackwardForm::split && !parameters.empty() && !frozen;
+  }
+  /// Whether backward reads the value of input `i`. Of ops whose backward is split only the gradients of
+  /// parameters need it.
+  bool backward_needs_input(size_t i) const {
+    const bool first_half_alone = frozen && signature.backward == ops::BackwardForm::split;
+    return signature.backward_needs_input[i] && !first_half_alone;
+  }
 };
 
 /// The model with shapes, forks and fused groups; everything after it uses this form. Presets, text configs
@@ -54,6 +70,9 @@ struct Graph {
   int loss = -1;            ///< node
   int group_count = 0;
   DType compute = DType::float32;  ///< in which all values that are float32 to the ops are stored
+
+  /// Whether a node has work in backward: it is the loss, or what learns lies at or before it.
+  bool runs_backward(const Node& node) const;
 
   const Value& value(int id) const { return nth(values, id); }
   const Node& node(int id) const { return nth(nodes, id); }

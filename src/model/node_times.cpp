@@ -13,9 +13,12 @@ NodeTime time_of(const Graph& graph, const Node& node, int64_t micro_batch) {
   std::vector<TensorSpec> inputs;
   for (const int input : node.inputs) inputs.push_back(graph.logical_spec(input));
   const ops::OpCost cost = ops::cost(node.op, inputs, micro_batch);
-  return {.forward = cost.forward_flops + kOperationsPerByte * cost.forward_bytes,
-          .backward_input = cost.backward_input_flops + kOperationsPerByte * cost.backward_input_bytes,
-          .backward_weight = cost.backward_weight_flops + kOperationsPerByte * cost.backward_weight_bytes};
+  NodeTime time{.forward = cost.forward_flops + kOperationsPerByte * cost.forward_bytes};
+  if (!graph.runs_backward(node)) return time;
+  time.backward_input = cost.backward_input_flops + kOperationsPerByte * cost.backward_input_bytes;
+  if (!node.frozen)
+    time.backward_weight = cost.backward_weight_flops + kOperationsPerByte * cost.backward_weight_bytes;
+  return time;
 }
 
 [[noreturn]] void refuse(const Profile& profile, const std::string& what) {

@@ -26,7 +26,8 @@ std::vector<GroupExtent> group_extents(const Graph& graph) {
     if (n == 0 || graph.nodes[n - 1].group != node.group) group.first_node = static_cast<int>(n);
     group.last_node = static_cast<int>(n);
     for (const int p : node.parameters)
-      group.gradient_bytes += aligned(graph.parameter(p).spec.shape.count() * 4);
+      if (!graph.parameter(p).frozen)
+        group.gradient_bytes += aligned(graph.parameter(p).spec.shape.count() * 4);
   }
   return groups;
 }
@@ -75,6 +76,25 @@ std::vector<int> choose_cuts(const Graph& graph, const std::vector<GroupExtent>&
   return cuts;
 }
 
+/// The number of the use of the parameter in `slot` of a node.
+int use_of(const Graph& graph, int node, size_t slot) {
+  const auto& uses = graph.parameter(graph.node(node).parameters[slot]).uses;
+  int use = 0;
+  while (nth(uses, use).node != node || nth(uses, use).slot != static_cast<int>(slot)) ++use;
+  return use;
+}
+
+void place_frozen(const Graph& graph, const Segment& segment, Bucket& bucket) {
+  for (int n = segment.first_node; n <= segment.last_node; ++n)
+    for (size_t slot = 0; slot < graph.node(n).parameters.size(); ++slot) {
+      const int p = graph.node(n).parameters[slot], use = use_of(graph, n, slot);
+      if (!graph.parameter(p).frozen) continue;
+      const int64_t elements = graph.parameter(p).spec.shape.count();
+      bucket.frozen.push_back({p, use, use == 0 ? bucket.held_bytes : kNoPlace, elements});
+      if (use == 0) bucket.held_bytes += aligned(elements * 4);
+    }
+}
+
 Bucket make_bucket(const Graph& graph, const Segment& segment) {
   Bucket bucket;
   const auto place = [&](bool owners, bool apart) {
@@ -83,10 +103,8 @@ Bucket make_bucket(const Graph& graph, const Segment& segment) {
       if ((node.signature.backward == ops::BackwardForm::split) != apart) continue;
       for (size_t slot = 0; slot < node.parameters.size(); ++slot) {
         const auto& parameter = graph.parameter(node.parameters[slot]);
-        int use = 0;
-        while (nth(parameter.uses, use).node != n || nth(parameter.uses, use).slot != static_cast<int>(slot))
-          ++use;
-        if ((use == 0) != owners) continue;
+        const int use = use_of(graph, n, slot);
+        if ((use == 0) != owners || parameter.frozen) continue;
         const int64_t elements = parameter.spec.shape.count();
         bucket.entries.push_back({node.parameters[slot], use, bucket.size_bytes, elements});
         bucket.size_bytes += aligned(elements * 4);
@@ -100,6 +118,8 @@ Bucket make_bucket(const Graph& graph, const Segment& segment) {
   place(false, true);
   bucket.split_end = bucket.size_bytes;
   place(false, false);
+  bucket.held_bytes = bucket.owned_bytes;
+  place_frozen(graph, segment, bucket);
   return bucket;
 }
 

@@ -27,13 +27,18 @@ struct BucketEntry {
   int64_t count;  ///< elements
 };
 inline constexpr int64_t kBucketAlignment = 64;
+inline constexpr int64_t kNoPlace = -1;  ///< BucketEntry: of later uses of frozen parameters
 
-/// Gradients of one segment in one flat buffer. Entries of owners come first, exactly as the parameters in
-/// the segment's parameter buffer, so that one update runs over both. Tied uses follow. Gradients that are
-/// computed apart from those of inputs come last among owners and first among tied uses.
+/// Gradients of one segment in one flat buffer. Frozen parameters have none. Entries of owners come first,
+/// exactly as the parameters in the segment's parameter buffer, so that one update runs over both; frozen
+/// parameters follow them there. Tied uses follow. Gradients that are computed apart from those of inputs
+/// come last among owners and first among tied uses.
 struct Bucket {
   std::vector<BucketEntry> entries;
-  int64_t owned_bytes = 0;  ///< size of the parameter buffer
+  /// Uses of frozen parameters: first ones with their place in the parameter buffer, later ones without.
+  std::vector<BucketEntry> frozen;
+  int64_t owned_bytes = 0;  ///< of the parameter buffer what is updated
+  int64_t held_bytes = 0;   ///< size of the parameter buffer, >= owned_bytes
   /// Gradients that are computed apart from those of inputs (BackwardForm::split) are adjacent.
   int64_t split_begin = 0, split_end = 0;
   int64_t size_bytes = 0;  ///< size of the gradient buffer, >= owned_bytes

@@ -20,9 +20,9 @@ struct SgdFormula {
   SgdFormula() = default;
   LOCKSTEP_HOST_DEVICE SgdFormula(const OptimizerOptions& options, const UpdateArguments& arguments,
                                   const UpdateConstants& constants)
-      : learning_rate(static_cast<float>(constants.learning_rate)),
+      : learning_rate(static_cast<float>(constants.learning_rate * arguments.rates.learning_rate_factor)),
         momentum(static_cast<float>(options.momentum)),
-        weight_decay(arguments.decay ? static_cast<float>(options.weight_decay) : 0.0f),
+        weight_decay(static_cast<float>(arguments.rates.weight_decay)),
         gradient_scale(static_cast<float>(arguments.gradient_scale)),
         nesterov(options.nesterov) {}
 
@@ -50,10 +50,11 @@ struct AdamFormula {
   AdamFormula() = default;
   LOCKSTEP_HOST_DEVICE AdamFormula(const OptimizerOptions& options, const UpdateArguments& arguments,
                                    const UpdateConstants& constants) {
-    const double decay = arguments.decay ? options.weight_decay : 0;
+    const double decay = arguments.rates.weight_decay;
+    const double rate = constants.learning_rate * arguments.rates.learning_rate_factor;
     const bool decoupled = options.kind == OptimizerKind::adamw;
-    step_size = static_cast<float>(constants.learning_rate / (1 - constants.beta1_power));
-    shrink = static_cast<float>(decoupled ? 1 - constants.learning_rate * decay : 1);
+    step_size = static_cast<float>(rate / (1 - constants.beta1_power));
+    shrink = static_cast<float>(decoupled ? 1 - rate * decay : 1);
     weight_decay = static_cast<float>(decoupled ? 0 : decay);
     gradient_scale = static_cast<float>(arguments.gradient_scale);
     gain1 = static_cast<float>(1 - options.beta1);
@@ -74,6 +75,37 @@ struct AdamFormula {
   }
 };
 
+/// An update, and the moving average of what it writes: average += gain (p - average), as PyTorch's lerp.
+template <class Formula>
+struct Averaged {
+  Formula formula;
+  float gain;
+
+  Averaged() = default;
+  LOCKSTEP_HOST_DEVICE Averaged(const OptimizerOptions& options, const UpdateArguments& arguments,
+                                const UpdateConstants& constants)
+      : formula(options, arguments, constants), gain(static_cast<float>(constants.average_gain)) {}
+
+  LOCKSTEP_HOST_DEVICE void follow(float p, float& average) const {
+    average = gain == 1.0f ? p : std::fma(gain, p - average, average);
+  }
+
+  LOCKSTEP_HOST_DEVICE void operator()(float& p, float g, float& average) const {
+    formula(p, g);
+    follow(p, average);
+  }
+
+  LOCKSTEP_HOST_DEVICE void operator()(float& p, float g, float& first, float& average) const {
+    formula(p, g, first);
+    follow(p, average);
+  }
+
+  LOCKSTEP_HOST_DEVICE void operator()(float& p, float g, float& first, float& second, float& average) const {
+    formula(p, g, first, second);
+    follow(p, average);
+  }
+};
+
 struct StatisticFormula {
   float momentum, gradient_scale;
   LOCKSTEP_HOST_DEVICE void operator()(float& value, float mean) const {
@@ -85,9 +117,13 @@ struct StatisticFormula {
 /// formula is called with an element and `slots` numbers of state. A new optimizer adds a line here.
 template <class Visitor>
 auto visit_formula(const OptimizerOptions& options, const Visitor& visitor) {
-  if (options.kind != OptimizerKind::sgd) return visitor.template operator()<AdamFormula, 2>();
-  if (options.momentum != 0) return visitor.template operator()<SgdFormula, 1>();
-  return visitor.template operator()<SgdFormula, 0>();
+  const auto visit = [&]<class Formula, int slots> {
+    return options.average.enabled ? visitor.template operator()<Averaged<Formula>, slots + 1>()
+                                   : visitor.template operator()<Formula, slots>();
+  };
+  if (options.kind != OptimizerKind::sgd) return visit.template operator()<AdamFormula, 2>();
+  if (options.momentum != 0) return visit.template operator()<SgdFormula, 1>();
+  return visit.template operator()<SgdFormula, 0>();
 }
 
 }  // namespace lockstep::optim

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
 #include <string_view>
 
 #include "device/device.h"
@@ -9,7 +12,16 @@ namespace lockstep::optim {
 
 enum class OptimizerKind { sgd, adam, adamw };
 
-/// The schema of configs checks the values.
+/// An exponential moving average of the weights: state that each update moves after it has written the
+/// weights.
+struct AverageOptions {
+  bool enabled = false;
+  double decay = 0.999;    ///< share of the average that an update keeps
+  int64_t start_step = 0;  ///< updates up to which the average is the weights themselves; the first always is
+  bool operator==(const AverageOptions&) const = default;
+};
+
+/// The schema of configs checks the values. Kernels take it by value.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
   double learning_rate = 0.01;                        ///< peak, before the schedule
@@ -19,45 +31,50 @@ struct OptimizerOptions {
   double weight_decay = 0;                            ///< sgd, adam: added to the gradient; adamw: decoupled
   bool decay_norm_and_bias =
       false;  ///< whether weight decay also applies to biases and normalisation parameters
+  AverageOptions average;
   bool operator==(const OptimizerOptions&) const = default;
 };
 
-enum class ScheduleKind { constant, cosine };
-
-/// Learning rate over optimizer steps: linear warm-up from learning_rate / warmup_steps to learning_rate,
-/// then constant, or a half cosine from learning_rate at step warmup_steps down to minimum at the last step.
-struct ScheduleOptions {
-  ScheduleKind kind = ScheduleKind::constant;
-  int64_t warmup_steps = 0;
-  double minimum = 0;  ///< cosine: learning rate at the end
-  bool operator==(const ScheduleOptions&) const = default;
+/// What updates of a parameter take besides what all parameters share.
+struct ParameterRates {
+  double weight_decay = 0;
+  double learning_rate_factor = 1;
+  bool operator==(const ParameterRates&) const = default;
 };
 
-/// The learning rate of optimizer step `step`, from 0. The warm-up counts steps. After it, `shift` is added
-/// to the number of steps so far, because they had larger or smaller batches. REQUIRES: 0 <= step <
-/// total_steps.
-double learning_rate_at(const OptimizerOptions& optimizer, const ScheduleOptions& schedule, int64_t step,
-                        int64_t total_steps, double shift = 0);
+/// The rates of parameters in groups (`optimizer.groups`), by name.
+using GroupRates = std::map<std::string, ParameterRates, std::less<>>;
 
-/// Numbers of float32 state per parameter element: 0 (sgd), 1 (sgd with momentum), 2 (adam, adamw).
+/// The rates of a parameter: its group's, or those that the optimizer states.
+ParameterRates rates_of(const OptimizerOptions& options, const GroupRates& groups, std::string_view parameter,
+                        bool is_norm_or_bias);
+
+/// The share of the weights in their average after an update, the `updates`th of the training from 1:
+/// PyTorch's AveragedModel. 1: the average is the weights.
+double average_gain(const AverageOptions& options, int64_t updates);
+
+/// Numbers of float32 state per parameter element: 0 (sgd), 1 (sgd with momentum), 2 (adam, adamw), and 1
+/// more for the average.
 int state_slots(const OptimizerOptions& options);
-std::string_view state_slot_name(const OptimizerOptions& options,
-                                 int slot);  ///< "momentum", "exp_avg", "exp_avg_sq"
+inline constexpr int kMostStateSlots = 3;
+/// "momentum", "exp_avg", "exp_avg_sq"; the average is the last slot, "ema".
+std::string_view state_slot_name(const OptimizerOptions& options, int slot);
 
 /// Per-step numbers that updates read through a pointer, as kernels of ops read ops::StepConstants.
 struct UpdateConstants {
   double learning_rate = 0;
   double beta1_power = 1, beta2_power = 1;  ///< beta^(updates, with this one), for Adam
+  double average_gain = 1;                  ///< of the average
 };
 
 /// One contiguous range of one parameter.
 struct UpdateArguments {
   float* parameters = nullptr;
-  const float* gradients = nullptr;      ///< summed over the global batch, already a mean
-  float* state[2] = {nullptr, nullptr};  ///< one per slot
-  int64_t count = 0;                     ///< elements
-  bool decay = true;                     ///< this parameter takes weight decay
-  double gradient_scale = 1;             ///< clipping, loss scale and the ratio of counts; applied first
+  const float* gradients = nullptr;    ///< summed over the global batch, already a mean
+  float* state[kMostStateSlots] = {};  ///< one per slot
+  int64_t count = 0;                   ///< elements
+  ParameterRates rates;
+  double gradient_scale = 1;  ///< clipping, loss scale and the ratio of counts; applied first
 };
 
 /// Applies one optimizer step elementwise, by work launched on `stream`, which reads `constants` when it

@@ -1,8 +1,20 @@
+#include <algorithm>
+
 #include "base/ensure.h"
 #include "optim/formulas.h"
 #include "optim/optimizer.h"
 
 namespace lockstep::optim {
+
+ParameterRates rates_of(const OptimizerOptions& options, const GroupRates& groups, std::string_view parameter,
+                        bool is_norm_or_bias) {
+  if (const auto group = groups.find(parameter); group != groups.end()) return group->second;
+  return {.weight_decay = is_norm_or_bias && !options.decay_norm_and_bias ? 0 : options.weight_decay};
+}
+
+double average_gain(const AverageOptions& options, int64_t updates) {
+  return updates <= std::max<int64_t>(1, options.start_step) ? 1 : 1 - options.decay;
+}
 
 int state_slots(const OptimizerOptions& options) {
   return visit_formula(options, []<class Formula, int slots> { return slots; });
@@ -10,6 +22,7 @@ int state_slots(const OptimizerOptions& options) {
 
 std::string_view state_slot_name(const OptimizerOptions& options, int slot) {
   ensure(slot >= 0 && slot < state_slots(options), "the optimizer has no such state slot");
+  if (options.average.enabled && slot + 1 == state_slots(options)) return "ema";
   if (options.kind == OptimizerKind::sgd) return "momentum";
   return slot == 0 ? "exp_avg" : "exp_avg_sq";
 }

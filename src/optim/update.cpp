@@ -18,13 +18,16 @@ void apply(const Formula& formula, const UpdateArguments& arguments, int64_t beg
   const float* __restrict g = arguments.gradients;
   float* __restrict s = arguments.state[0];
   float* __restrict t = arguments.state[1];
+  float* __restrict u = arguments.state[2];
   for (int64_t i = begin; i < end; ++i)
     if constexpr (slots == 0)
       formula(p[i], g[i]);
     else if constexpr (slots == 1)
       formula(p[i], g[i], s[i]);
-    else
+    else if constexpr (slots == 2)
       formula(p[i], g[i], s[i], t[i]);
+    else
+      formula(p[i], g[i], s[i], t[i], u[i]);
 }
 
 }  // namespace

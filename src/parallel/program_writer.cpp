@@ -62,29 +62,38 @@ ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const 
     program.parameters[p].name = graph.parameters[p].name;
     program.parameters[p].uses.resize(graph.parameters[p].uses.size());
   }
-  for (int s = 0; s < segments; ++s)
+  for (int s = 0; s < segments; ++s) {
     for (const auto& entry : partition.bucket(s).entries) {
-      auto& place = program.parameter(entry.parameter);
-      nth(place.uses, entry.use) = {s, entry.offset_bytes};
-      if (entry.use == 0) {
-        place.size_bytes = entry.count * 4;
-        const layout::ByteSpan held = ownership.held(s, rank), updated = ownership.updated_by(s, rank),
-                               owned = ownership.owned(entry.parameter, rank);
-        if (!intersection(held, {entry.offset_bytes, entry.offset_bytes + place.size_bytes}).empty()) {
-          place.buffer = nth(parameters_, s);
-          place.offset = entry.offset_bytes - held.begin;
-        }
-        place.owned_begin = owned.begin;
-        place.owned_end = owned.end;
-        // One slot after the other, each as large as what the worker updates of the segment.
-        for (int slot = 0; slot < state_slots && !owned.empty(); ++slot)
-          place.states.push_back(
-              {nth(states_, s), slot * updated.size() + entry.offset_bytes - updated.begin});
-        if (place.buffer < 0) continue;
-        place.narrow_buffer = nth(narrow_parameters_, s);
-        if (place.narrow_buffer >= 0) place.narrow_offset = place.offset / 4 * size_of(graph.compute);
-      }
+      nth(program.parameter(entry.parameter).uses, entry.use) = {s, entry.offset_bytes};
+      if (entry.use == 0) place_parameter(s, entry);
     }
+    for (const auto& entry : partition.bucket(s).frozen) {
+      nth(program.parameter(entry.parameter).uses, entry.use) = {s, program::kNoGradient};
+      if (entry.use == 0) place_parameter(s, entry);
+    }
+  }
+}
+
+/// Says where the parameter, the first of whose uses this is, and its optimizer state lie.
+void ProgramWriter::place_parameter(int segment, const model::BucketEntry& first) {
+  auto& place = program.parameter(first.parameter);
+  place.size_bytes = first.count * 4;
+  const layout::ByteSpan held = ownership_.held(segment, rank_),
+                         updated = ownership_.updated_by(segment, rank_),
+                         owned = ownership_.owned(first.parameter, rank_);
+  if (!intersection(held, {first.offset_bytes, first.offset_bytes + place.size_bytes}).empty()) {
+    place.buffer = nth(parameters_, segment);
+    place.offset = first.offset_bytes - held.begin;
+  }
+  place.owned_begin = owned.begin;
+  place.owned_end = owned.end;
+  // One slot after the other, each as large as what the worker updates of the segment.
+  for (int slot = 0; slot < state_slots_ && !owned.empty(); ++slot)
+    place.states.push_back(
+        {nth(states_, segment), slot * updated.size() + first.offset_bytes - updated.begin});
+  if (place.buffer < 0) return;
+  place.narrow_buffer = nth(narrow_parameters_, segment);
+  if (place.narrow_buffer >= 0) place.narrow_offset = place.offset / 4 * size_of(graph_.compute);
 }
 
 void ProgramWriter::add_gradient_slots(int slots) {
@@ -299,7 +308,7 @@ void ProgramWriter::add_ties(int lane, int segment, const layout::ByteSpan& comp
     for (size_t use = 1; use < place.uses.size() && place.uses[0].segment == segment; ++use) {
       const auto& owner = place.uses[0];
       const auto& other = place.uses[use];
-      if (ownership_.is_tied_first(other.segment) != first) continue;
+      if (place.is_frozen() || ownership_.is_tied_first(other.segment) != first) continue;
       const layout::ByteSpan part =
           intersection(complete, {owner.bucket_offset, owner.bucket_offset + place.size_bytes});
       if (part.empty()) continue;

@@ -124,6 +124,7 @@ class ProgramWriter {
   int metrics_buffer() const { return metrics_; }
 
  private:
+  void place_parameter(int segment, const model::BucketEntry& first);
   program::Instruction instruction(program::InstructionKind kind, int lane, int segment, int micro_batch,
                                    int leaf) const;
   int keyed_buffer(const std::string& name, program::Category category, int64_t bytes);

@@ -41,6 +41,7 @@ void ProgramWriter::forward(int lane, int segment, int micro_batch, int leaf, in
 
 void ProgramWriter::recompute(int lane, int segment, int micro_batch, int leaf) {
   const auto& face = code_.segment(segment);
+  if (!face.has_backward) return;
   const bool repeats = code_.options().repeats;
   if (repeats && face.repeated_stash_bytes == 0) return;
   program::Instruction recompute =

@@ -176,7 +176,9 @@ void write_host_gather(const BucketSync& sync, const std::vector<int>& host, con
                        int buffer) {
   if (host.size() == 1) return;
   BucketWriter writer(sync);
-  const layout::ByteSpan all{0, sync.program.buffer(buffer).size_bytes};
+  // Behind what owners have updated lies what is frozen.
+  layout::ByteSpan all{};
+  for (const layout::ByteSpan& part : writer.shards(0, owners.count)) all.end = std::max(all.end, part.end);
   const auto wanted_by = [&](int worker) {
     return without(all, owners.contains(worker) ? writer.shard_of(worker) : Spans{});
   };

@@ -268,7 +268,8 @@ void Synchronizer::sum_whole(BucketSync sync) {
 void Synchronizer::gather_parameters(int segment, const layout::Slice& slice) {
   const layout::Ownership& ownership = plan_.ownership;
   const int buffer = writer_.parameter_buffer(segment);
-  if (!ownership.has_owners() || buffer < 0) return;
+  const int64_t changed_bytes = plan_.partition.bucket(segment).owned_bytes;
+  if (!ownership.has_owners() || buffer < 0 || changed_bytes == 0) return;
   BucketSync sync = bucket(segment, gather_, {});
   sync.shards = parameter_shards(ownership, segment);
   const bool computes = ownership.computes(segment, rank_);
@@ -282,8 +283,7 @@ void Synchronizer::gather_parameters(int segment, const layout::Slice& slice) {
   if (tree_)
     write_tree_all_gather(sync, plan_.division, buffer);
   else
-    write_ring_all_gather(sync, writer_.program.whole(buffer),
-                          blocks_of(sync.shards, plan_.division.workers));
+    write_ring_all_gather(sync, {buffer, 0, changed_bytes}, blocks_of(sync.shards, plan_.division.workers));
 }
 
 void Synchronizer::norm(int compute) {

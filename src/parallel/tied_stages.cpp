@@ -78,11 +78,15 @@ void TiedStages::spread(int segment) {
   for (int stage = 0; stage < ownership.stages(); ++stage) {
     const layout::ByteSpan used =
         stage == owner ? layout::ByteSpan{} : ownership.held(segment, ownership.rank_of(stage, 0));
-    if (used.empty()) continue;
+    // What is frozen follows what changes.
+    const layout::ByteSpan changed = intersection(used, {0, plan_.partition.bucket(segment).owned_bytes});
+    if (changed.empty()) continue;
     if (own == owner)
-      transfers.push_back(operand(program::Role::send, segment, stage, {buffer, used.begin, used.size()}));
+      transfers.push_back(
+          operand(program::Role::send, segment, stage, {buffer, changed.begin, changed.size()}));
     if (own == stage)
-      transfers.push_back(operand(program::Role::receive, segment, owner, writer_.program.whole(buffer)));
+      transfers.push_back(operand(program::Role::receive, segment, owner,
+                                  {buffer, changed.begin - used.begin, changed.size()}));
   }
   writer_.exchange(channel_.lane, channel_.group, std::move(transfers));
 }

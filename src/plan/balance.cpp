@@ -21,6 +21,7 @@ constexpr double kRooms[] = {1.04, 1.02, 1.01, 1, 1, 1, 0.99, 0.98, 0.96, 0.93, 
 /// By fused group.
 struct GroupBytes {
   std::vector<int64_t> parameters;   ///< of those that it is the first to use
+  std::vector<int64_t> frozen;       ///< likewise of frozen ones, without gradients and state
   std::vector<int64_t> activations;  ///< of a micro-batch, that backward needs
 };
 
@@ -30,13 +31,16 @@ bool is_kept(const model::Graph& graph, const model::Value& value) {
   if (value.consumer < 0) return false;
   const auto& reader = graph.node(value.consumer);
   for (size_t i = 0; i < reader.inputs.size(); ++i)
-    if (&graph.value(reader.inputs[i]) == &value && reader.signature.backward_needs_input[i]) return true;
+    if (&graph.value(reader.inputs[i]) == &value && reader.backward_needs_input(i) &&
+        graph.runs_backward(reader))
+      return true;
   return false;
 }
 
 GroupBytes group_bytes(const model::Graph& graph, int64_t micro_batch) {
   const auto groups = static_cast<size_t>(graph.group_count);
-  GroupBytes bytes{std::vector<int64_t>(groups, 0), std::vector<int64_t>(groups, 0)};
+  GroupBytes bytes{std::vector<int64_t>(groups, 0), std::vector<int64_t>(groups, 0),
+                   std::vector<int64_t>(groups, 0)};
   std::vector<bool> counted(graph.values.size(), false);
   for (const auto& value : graph.values) {
     const auto& root = graph.value(value.storage);
@@ -46,7 +50,8 @@ GroupBytes group_bytes(const model::Graph& graph, int64_t micro_batch) {
         root.spec.shape.count() * micro_batch * size_of(root.spec.dtype);
   }
   for (const auto& parameter : graph.parameters)
-    nth(bytes.parameters, graph.node(parameter.uses[0].node).group) += 4 * parameter.spec.shape.count();
+    nth(parameter.frozen ? bytes.frozen : bytes.parameters, graph.node(parameter.uses[0].node).group) +=
+        4 * parameter.spec.shape.count();
   return bytes;
 }
 
@@ -75,6 +80,7 @@ class Estimate {
     double bytes = nth(besides_, stage) / chunks_;
     for (int g = first; g < last; ++g)
       bytes += of_parameter_ * static_cast<double>(nth(bytes_.parameters, g)) +
+               static_cast<double>(nth(bytes_.frozen, g)) +
                nth(under_way_, stage) * static_cast<double>(nth(bytes_.activations, g));
     return bytes;
   }

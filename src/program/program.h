@@ -167,6 +167,8 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
+inline constexpr int64_t kNoGradient = -1;
+
 /// The place of a parameter, its optimizer state and each of its gradients in a rank's memory. Everything
 /// that walks over parameters (initial values, updates, norms, hashes, snapshots, checkpoints, the checker)
 /// uses it. For a rank that holds only a part of a parameter it is the place where the whole would be. So
@@ -179,7 +181,7 @@ struct ParameterPlace {
   int64_t size_bytes = 0;  ///< of the whole, in float32
   struct Use {
     int segment;
-    int64_t bucket_offset;  ///< bytes from the start of the segment's bucket
+    int64_t bucket_offset;  ///< bytes from the start of the segment's bucket; kNoGradient: it is frozen
     bool operator==(const Use&) const = default;
   };
   std::vector<Use> uses;   ///< in graph order
@@ -192,6 +194,8 @@ struct ParameterPlace {
   };
   std::vector<State> states;               ///< by slot; none if this rank holds none
   int64_t owned_begin = 0, owned_end = 0;  ///< bytes of it that this rank updates
+  /// Whether it never changes: its uses have no gradients.
+  bool is_frozen() const { return !uses.empty() && uses[0].bucket_offset == kNoGradient; }
   bool operator==(const ParameterPlace&) const = default;
 };
 

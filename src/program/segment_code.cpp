@@ -221,11 +221,29 @@ void ModelCode::fuse_forward(int segment, KernelCall& call, const SegmentBinding
   writes(sum);
 }
 
+void ModelCode::add_parameter_gradients(int n, std::byte* unused, const SegmentBindings& bindings,
+                                        KernelCall& call) const {
+  const auto& node = graph_.node(n);
+  for (size_t slot = 0; slot < node.parameters.size(); ++slot) {
+    const auto& parameter = graph_.parameter(node.parameters[slot]);
+    if (parameter.frozen) {
+      call.parameter_gradients.push_back({unused, parameter.spec.shape});
+      unused += aligned(parameter.spec.shape.count() * static_cast<int64_t>(sizeof(float)));
+      continue;
+    }
+    int use = 0;
+    while (nth(parameter.uses, use).node != n || nth(parameter.uses, use).slot != static_cast<int>(slot))
+      ++use;
+    call.parameter_gradients.push_back(
+        {bindings.parameter_gradient(node.parameters[slot], use), parameter.spec.shape});
+  }
+}
+
 std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindings& bindings,
                                                  InstructionKind kind) const {
   const auto& range = partition_.segment(segment);
   const auto& layout = nth(segments_, segment);
-  const auto& [temporary, workspace] = layout.backward.at(kind);
+  const auto& [temporary, workspace, unused_gradients] = layout.backward.at(kind);
   const auto gradient = [&](int value) -> std::byte* {
     const int root = graph_.value(value).gradient_storage;
     if (const auto* offset = find_offset(layout.stash_gradients, root)) return bindings.stash + *offset;
@@ -241,12 +259,12 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
     const auto& signature = node.signature;
     if (node.signature.passes_gradient || !fusion_.runs_backward(n)) continue;
     if (nth(fusion_.neighbors, n).gradient_in_forward) continue;
-    const bool has_second_half = signature.backward == ops::BackwardForm::split && !node.parameters.empty();
+    const bool has_second_half = node.has_second_half();
     if (kind == InstructionKind::backward_weight && !has_second_half) continue;
     KernelCall call = begin_call(segment, n, bindings);
     // Outputs and inputs that lived in forward's temporary memory are gone; backward does not read them.
     for (size_t i = 0; i < call.inputs.size(); ++i)
-      if (!signature.backward_needs_input[i]) call.inputs[i].data = nullptr;
+      if (!node.backward_needs_input(i)) call.inputs[i].data = nullptr;
     if (!signature.backward_needs_output)
       for (auto& output : call.outputs) output.data = nullptr;
     call.workspace = bindings.temporary + nth(workspace, n - range.first_node);
@@ -277,16 +295,11 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
       call.output_gradients.push_back(view(other, gradient(other)));
     }
     if (!reached) continue;  // nothing to train at or before this op
-    for (size_t slot = 0;
-         slot < node.parameters.size() && !(kind == InstructionKind::backward_input && has_second_half);
-         ++slot) {
-      const auto& parameter = graph_.parameter(node.parameters[slot]);
-      int use = 0;
-      while (nth(parameter.uses, use).node != n || nth(parameter.uses, use).slot != static_cast<int>(slot))
-        ++use;
-      call.parameter_gradients.push_back(
-          {bindings.parameter_gradient(node.parameters[slot], use), parameter.spec.shape});
-    }
+    const bool has_gradients = signature.backward == ops::BackwardForm::joint ||
+                               (has_second_half && kind != InstructionKind::backward_input);
+    if (has_gradients)
+      add_parameter_gradients(n, bindings.temporary + nth(unused_gradients, n - range.first_node), bindings,
+                              call);
     if (signature.is_loss) call.metrics = bindings.metrics;
     if (kind != InstructionKind::backward_weight &&
         (wanted || signature.backward == ops::BackwardForm::joint)) {

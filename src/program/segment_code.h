@@ -49,6 +49,7 @@ struct SegmentInterface {
   int64_t backward_input_temporary_bytes = 0;
   int64_t backward_weight_temporary_bytes = 0;
   bool has_loss = false;
+  bool has_backward = false;  ///< something learns at or before one of its nodes, or it has the loss
 
   // Those of them that an instruction of this kind, which runs segments, uses.
   const std::vector<int>& inputs_of(InstructionKind kind) const;
@@ -149,6 +150,8 @@ class ModelCode {
     struct BackwardTemporary {
       std::vector<std::pair<int, int64_t>> temporary;
       std::vector<int64_t> workspace;
+      std::vector<int64_t>
+          unused_gradients;  ///< of frozen parameters, which their kernels compute nevertheless
     };
     std::map<InstructionKind, BackwardTemporary> backward;
   };
@@ -162,6 +165,11 @@ class ModelCode {
   void lay_out_recompute(int segment);
   void lay_out_weight_stash(int segment);
   int64_t lay_out_backward(int segment, InstructionKind kind);
+  /// Room for the gradients of a node's frozen parameters, if its kernel makes them along with others.
+  int64_t unused_gradient_bytes(const model::Node& node) const;
+  /// Places for the gradients of a node's parameters.
+  void add_parameter_gradients(int node, std::byte* unused, const SegmentBindings& bindings,
+                               KernelCall& call) const;
   Tensor view(int value, std::byte* data) const;
   /// Whether a node reads the parameter in `slot` from the narrow copy.
   bool reads_narrow(const model::Node& node, size_t slot) const;

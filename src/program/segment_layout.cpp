@@ -19,8 +19,6 @@ bool contains(const std::vector<int>& list, int item) {
   return std::find(list.begin(), list.end(), item) != list.end();
 }
 
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 int64_t auxiliary_count(const ops::AuxiliarySpec& spec, const ModelCode::Options& options) {
   return spec.shape.count() * (spec.per_sample ? options.micro_batch : options.virtual_replicas);
 }
@@ -60,9 +58,10 @@ void ModelCode::lay_out(int segment) {
           insert_once(reads_narrow(node, slot) ? face.narrow_parameter_segments : face.parameter_segments,
                       static_cast<int>(s));
     }
-    if (!options_.training) continue;
+    if (!options_.training || !graph_.runs_backward(node)) continue;
+    face.has_backward = true;
     for (size_t i = 0; i < node.inputs.size(); ++i)
-      if (signature.backward_needs_input[i]) keep(node.inputs[i]);
+      if (node.backward_needs_input(i)) keep(node.inputs[i]);
     if (signature.backward_needs_output)
       for (const int output : node.outputs) keep(output);
     if (node.signature.passes_gradient) continue;
@@ -121,6 +120,15 @@ void ModelCode::find_stash_gradients(int segment) {
     ensure(offset != nullptr, "logits whose gradient takes their place are kept");
     layout.stash_gradients.emplace_back(logits, *offset);
   }
+}
+
+int64_t ModelCode::unused_gradient_bytes(const model::Node& node) const {
+  if (!node.frozen || node.signature.backward != ops::BackwardForm::joint) return 0;
+  int64_t bytes = 0;
+  for (const int p : node.parameters)
+    if (graph_.parameter(p).frozen)
+      bytes += aligned(graph_.parameter(p).spec.shape.count() * static_cast<int64_t>(sizeof(float)));
+  return bytes;
 }
 
 void ModelCode::choose_repeated(int segment, const std::vector<int>& kept) {
@@ -216,9 +224,9 @@ void ModelCode::lay_out_weight_stash(int segment) {
   };
   for (int n = range.first_node; n <= range.last_node; ++n) {
     const auto& node = graph_.node(n);
-    if (node.signature.backward != ops::BackwardForm::split || node.parameters.empty()) continue;
+    if (!node.has_second_half()) continue;
     for (size_t i = 0; i < node.inputs.size(); ++i)
-      if (node.signature.backward_needs_input[i]) reads(node.inputs[i]);
+      if (node.backward_needs_input(i)) reads(node.inputs[i]);
     for (const int output : node.outputs) {
       if (node.signature.backward_needs_output) reads(output);
       const auto& value = graph_.value(output);
@@ -242,7 +250,7 @@ void ModelCode::lay_out_weight_stash(int segment) {
 int64_t ModelCode::lay_out_backward(int segment, InstructionKind kind) {
   const auto& range = partition_.segment(segment);
   auto& layout = nth(segments_, segment);
-  auto& [temporary, workspace] = layout.backward[kind];
+  auto& [temporary, workspace, unused_gradients] = layout.backward[kind];
   // Event number of a node is the distance of whoever computes it from the segment's end: backward runs in
   // reverse.
   const auto event = [&](int node) { return range.last_node - nth(fusion_.backward_node, node); };
@@ -271,11 +279,18 @@ int64_t ModelCode::lay_out_backward(int segment, InstructionKind kind) {
       bytes = kernel.workspace_bytes(ops::KernelPhase::backward_input);
     if (kind != InstructionKind::backward_input)
       bytes = std::max(bytes, kernel.workspace_bytes(ops::KernelPhase::backward_weight));
+    if (const int64_t unused = unused_gradient_bytes(graph_.node(n)); unused > 0)
+      bytes = aligned(bytes) + unused;
     intervals.push_back({bytes, event(n), event(n)});
   }
   const int64_t size_bytes = pack_intervals(intervals);
   for (size_t i = 0; i < roots.size(); ++i) temporary.emplace_back(roots[i], intervals[i].offset);
   for (size_t i = roots.size(); i < intervals.size(); ++i) workspace.push_back(intervals[i].offset);
+  for (int n = range.first_node; n <= range.last_node; ++n) {
+    const size_t i = roots.size() + static_cast<size_t>(n - range.first_node);
+    unused_gradients.push_back(intervals[i].offset + intervals[i].size_bytes -
+                               unused_gradient_bytes(graph_.node(n)));
+  }
   return size_bytes;
 }
 

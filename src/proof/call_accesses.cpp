@@ -75,7 +75,7 @@ class AccessFinder {
   /// What both halves read.
   void backward() {
     for (size_t i = 0; i < node_.inputs.size(); ++i)
-      if (node_.signature.backward_needs_input[i])
+      if (node_.backward_needs_input(i))
         found_.reads.push_back(access(call_.inputs[i], symbols_.activation(node_.inputs[i])));
     if (node_.signature.backward_needs_output)
       for (size_t o = 0; o < node_.outputs.size(); ++o)

@@ -265,8 +265,8 @@ void CallProof::check_gradients(const program::OperandBinding& operands, const p
   const auto check_use = [&](int p, int u) {
     const program::ParameterPlace::Use& use = nth(nth(places, p).uses, u);
     const int64_t begin = use.bucket_offset - operand.position, size_bytes = nth(places, p).size_bytes;
-    if (use.segment != operands.instruction().segment || begin + size_bytes <= 0 ||
-        begin >= operand.range.size_bytes)
+    if (use.bucket_offset == program::kNoGradient || use.segment != operands.instruction().segment ||
+        begin + size_bytes <= 0 || begin >= operand.range.size_bytes)
       return;
     const CallSymbol symbol{CallSymbol::Kind::parameter_gradient, p, u};
     if (const std::string fault = memory.read(address_of(operands.at(operand)) + begin, size_bytes, symbol);

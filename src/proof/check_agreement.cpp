@@ -61,6 +61,7 @@ void check_buckets(const Parameters& parameters, Findings& findings) {
   std::map<int, std::map<int64_t, Stretch>> buckets;  // by segment, by begin
   for (const auto& [name, place] : parameters)
     for (const auto& use : place->uses) {
+      if (place->is_frozen()) continue;
       auto& bucket = buckets[use.segment];
       const int64_t end = use.bucket_offset + place->size_bytes;
       const auto next = bucket.lower_bound(use.bucket_offset);

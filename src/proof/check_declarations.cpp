@@ -92,8 +92,9 @@ class Declarations {
       fail(fmt::format("parameter '{}' needs a size and a use", place.name));
     const bool lies_sound =
         is_sound(place.size_bytes) && place.offset >= -kMostBytes && place.offset <= kMostBytes &&
-        std::all_of(place.uses.begin(), place.uses.end(),
-                    [](const program::ParameterPlace::Use& use) { return is_sound(use.bucket_offset); });
+        std::all_of(place.uses.begin(), place.uses.end(), [&](const program::ParameterPlace::Use& use) {
+          return place.is_frozen() ? use.bucket_offset == program::kNoGradient : is_sound(use.bucket_offset);
+        });
     if (!lies_sound) {
       fail(fmt::format("parameter '{}' has an offset, size or place in a bucket beyond {} bytes", place.name,
                        kMostBytes));

@@ -78,7 +78,7 @@ void ProgramWorld::collect_parameters() {
     auto& own = places_.emplace_back();
     for (const program::ParameterPlace& place : program.parameters) {
       const auto [found, is_new] = ids.emplace(place.name, static_cast<int>(parameters_.size()));
-      if (is_new) parameters_.push_back({place.name, place.size_bytes, place.uses, false});
+      if (is_new) parameters_.push_back({place.name, place.size_bytes, place.uses, place.is_frozen(), false});
       own.push_back(found->second);
     }
   }
@@ -105,7 +105,8 @@ void ProgramWorld::mark_trained() {
                                               instruction.kind == program::InstructionKind::push));
       if (instruction.kind == program::InstructionKind::push) {
         for (const BucketUse& use : bucket(instruction.segment))
-          if (use.use == 0) nth(parameters_, use.parameter).trained = true;
+          if (use.use == 0 && use.begin != program::kNoGradient)
+            nth(parameters_, use.parameter).trained = true;
       }
       if (instruction.kind != program::InstructionKind::update) continue;
       for (const program::Operand& operand : instruction.operands) {

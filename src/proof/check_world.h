@@ -49,6 +49,7 @@ struct ModelParameter {
   std::string name;
   int64_t size_bytes = 0;
   std::vector<program::ParameterPlace::Use> uses;
+  bool frozen = false;   ///< it has no gradients and never changes
   bool trained = false;  ///< some rank updates or pushes it
 };
 

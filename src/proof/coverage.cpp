@@ -19,7 +19,9 @@ std::string coverage_gap(const std::vector<ModelParameter>& parameters,
         return fmt::format("'{}' twice from byte {}", parameter.name, coverage[at].begin);
       done = std::max(done, coverage[at].end);
     }
-    if (done < parameter.size_bytes) return fmt::format("not '{}' from byte {}", parameter.name, done);
+    if (parameter.frozen && done > 0) return fmt::format("'{}', which is frozen", parameter.name);
+    if (done < parameter.size_bytes && !parameter.frozen)
+      return fmt::format("not '{}' from byte {}", parameter.name, done);
   }
   return "";
 }

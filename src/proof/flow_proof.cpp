@@ -37,12 +37,13 @@ void FlowProof::check_parameters() {
     const auto found = std::ranges::find(parameters, wanted.name, &ModelParameter::name);
     const bool fits =
         found != parameters.end() && found->size_bytes == wanted.size_bytes &&
+        found->frozen == wanted.frozen &&
         std::ranges::equal(found->uses, wanted.uses, {}, &program::ParameterPlace::Use::segment);
     if (!fits)
       fail(fmt::format(
           "programs do not have parameter '{}' with the size and the uses that the model gives it, in "
-          "segments {}",
-          wanted.name, fmt::join(wanted.uses, " and ")));
+          "segments {}{}",
+          wanted.name, fmt::join(wanted.uses, " and "), wanted.frozen ? ", frozen" : ""));
   }
 }
 

@@ -65,10 +65,8 @@ class FlowFinder {
       nth(segments_, made).input_gradients.insert(storage);
       nth(segments_, used).output_gradients.insert(storage);
     }
-    const bool has_second_half =
-        node.signature.backward == ops::BackwardForm::split && !node.parameters.empty();
     const bool crosses = made != used || segment_of(graph_.value(storage).producer) != used;
-    if (has_second_half && crosses) nth(segments_, used).weight_gradients.insert(storage);
+    if (node.has_second_half() && crosses) nth(segments_, used).weight_gradients.insert(storage);
   }
 
   const model::Graph& graph_;
@@ -85,7 +83,7 @@ ModelFlow flow_of(const model::Graph& graph, const model::Partition& partition) 
   for (const auto& value : graph.values) flow.names.push_back(value.name);
   for (const auto& parameter : graph.parameters)
     flow.parameters.push_back(
-        {parameter.name, 4 * parameter.spec.shape.count(), finder.segments_of(parameter)});
+        {parameter.name, 4 * parameter.spec.shape.count(), finder.segments_of(parameter), parameter.frozen});
   return flow;
 }
 

@@ -30,6 +30,7 @@ struct ModelFlow {
     std::string name;
     int64_t size_bytes;
     std::vector<int> uses;  ///< segments, in graph order
+    bool frozen = false;
   };
   std::vector<SegmentFlow> segments;
   std::vector<Parameter> parameters;

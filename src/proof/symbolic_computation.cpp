@@ -42,6 +42,7 @@ class BucketWriter {
     const int padding = kPaddingParameter - segment;
     int64_t done = 0;
     for (const ProgramWorld::BucketUse& use : machine_.world().bucket(segment)) {
+      if (use.begin == program::kNoGradient) continue;
       contribute(done, use.begin, padding, 0, std::max(done, begin_));
       contribute(use.begin, use.end, use.parameter, use.use, std::max(begin_ - use.begin, int64_t{0}));
       done = use.end;

@@ -52,6 +52,7 @@ struct ExecutionContext {
   const ProgramMemory& memory;
   device::Device& device;  ///< whose memory that is
   optim::OptimizerOptions optimizer;
+  optim::GroupRates group_rates = {};
   double clip_norm = 0;                ///< 0: none
   int update_threads = 1;              ///< that sums and updates may use (StepKernels)
   SumOrder sum_order = SumOrder::own;  ///< of processors

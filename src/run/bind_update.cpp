@@ -36,6 +36,7 @@ std::vector<ChunkedPiece> norm_pieces(const Binding& binding, const layout::Norm
     const int64_t begin = operand.position, end = operand.position + operand.range.size_bytes;
     for (size_t p = 0; p < binding.program().parameters.size(); ++p) {
       const auto& place = binding.program().parameters[p];
+      if (place.is_frozen()) continue;
       const auto& use = place.uses[0];
       const int64_t from = std::max(begin, use.bucket_offset),
                     to = std::min(end, use.bucket_offset + place.size_bytes);
@@ -143,11 +144,12 @@ UpdateCall make_update(const Binding& binding, const program::ByteRange& updated
     const int64_t to = std::min(updated.offset + updated.size_bytes, place.offset + place.size_bytes);
     if (place.buffer != updated.buffer || from >= to) continue;
     const auto& spec = context.graph.parameters[p].spec;
-    call.pieces.push_back({.offset = (from - updated.offset) / 4,
-                           .count = (to - from) / 4,
-                           .decay = context.optimizer.decay_norm_and_bias || !spec.is_norm_or_bias,
-                           .is_statistic = spec.role == ops::ParameterRole::statistic,
-                           .momentum = spec.momentum});
+    call.pieces.push_back(
+        {.offset = (from - updated.offset) / 4,
+         .count = (to - from) / 4,
+         .rates = optim::rates_of(context.optimizer, context.group_rates, place.name, spec.is_norm_or_bias),
+         .is_statistic = spec.role == ops::ParameterRole::statistic,
+         .momentum = spec.momentum});
   }
   std::sort(call.pieces.begin(), call.pieces.end(),
             [](const auto& a, const auto& b) { return a.offset < b.offset; });

@@ -18,7 +18,6 @@ namespace lockstep::run {
 struct StepScalars {
   ops::StepConstants kernels;
   optim::UpdateConstants update;
-  uint64_t reserved = 0;
 };
 static_assert(sizeof(StepScalars) == program::kStepScalarsBytes &&
               std::is_trivially_copyable_v<StepScalars> &&
@@ -71,7 +70,7 @@ struct UpdateCall {
   struct Piece {
     int64_t offset;  ///< elements from the bucket's start
     int64_t count;
-    bool decay;         ///< takes weight decay
+    optim::ParameterRates rates;
     bool is_statistic;  ///< follows the mean of what lies in its gradient, by `momentum`
     float momentum;
   };
@@ -79,7 +78,7 @@ struct UpdateCall {
   optim::OptimizerOptions optimizer;
   float* parameters = nullptr;
   const float* gradients = nullptr;
-  float* state[2] = {nullptr, nullptr};
+  float* state[optim::kMostStateSlots] = {};
   const program::Verdict* verdict = nullptr;
   const StepScalars* constants = nullptr;
   bool whole_step = false;  ///< the verdict's clipping applies

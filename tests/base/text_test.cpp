@@ -158,5 +158,15 @@ TEST_F(ReadTextFile, RefusesAFolder) {
   }
 }
 
+TEST(MatchesPattern, TakesStarsAndQuestionMarks) {
+  for (const char* pattern :
+       {"h.0.ln_1.weight", "*", "h.*", "*.weight", "h.?.*.weight", "*ln*", "h**t", "?.0.ln_1.weight*"})
+    EXPECT_TRUE(matches_pattern(pattern, "h.0.ln_1.weight")) << pattern;
+  for (const char* pattern : {"", "h", "*.bias", "h.??.ln_1.weight", "ln", "h.0.ln_1.weight?", "*h.0.ln_1"})
+    EXPECT_FALSE(matches_pattern(pattern, "h.0.ln_1.weight")) << pattern;
+  EXPECT_TRUE(matches_pattern("**", ""));
+  EXPECT_FALSE(matches_pattern("?", ""));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -217,6 +217,62 @@ TEST(Train, KeepsTheBestCheckpointBesideTheNewest) {
   EXPECT_THAT(none.err, HasSubstr("c is no run"));
 }
 
+TEST(Train, SchedulesGroupsAndAveragesGoOnOnOtherRanks) {
+  const SmallConfig config;
+  const std::vector<std::string> train = {
+      "train", config.path(),
+      "--set", "optimizer.schedule={one_cycle {}}",
+      "--set", "optimizer.groups={parameters: \"*.bias\" learning_rate_factor: 0.5}",
+      "--set", "optimizer.ema={decay: 0.5 evaluate: true}",
+      "--set", "model.frozen=[\"fc1\"]",
+      "--json"};
+  const Json whole = only_json(lockstep(train + std::vector<std::string>{"--out", config / "whole"}));
+  const std::vector<std::string> out = {"--out", config / "a"};
+  EXPECT_EQ(mpirun(2, train + out +
+                          std::vector<std::string>{"--layout", "dp=2,shard=optimizer", "--stop-after", "7"})
+                .code,
+            0);
+  const Json resumed = only_json(lockstep(train + out + std::vector<std::string>{"--resume", "auto"}));
+  for (const char* field : {"params_hash", "state_hash", "eval_loss"})
+    EXPECT_EQ(resumed[field], whole[field]) << field;
+  const auto once = metrics_of(config / "whole"), twice = metrics_of(config / "a");
+  ASSERT_EQ(twice.size(), once.size());
+  for (size_t i = 0; i < once.size(); ++i)
+    EXPECT_EQ(twice[i].value("learning_rate", 0.0), once[i].value("learning_rate", 0.0));
+  // The average of a checkpoint is what the training has evaluated last.
+  const auto eval = [&](const std::vector<std::string>& more) {
+    return lockstep(std::vector<std::string>{"eval", "--checkpoint", config / "a", "--json", "--quiet"} +
+                    more);
+  };
+  EXPECT_EQ(only_json(eval({"--average"}))["eval_loss"], whole["eval_loss"]);
+  EXPECT_NE(only_json(eval({}))["eval_loss"], whole["eval_loss"]);
+}
+
+TEST(Train, FrozenLayersLearnAndAveragesBeginWhereAChangeIsAllowed) {
+  const SmallConfig config;
+  ASSERT_EQ(lockstep({"train", config.path(), "--out", config / "a", "--stop-after", "5", "--set",
+                      "model.frozen=[\"fc1\"]"})
+                .code,
+            0);
+  const Ran none = lockstep({"eval", "--checkpoint", config / "a", "--average"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, Mentions("optimizer.ema ... --average"));
+  const std::vector<std::string> resume = {
+      "train", config.path(), "--resume", "auto", "--set", "optimizer.ema={decay: 0.5}", "--json"};
+  const auto copied = [&](const std::string& name) {
+    fs::copy(config / "a", config / name, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    return std::vector<std::string>{"--out", config / name};
+  };
+  const Ran refused = lockstep(resume + copied("b"));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, Mentions("model.frozen: [fc1] in the checkpoint"));
+  const std::vector<std::string> allowed = {"--allow-config-change"};
+  const Json one = only_json(lockstep(resume + copied("c") + allowed)),
+             two = only_json(mpirun(2, resume + copied("d") + allowed +
+                                           std::vector<std::string>{"--layout", "dp=2,shard=optimizer"}));
+  EXPECT_EQ(one["state_hash"], two["state_hash"]);
+}
+
 TEST(Train, ALinkThatLeadsNowhereIsFoundBeforeTheFirstStep) {
   const SmallConfig config;
   fs::create_directories(config / "a/checkpoints");

@@ -39,7 +39,7 @@ struct Model {
         bucket.owned_bytes += (4 * parameter.spec.shape.count() + model::kBucketAlignment - 1) /
                               model::kBucketAlignment * model::kBucketAlignment;
       }
-      bucket.size_bytes = bucket.owned_bytes;
+      bucket.held_bytes = bucket.size_bytes = bucket.owned_bytes;
       partition.segments.emplace_back();
       partition.pieces.push_back(0);
       partition.buckets.push_back(std::move(bucket));

@@ -1,17 +1,24 @@
+#include "optim/schedule.h"
+
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
-#include "optim/optimizer.h"
+#include "ops/op_testing.h"
 
 namespace lockstep::optim {
 namespace {
 
-std::vector<double> rates(const ScheduleOptions& schedule, double peak, int64_t total_steps) {
+std::vector<double> rates(const ScheduleOptions& schedule, double peak, const ScheduleSpan& span) {
   std::vector<double> result;
-  for (int64_t step = 0; step < total_steps; ++step)
-    result.push_back(learning_rate_at({.learning_rate = peak}, schedule, step, total_steps));
+  for (int64_t step = 0; step < span.total_steps; ++step)
+    result.push_back(learning_rate_at(peak, schedule, step, span));
   return result;
+}
+
+std::vector<double> rates(const ScheduleOptions& schedule, double peak, int64_t total_steps) {
+  return rates(schedule, peak, ScheduleSpan{.total_steps = total_steps});
 }
 
 void expect_rates(const std::vector<double>& actual, const std::vector<double>& expected) {
@@ -35,8 +42,10 @@ TEST(LearningRate, CosineBeginsAfterTheWarmUp) {
   expect_rates(rates({.kind = ScheduleKind::cosine, .warmup_steps = 2}, 1.0, 5), {0.5, 1, 1, 0.5, 0});
 }
 
-TEST(LearningRate, CosineOfOneStepIsThePeak) {
-  expect_rates(rates({.kind = ScheduleKind::cosine, .minimum = 0.1}, 1.0, 1), {1});
+TEST(LearningRate, OfOneStepIsThePeakWhateverItFallsTo) {
+  for (const ScheduleKind kind :
+       {ScheduleKind::cosine, ScheduleKind::linear, ScheduleKind::polynomial, ScheduleKind::stable_decay})
+    expect_rates(rates({.kind = kind, .minimum = 0.1}, 1.0, 1), {1});
 }
 
 TEST(LearningRate, CosineOfOneStepAfterTheWarmUpEndsThere) {
@@ -47,7 +56,7 @@ TEST(LearningRate, CosineOfOneStepAfterTheWarmUpEndsThere) {
 TEST(LearningRate, CosineCountsStepsOfOtherBatchesAsWhatTheyAreWorth) {
   const ScheduleOptions cosine{.kind = ScheduleKind::cosine, .warmup_steps = 2};
   const auto rate = [&](int64_t step, int64_t total, double shift) {
-    return learning_rate_at({.learning_rate = 1}, cosine, step, total, shift);
+    return learning_rate_at(1, cosine, step, {.total_steps = total, .shift = shift});
   };
   EXPECT_NEAR(rate(6, 11, 0), 0.5, 1e-15);
   // Eight steps of half the batch: four of this one.
@@ -59,6 +68,94 @@ TEST(LearningRate, CosineCountsStepsOfOtherBatchesAsWhatTheyAreWorth) {
 
 TEST(LearningRate, WarmUpLongerThanTheRunNeverReachesThePeak) {
   expect_rates(rates({.kind = ScheduleKind::cosine, .warmup_steps = 4}, 1.0, 3), {0.25, 0.5, 0.75});
+}
+
+struct GoldenCase {
+  std::string name;
+  double peak;
+  ScheduleOptions schedule;
+};
+
+TEST(LearningRate, IsPyTorchsAtEachStep) {
+  using enum ScheduleKind;
+  const std::vector<GoldenCase> cases = {
+      {"step", 0.4, {.kind = step, .gamma = 0.5, .every = 3}},
+      {"multi_step", 0.4, {.kind = step, .milestones = {2, 5, 7}}},
+      {"linear", 0.4, {.kind = linear, .minimum = 0.08}},
+      {"polynomial", 0.4, {.kind = polynomial, .power = 2.5}},
+      {"cosine", 0.4, {.kind = cosine, .minimum = 0.01}},
+      {"one_cycle", 0.5, {.kind = one_cycle, .interpolation = Interpolation::cosine}},
+      {"one_cycle_linear",
+       0.5,
+       {.kind = one_cycle, .rising_share = 0.25, .first_divisor = 10, .last_divisor = 100}},
+      {"one_cycle_three_phase",
+       0.5,
+       {.kind = one_cycle, .interpolation = Interpolation::cosine, .rising_share = 0.4, .three_phase = true}},
+      {"stable_decay",
+       0.4,
+       {.kind = stable_decay, .warmup_steps = 4, .minimum = 0.1, .decay_share = 6.0 / 19}}};
+  for (const GoldenCase& c : cases) {
+    const auto expected = testing::read_golden("schedules", c.name).at("rates").values;
+    const auto actual = rates(c.schedule, c.peak, static_cast<int64_t>(expected.size()));
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_NEAR(actual[i], expected[i], 1e-8 * expected[i]) << c.name << " at step " << i;
+  }
+}
+
+TEST(LearningRate, StableDecayFallsAsItsShapeSays) {
+  const auto falling = [](DecayShape shape) {
+    return rates({.kind = ScheduleKind::stable_decay, .decay_share = 0.5, .shape = shape}, 1.0, 9);
+  };
+  expect_rates(falling(DecayShape::linear), {1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0});
+  expect_rates(falling(DecayShape::one_minus_sqrt),
+               {1, 1, 1, 1, 1, 0.5, 1 - 0.7071067811865476, 1 - 0.8660254037844386, 0});
+  expect_rates(falling(DecayShape::cosine),
+               {1, 1, 1, 1, 1, 0.5 + 0.5 * 0.7071067811865476, 0.5, 0.5 - 0.5 * 0.7071067811865476, 0});
+}
+
+TEST(LearningRate, PassesFromPointToPoint) {
+  ScheduleOptions schedule{.kind = ScheduleKind::points, .points = {{1, 0.5}, {3, 1}, {5, 0}}};
+  expect_rates(rates(schedule, 2, 7), {1, 1, 1.5, 2, 1, 0, 0});
+  schedule.interpolation = Interpolation::hold;
+  expect_rates(rates(schedule, 2, 7), {1, 1, 1, 2, 2, 0, 0});
+  schedule.interpolation = Interpolation::cosine;
+  expect_rates(rates(schedule, 2, 7), {1, 1, 1.5, 2, 1, 0, 0});
+}
+
+TEST(LearningRate, CountsInEachUnit) {
+  // 10 samples a step, 40 in an epoch: step 4 begins the second epoch, step 8 is the last.
+  const ScheduleSpan span{.total_steps = 9, .samples_per_step = 10, .epoch_samples = 40};
+  const std::vector<double> expected{1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.25};
+  for (const auto& [unit, every] :
+       {std::pair(ScheduleUnit::steps, 4.0), std::pair(ScheduleUnit::epochs, 1.0),
+        std::pair(ScheduleUnit::samples, 40.0), std::pair(ScheduleUnit::share, 0.5)})
+    expect_rates(rates({.kind = ScheduleKind::step, .gamma = 0.5, .every = every, .unit = unit}, 1, span),
+                 expected);
+}
+
+TEST(LearningRate, EpochsAndSamplesGoOnWhereOtherBatchesHaveLeftOff) {
+  // Four steps of 20 samples, then some of 10: the sample after 80 is that of step 4.
+  const ScheduleSpan span{
+      .total_steps = 8, .shift = 4, .samples_per_step = 10, .shift_samples = 40, .epoch_samples = 40};
+  const ScheduleOptions epochs{
+      .kind = ScheduleKind::step, .gamma = 0.5, .every = 1, .unit = ScheduleUnit::epochs};
+  EXPECT_DOUBLE_EQ(learning_rate_at(1, epochs, 4, span), 0.25);
+  EXPECT_DOUBLE_EQ(learning_rate_at(1, epochs, 7, span), 0.25);
+  ScheduleOptions samples = epochs;
+  samples.every = 100;
+  samples.unit = ScheduleUnit::samples;
+  EXPECT_DOUBLE_EQ(learning_rate_at(1, samples, 5, span), 1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(1, samples, 6, span), 0.5);
+}
+
+TEST(LearningRate, IsThatOfALongerRunFromTheFirstStepOn) {
+  for (const ScheduleKind kind :
+       {ScheduleKind::linear, ScheduleKind::one_cycle, ScheduleKind::stable_decay}) {
+    const ScheduleOptions schedule{.kind = kind};
+    const auto longer = rates(schedule, 1, 20), shorter = rates(schedule, 1, 10);
+    EXPECT_NEAR(longer.back(), shorter.back(), 1e-15);
+    EXPECT_GT(longer[9], shorter[9]);
+  }
 }
 
 }  // namespace

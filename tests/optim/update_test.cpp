@@ -19,17 +19,19 @@ std::vector<double> widen(const Floats& values) { return {values.begin(), values
 /// A parameter with its optimizer state, on a device whose work runs at once unless told otherwise.
 struct Parameter {
   Floats values;
-  Floats state[2];
+  Floats state[kMostStateSlots];
 
   explicit Parameter(Floats initial) : values(std::move(initial)) {
     for (Floats& slot : state) slot.assign(values.size(), 0.0f);
   }
 
-  UpdateArguments arguments(const Floats& gradients, size_t begin, size_t count) {
-    return {values.data() + begin,
-            gradients.data() + begin,
-            {state[0].data() + begin, state[1].data() + begin},
-            static_cast<int64_t>(count)};
+  UpdateArguments arguments(const OptimizerOptions& options, const Floats& gradients, size_t begin,
+                            size_t count) {
+    return {.parameters = values.data() + begin,
+            .gradients = gradients.data() + begin,
+            .state = {state[0].data() + begin, state[1].data() + begin, state[2].data() + begin},
+            .count = static_cast<int64_t>(count),
+            .rates = {.weight_decay = options.weight_decay}};
   }
   bool operator==(const Parameter&) const = default;
 };
@@ -37,7 +39,8 @@ struct Parameter {
 UpdateConstants constants_of(const OptimizerOptions& options, uint64_t step) {
   return {.learning_rate = options.learning_rate,
           .beta1_power = std::pow(options.beta1, static_cast<double>(step + 1)),
-          .beta2_power = std::pow(options.beta2, static_cast<double>(step + 1))};
+          .beta2_power = std::pow(options.beta2, static_cast<double>(step + 1)),
+          .average_gain = average_gain(options.average, static_cast<int64_t>(step) + 1)};
 }
 
 class Update : public ::testing::Test {
@@ -45,8 +48,8 @@ class Update : public ::testing::Test {
   /// One step over all of `parameter`.
   void step(const OptimizerOptions& options, Parameter& parameter, const Floats& gradients, uint64_t number,
             bool decay = true, double gradient_scale = 1) {
-    UpdateArguments arguments = parameter.arguments(gradients, 0, gradients.size());
-    arguments.decay = decay;
+    UpdateArguments arguments = parameter.arguments(options, gradients, 0, gradients.size());
+    if (!decay) arguments.rates.weight_decay = 0;
     arguments.gradient_scale = gradient_scale;
     update(options, arguments, constants_of(options, number), *stream_);
   }
@@ -95,6 +98,56 @@ TEST_F(Update, FollowsPyTorchForFiveSteps) {
       expect_near(widen(parameter.values), row(expected), 1e-6, c.name + " after step " + std::to_string(i));
     }
   }
+}
+
+TEST_F(Update, AverageIsPyTorchsAfterEachStep) {
+  const GoldenCase cases[] = {
+      {"sgd", {.learning_rate = 0.1, .average = {.enabled = true, .decay = 0.9}}},
+      {"sgd_momentum",
+       {.learning_rate = 0.1, .momentum = 0.9, .average = {.enabled = true, .decay = 0.75, .start_step = 3}}},
+      {"adamw",
+       {.kind = OptimizerKind::adamw,
+        .learning_rate = 0.05,
+        .beta2 = 0.95,
+        .weight_decay = 0.3,
+        .average = {.enabled = true, .decay = 0.5, .start_step = 2}}}};
+  for (const GoldenCase& c : cases) {
+    const auto golden = testing::read_golden("averages", c.name);
+    const auto& initial = golden.at("parameters").values;
+    const auto& gradients = golden.at("gradients").values;
+    const auto& expected = golden.at("average after each step").values;
+    const auto count = static_cast<int64_t>(initial.size());
+    Parameter parameter(Floats(initial.begin(), initial.end()));
+    for (int64_t i = 0; i < 6; ++i) {
+      step(c.options, parameter, Floats(gradients.begin() + i * count, gradients.begin() + (i + 1) * count),
+           static_cast<uint64_t>(i));
+      expect_near(widen(parameter.state[state_slots(c.options) - 1]),
+                  {expected.begin() + i * count, expected.begin() + (i + 1) * count}, 1e-6,
+                  c.name + " after step " + std::to_string(i));
+    }
+  }
+}
+
+TEST_F(Update, OfAGroupTakesItsRates) {
+  for (GoldenCase c : kGoldenCases) {
+    Parameter grouped({1, 2, 3}), plain({1, 2, 3});
+    const Floats gradients{0.5f, -1, 2};
+    UpdateArguments arguments = grouped.arguments(c.options, gradients, 0, 3);
+    arguments.rates = {.weight_decay = 0.25, .learning_rate_factor = 0.5};
+    update(c.options, arguments, constants_of(c.options, 0), *stream_);
+    c.options.weight_decay = 0.25;
+    c.options.learning_rate *= 0.5;
+    step(c.options, plain, gradients, 0);
+    EXPECT_EQ(grouped, plain) << c.name;
+  }
+}
+
+TEST(Rates, AreTheGroupsOrTheOptimizers) {
+  const OptimizerOptions options{.weight_decay = 0.1};
+  const GroupRates groups{{"fc.bias", {.weight_decay = 0.3, .learning_rate_factor = 2}}};
+  EXPECT_EQ(rates_of(options, groups, "fc.weight", false), (ParameterRates{.weight_decay = 0.1}));
+  EXPECT_EQ(rates_of(options, groups, "ln.weight", true), ParameterRates{});
+  EXPECT_EQ(rates_of(options, groups, "fc.bias", true), (ParameterRates{0.3, 2}));
 }
 
 TEST_F(Update, SgdStepWorkedOutByHand) {
@@ -159,8 +212,8 @@ TEST_F(Update, AnySplitOfARangeGivesTheSameBits) {
       step(c.options, whole, gradients, number);
       size_t begin = 0;
       for (const size_t size : {1, 16, 17, 0, 31, 64, 129, 745}) {
-        update(c.options, pieces.arguments(gradients, begin, size), constants_of(c.options, number),
-               *stream_);
+        update(c.options, pieces.arguments(c.options, gradients, begin, size),
+               constants_of(c.options, number), *stream_);
         begin += size;
       }
       ASSERT_EQ(begin, count);
@@ -176,7 +229,8 @@ TEST_F(Update, AnyNumberOfThreadsGivesTheSameBits) {
   for (const GoldenCase& c : kGoldenCases) {
     Parameter one(Floats(initial.begin(), initial.end())), several = one;
     step(c.options, one, gradients, 0);
-    update(c.options, several.arguments(gradients, 0, count), constants_of(c.options, 0), *stream_, 3);
+    update(c.options, several.arguments(c.options, gradients, 0, count), constants_of(c.options, 0), *stream_,
+           3);
     EXPECT_EQ(one, several) << c.name;
   }
 }
@@ -197,14 +251,14 @@ TEST_F(Update, ReadsTheConstantsWhenItsWorkRuns) {
   Parameter parameter({1});
   const Floats gradients{1};
   stream->launch([&constants] { constants.learning_rate = 0.5; });
-  update({.learning_rate = 1000}, parameter.arguments(gradients, 0, 1), constants, *stream);
+  update({.learning_rate = 1000}, parameter.arguments({}, gradients, 0, 1), constants, *stream);
   stream->synchronize();
   EXPECT_EQ(parameter.values, Floats{0.5f});
 }
 
 TEST_F(Update, WithoutItsStateIsRefused) {
   Floats values{1}, gradients{1};
-  const UpdateArguments arguments{values.data(), gradients.data(), {nullptr, nullptr}, 1};
+  const UpdateArguments arguments{.parameters = values.data(), .gradients = gradients.data(), .count = 1};
   EXPECT_THROW(update({.momentum = 0.9}, arguments, {}, *stream_), InternalError);
 }
 

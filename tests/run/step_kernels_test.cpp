@@ -277,11 +277,12 @@ TEST_P(StepKernelsTest, WhatIsNotFiniteIsFoundInWeightsAndStatistics) {
 }
 
 struct Updated {
-  std::vector<float> parameters, first, second;
+  std::vector<float> parameters, first, second, third;
   bool operator==(const Updated&) const = default;
 };
 
-Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimizer, double finite = 1) {
+Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimizer, double finite = 1,
+                  double average_gain = 0.125) {
   Memory memory(kind);
   // More pieces than one launch takes, of odd sizes, at multiples of 64 bytes; every ninth is a statistic.
   UpdateCall call{.optimizer = optimizer,
@@ -292,7 +293,12 @@ Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimi
   int64_t end = 0;
   for (int piece = 0; piece < 70; ++piece) {
     const int64_t count = piece == 3 ? 9001 : 1 + piece * 3;
-    call.pieces.push_back({end, count, piece % 2 == 0, piece % 9 == 8, 0.1f});
+    call.pieces.push_back({.offset = end,
+                           .count = count,
+                           .rates = {.weight_decay = piece % 2 == 0 ? optimizer.weight_decay : 0,
+                                     .learning_rate_factor = piece % 3 == 0 ? 0.25 : 1},
+                           .is_statistic = piece % 9 == 8,
+                           .momentum = 0.1f});
     end += (count + 15) / 16 * 16;
   }
   const auto size = static_cast<size_t>(end);
@@ -305,17 +311,19 @@ Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimi
   constants.kernels.loss_scale = 2;
   constants.update.beta1_power = 0.9;
   constants.update.beta2_power = 0.999;
+  constants.update.average_gain = average_gain;
   call.parameters = memory.put(numbers(size, 1));
   call.gradients = memory.put(numbers(size, 2));
   auto square = numbers(size, 4);
   for (auto& value : square) value = std::fabs(value);
   call.state[0] = memory.put(numbers(size, 3));
   call.state[1] = memory.put(square);
+  call.state[2] = memory.put(numbers(size, 5));
   call.verdict = memory.put(std::vector<program::Verdict>{verdict});
   call.constants = memory.put(std::vector<StepScalars>{constants});
   memory.kernels().update(call, memory.stream());
-  return {memory.get(call.parameters, size), memory.get(call.state[0], size),
-          memory.get(call.state[1], size)};
+  return {memory.get(call.parameters, size), memory.get(call.state[0], size), memory.get(call.state[1], size),
+          memory.get(call.state[2], size)};
 }
 
 TEST_P(StepKernelsTest, UpdatesLikeTheCpuToTheBit) {
@@ -331,6 +339,26 @@ TEST_P(StepKernelsTest, UpdatesLikeTheCpuToTheBit) {
     EXPECT_NE(updated.parameters, numbers(updated.parameters.size(), 1));
     EXPECT_EQ(updated, update_on(device::DeviceKind::cpu, optimizer));
   }
+}
+
+TEST_P(StepKernelsTest, MovesAveragesLikeTheCpuToTheBit) {
+  const optim::OptimizerOptions sgd{.average = {.enabled = true}},
+      momentum{.momentum = 0.9, .average = {.enabled = true}},
+      adamw{.kind = optim::OptimizerKind::adamw, .weight_decay = 0.1, .average = {.enabled = true}};
+  const auto average_of = [](const optim::OptimizerOptions& optimizer, const Updated& updated) {
+    const std::vector<float>* slots[] = {&updated.first, &updated.second, &updated.third};
+    return *slots[optim::state_slots(optimizer) - 1];
+  };
+  for (const auto& optimizer : {sgd, momentum, adamw})
+    for (const double gain : {1.0, 0.125}) {
+      const Updated updated = update_on(GetParam(), optimizer, 1, gain);
+      EXPECT_EQ(updated, update_on(device::DeviceKind::cpu, optimizer, 1, gain));
+      // Of the first piece, which is no statistic.
+      const float parameter = updated.parameters[0], average = average_of(optimizer, updated)[0];
+      EXPECT_EQ(average == parameter, gain == 1);
+    }
+  // A step that is skipped leaves it where it was.
+  EXPECT_EQ(update_on(GetParam(), adamw, 0).third, numbers(update_on(GetParam(), adamw, 0).third.size(), 5));
 }
 
 TEST_P(StepKernelsTest, NothingIsWrittenWhereTheVerdictIsNotFinite) {

@@ -85,7 +85,10 @@ class NarrowKernel : public Kernel {
     const bool forward = phase == KernelPhase::forward;
     switch (list) {
       case kInputs:
-        return forward || signature_.backward_needs_input[i];
+        // Of ops whose backward is split, gradients of inputs need no inputs; a frozen one keeps none.
+        return forward ||
+               (signature_.backward_needs_input[i] &&
+                (phase == KernelPhase::backward_weight || signature_.backward != BackwardForm::split));
       case kOutputs:
         return !forward && signature_.backward_needs_output;
       case kParameters:

@@ -102,7 +102,7 @@ class CpuStepKernels : public StepKernels {
           .parameters = call.parameters + piece.offset,
           .gradients = call.gradients + piece.offset,
           .count = piece.count,
-          .decay = piece.decay,
+          .rates = piece.rates,
           .gradient_scale = program::update_scale(*call.verdict, call.constants->kernels, call.static_count,
                                                   call.whole_step)};
       for (int slot = 0; slot < optim::state_slots(call.optimizer); ++slot)

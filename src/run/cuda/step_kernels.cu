@@ -149,7 +149,7 @@ struct UpdatePieces {
   int first_block[kMostPieces];  // of each piece
   float* parameters;
   const float* gradients;
-  float* state[2];
+  float* state[optim::kMostStateSlots];
   const program::Verdict* verdict;
   const StepScalars* constants;
   optim::OptimizerOptions optimizer;
@@ -169,11 +169,17 @@ __device__ void apply(const Formula& formula, const UpdatePieces& call, int64_t 
       float s = call.state[0][i];
       formula(p, call.gradients[i], s);
       call.state[0][i] = s;
-    } else {
+    } else if constexpr (Slots == 2) {
       float s = call.state[0][i], t = call.state[1][i];
       formula(p, call.gradients[i], s, t);
       call.state[0][i] = s;
       call.state[1][i] = t;
+    } else {
+      float s = call.state[0][i], t = call.state[1][i], u = call.state[2][i];
+      formula(p, call.gradients[i], s, t, u);
+      call.state[0][i] = s;
+      call.state[1][i] = t;
+      call.state[2][i] = u;
     }
     call.parameters[i] = p;
   };
@@ -194,7 +200,13 @@ __device__ void apply(const Formula& formula, const UpdatePieces& call, int64_t 
     } else {
       Floats s = *reinterpret_cast<const Floats*>(call.state[0] + i),
              t = *reinterpret_cast<const Floats*>(call.state[1] + i);
-      for (int e = 0; e < 4; ++e) formula(p.value[e], g.value[e], s.value[e], t.value[e]);
+      if constexpr (Slots == 2) {
+        for (int e = 0; e < 4; ++e) formula(p.value[e], g.value[e], s.value[e], t.value[e]);
+      } else {
+        Floats u = *reinterpret_cast<const Floats*>(call.state[2] + i);
+        for (int e = 0; e < 4; ++e) formula(p.value[e], g.value[e], s.value[e], t.value[e], u.value[e]);
+        *reinterpret_cast<Floats*>(call.state[2] + i) = u;
+      }
       *reinterpret_cast<Floats*>(call.state[0] + i) = s;
       *reinterpret_cast<Floats*>(call.state[1] + i) = t;
     }
@@ -218,7 +230,7 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
   __shared__ unsigned shared[sizeof(Formula) / sizeof(unsigned)];
   if (threadIdx.x == 0) {
     optim::UpdateArguments arguments;
-    arguments.decay = piece.decay;
+    arguments.rates = piece.rates;
     arguments.gradient_scale =
         program::update_scale(*call.verdict, call.constants->kernels, call.static_count, call.whole_step);
     const Formula formula(call.optimizer, arguments, call.constants->update);
@@ -235,7 +247,7 @@ void launch_update(const UpdateCall& call, device::Stream& stream) {
   for (size_t first = 0; first < call.pieces.size(); first += kMostPieces) {
     UpdatePieces part{.parameters = call.parameters,
                       .gradients = call.gradients,
-                      .state = {call.state[0], call.state[1]},
+                      .state = {call.state[0], call.state[1], call.state[2]},
                       .verdict = call.verdict,
                       .constants = call.constants,
                       .optimizer = call.optimizer,

@@ -125,7 +125,10 @@ std::optional<checkpoint::Manifest> manifest_of(const std::string& checkpoint_or
 
 void require_same_model(const checkpoint::Manifest& manifest, const checkpoint::MathFields& fields) {
   auto differences = checkpoint::compare_math(manifest.math_fields, fields);
-  std::erase_if(differences, [](const auto& difference) { return !difference.starts_with("model."); });
+  // What is frozen changes nothing of what a model says.
+  std::erase_if(differences, [](const auto& difference) {
+    return !difference.starts_with("model.") || difference.starts_with("model.frozen:");
+  });
   if (!differences.empty())
     throw ConfigError(
         fmt::format("the checkpoint belongs to another model:\n  {}\nName the config that it was made with.",

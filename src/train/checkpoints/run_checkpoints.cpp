@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "base/hash.h"
@@ -14,7 +15,9 @@
 #include "lockstep/error.h"
 #include "train/checkpoints/best_checkpoint.h"
 #include "train/checkpoints/known_faults.h"
+#include "train/checkpoints/state_change.h"
 #include "train/faults/position.h"
+#include "train/worker/averages.h"
 #include "train/worker/fingerprint.h"
 #include "train/worker/model_state.h"
 
@@ -297,13 +300,49 @@ RestoredState RunCheckpoints::load_on_all(comm::Communicator& world, const std::
       patience());
   read_on();
   const uint64_t hash =
-      options_.parameters_alone ? parameters_hash_of(*worker_, world) : state_hash_of(*worker_, world);
-  const bool knows = !options_.parameters_alone || worker_->is_worker();
+      compares_parameters_alone() ? parameters_hash_of(*worker_, world) : state_hash_of(*worker_, world);
+  const bool knows = !compares_parameters_alone() || worker_->is_worker();
   comm::agree_on_outcome(world, failure_of([&] {
                            if (knows && hash != saved_hash_) throw_other_hash(path);
                          }),
                          patience());
+  if (options_.averages) comm::agree_on_outcome(world, failure_of([&] { load_averages(path); }), patience());
   return restored_;
+}
+
+void RunCheckpoints::load_averages(const std::string& path) {
+  const auto before_read = [this] { read_on(); };
+  const checkpoint::Checkpoint checkpoint(path, before_read);
+  std::set<std::string> saved;
+  for (const auto& tensor : checkpoint.tensors(checkpoint::FileKind::optimizer)) saved.insert(tensor.name);
+  std::vector<checkpoint::NamedTensor> averages;
+  for (auto& tensor : parameter_tensors(*worker_)) {
+    tensor.name += kAverageSuffix;
+    if (saved.contains(tensor.name)) averages.push_back(std::move(tensor));
+  }
+  if (std::ranges::none_of(saved, [](const auto& name) { return name.ends_with(kAverageSuffix); }))
+    throw ConfigError(fmt::format(
+        "checkpoint {} has no moving averages: its run had no optimizer.ema; evaluate it without --average",
+        path));
+  load_tensors(*worker_, checkpoint, checkpoint::FileKind::optimizer, averages, before_read);
+}
+
+void RunCheckpoints::load_state(const checkpoint::Checkpoint& checkpoint,
+                                const checkpoint::BeforeRead& before_read) {
+  const auto records = optimizer_records(worker_->compiled(), worker_->config().optimizer);
+  const StateChange change = state_change_of(checkpoint, worker_->config().math_fields, records);
+  if (!change.is_explained) checkpoint.require_exactly(checkpoint::FileKind::optimizer, records);
+  has_other_state_ = change.is_explained;
+  if (change.begins_averages) {
+    begin_averages(*worker_);
+    tell("the checkpoint has no moving averages: they begin at its parameters");
+  }
+  if (change.learning_anew > 0)
+    tell(fmt::format("{} parameters were frozen in the checkpoint: their optimizer state begins at 0",
+                     change.learning_anew));
+  auto state = optimizer_tensors(*worker_);
+  std::erase_if(state, [&](const auto& tensor) { return change.missing.contains(tensor.name); });
+  load_tensors(*worker_, checkpoint, checkpoint::FileKind::optimizer, state, before_read);
 }
 
 void RunCheckpoints::check_model(const checkpoint::Manifest& manifest) const {
@@ -363,18 +402,15 @@ void RunCheckpoints::load(const std::string& path) {
     check_model(manifest);
   else
     check_configuration(manifest);
-  const auto parameters = parameter_tensors(*worker_), state = optimizer_tensors(*worker_);
+  const auto parameters = parameter_tensors(*worker_);
   checkpoint.require_exactly(checkpoint::FileKind::model, parameter_records(worker_->compiled()));
   load_tensors(*worker_, checkpoint, checkpoint::FileKind::model, parameters, before_read);
-  if (!options_.parameters_alone) {
-    checkpoint.require_exactly(checkpoint::FileKind::optimizer,
-                               optimizer_records(worker_->compiled(), worker_->config().optimizer));
-    load_tensors(*worker_, checkpoint, checkpoint::FileKind::optimizer, state, before_read);
-  }
+  has_other_state_ = false;
+  if (!options_.parameters_alone) load_state(checkpoint, before_read);
   read_on();
   // Of what lies on several ranks the hash of all state tells.
   if (worker_->holds_all() && parameters_hash_of(*worker_) != manifest.params_hash) throw_other_hash(path);
-  saved_hash_ = options_.parameters_alone ? manifest.params_hash : manifest.state_hash;
+  saved_hash_ = compares_parameters_alone() ? manifest.params_hash : manifest.state_hash;
   run_id_ = manifest.run_id;
   weights_ = {.path = manifest.weights_from, .params_hash = manifest.weights_hash};
   restored_ = {.position = {manifest.step, manifest.data_position},

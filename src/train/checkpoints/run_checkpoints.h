@@ -54,6 +54,7 @@ struct RunCheckpointsOptions {
   std::function<void(int64_t step)> before_write;
   std::function<void(const std::string&)> on_message;  ///< for people; may be empty
   bool parameters_alone = false;  ///< the restored state is only evaluated, so that only the model matters
+  bool averages = false;          ///< then moving averages take the places of parameters
 };
 
 /// A run's checkpoints: saves a worker's tensors to `<output_directory>/checkpoints` and restores them. Every
@@ -106,6 +107,10 @@ class RunCheckpoints {
   std::string first_ranks_choice(comm::Communicator& world, const std::function<std::string()>& choose);
   /// COLLECTIVE: every rank loads `path`, then they check that all have loaded the same.
   RestoredState load_on_all(comm::Communicator& world, const std::string& path);
+  /// Whether only the hash of the parameters can tell that all is as it was saved.
+  bool compares_parameters_alone() const { return options_.parameters_alone || has_other_state_; }
+  void load_state(const checkpoint::Checkpoint& checkpoint, const checkpoint::BeforeRead& before_read);
+  void load_averages(const std::string& path);
   void load(const std::string& path);
   void check_configuration(const checkpoint::Manifest& manifest) const;
   void check_model(const checkpoint::Manifest& manifest) const;
@@ -124,7 +129,8 @@ class RunCheckpoints {
   std::string run_id_;
   StartingWeights weights_;
   RestoredState restored_;
-  uint64_t saved_hash_ = 0;  // of what was loaded, as its manifest has it: parameters, or all state
+  bool has_other_state_ = false;  // the checkpoint had other optimizer state, as the config explains
+  uint64_t saved_hash_ = 0;       // of what was loaded, as its manifest has it: parameters, or all state
   std::deque<checkpoint::SaveOutcome> outcomes_;  // that poll() has not told yet
   std::unique_ptr<CheckpointSaver> saver_;        // null: saves in the foreground
 };

@@ -36,7 +36,9 @@ StepHistograms::StepHistograms(const Worker& worker, StepHistogramsOptions optio
   static_count_ = static_cast<double>(worker.compiled().division().global_batch) *
                   static_cast<double>(graph.loss_positions());
   for (size_t p = 0; p < graph.parameters.size(); ++p)
-    elements_ += graph.parameters[p].spec.shape.count() * (is_statistic(graph, static_cast<int>(p)) ? 1 : 2);
+    if (!graph.parameters[p].frozen)
+      elements_ +=
+          graph.parameters[p].spec.shape.count() * (is_statistic(graph, static_cast<int>(p)) ? 1 : 2);
 }
 
 void StepHistograms::observe(const run::KernelObservation& observation) {

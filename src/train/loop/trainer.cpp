@@ -15,6 +15,7 @@
 #include "lockstep/error.h"
 #include "train/faults/nonfinite.h"
 #include "train/faults/position.h"
+#include "train/worker/averages.h"
 #include "train/worker/initialize.h"
 
 namespace lockstep::train {
@@ -41,7 +42,8 @@ Trainer::Trainer(Worker& worker, comm::Communicator& world, TrainerEvents events
                             .files = options_.files,
                             .before_write = events_.before_checkpoint,
                             .on_message = events_.on_message,
-                            .parameters_alone = options_.evaluates}),
+                            .parameters_alone = options_.evaluates,
+                            .averages = options_.evaluates_average}),
       replicas_(std::in_place, worker),
       spikes_(config_.trainer.spike_threshold) {
   if (config_.precision.scales_loss()) loss_scaler_.emplace(config_.precision.loss_scaling);
@@ -55,6 +57,8 @@ void Trainer::prepare() {
                            {static_cast<float*>(values), static_cast<size_t>(held.count)},
                            options_.drawing_threads);
     });
+  // A checkpoint that has none leaves them there.
+  if (config_.optimizer.average.enabled) begin_averages(*worker_);
   restore();
   if (options_.progress != nullptr) options_.progress->set_step(step_);
   outcome_.first_step = step_;
@@ -67,9 +71,11 @@ void Trainer::restore() {
   if (!may_resume && !reads_weights) return;
   enter_phase(options_.progress, Phase::restore);
   const bool resumed = may_resume && resume();
-  if (!resumed && reads_weights)
+  if (!resumed && reads_weights) {
     checkpoints_.began_with(load_starting_weights(
         *worker_, *world_, {.progress = options_.progress, .on_message = events_.on_message}));
+    if (config_.optimizer.average.enabled) begin_averages(*worker_);
+  }
   enter_phase(options_.progress, Phase::prepare);
 }
 
@@ -183,11 +189,12 @@ run::StepScalars Trainer::constants_of(int64_t step, int64_t updates) const {
   run::StepScalars constants;
   constants.kernels.step = static_cast<uint64_t>(step);
   constants.kernels.seed = config_.trainer.seed;
-  constants.update.learning_rate = optim::learning_rate_at(
-      config_.optimizer, config_.schedule, step, worker_->total_steps(), worker_->length().schedule_shift());
+  constants.update.learning_rate = optim::learning_rate_at(config_.optimizer.learning_rate, config_.schedule,
+                                                           step, worker_->length().schedule_span());
   if (loss_scaler_) constants.kernels.loss_scale = loss_scaler_->scale();
   constants.update.beta1_power = std::pow(config_.optimizer.beta1, static_cast<double>(updates));
   constants.update.beta2_power = std::pow(config_.optimizer.beta2, static_cast<double>(updates));
+  constants.update.average_gain = optim::average_gain(config_.optimizer.average, updates);
   return constants;
 }
 
@@ -368,6 +375,14 @@ void Trainer::skip_step(const program::Verdict& verdict) {
     log_warning(fmt::format("{}; the step is skipped ({} so far)", what, counted));
 }
 
+program::Verdict Trainer::evaluated_verdict() {
+  if (!config_.evaluates_average || options_.evaluates) return worker_->evaluate(options_.stop_requested);
+  AveragedParameters averages(*worker_, *world_);
+  const program::Verdict verdict = worker_->evaluate(options_.stop_requested);
+  averages.restore();
+  return verdict;
+}
+
 bool Trainer::evaluate() {
   const observe::PhaseStay stay(options_.phases, observe::RunPhase::evaluation);
   const auto begin = Clock::now();
@@ -375,7 +390,7 @@ bool Trainer::evaluate() {
   // goes on.
   program::Verdict verdict;
   verdict.stop_requested = stop_ ? 1 : 0;
-  if (!stop_) verdict = worker_->evaluate(options_.stop_requested);
+  if (!stop_) verdict = evaluated_verdict();
   stop_ = verdict.stop_requested > 0;
   enter_phase(options_.progress, Phase::between_steps);
   if (stop_) return false;

@@ -75,8 +75,9 @@ struct TrainerRunOptions {
   /// COLLECTIVE over `left`, the remaining ranks, after all others were lost: makes a worker for this rank's
   /// part of the rest. The trainer's own worker is destroyed. Empty: no rank can be lost.
   std::function<Regrouped(const std::vector<int>& left)> regroup;
-  bool evaluates = false;        ///< only evaluates, and messages say so
-  run::KernelObserver observer;  ///< of all steps, which then do not overlap; not of sessions. May be empty
+  bool evaluates = false;          ///< only evaluates, and messages say so
+  bool evaluates_average = false;  ///< then with the checkpoint's moving averages in place of parameters
+  run::KernelObserver observer;    ///< of all steps, which then do not overlap; not of sessions. May be empty
   StepHistograms* histograms = nullptr;  ///< told of steps; may be null
   int drawing_threads = 1;               ///< threads that draw initial parameters; bits do not depend on it
 };
@@ -186,6 +187,8 @@ class Trainer {
   bool checkpoint_due() const;
   bool keeps_best() const;
   /// False, without a report, if a stop was requested before the end.
+  /// The evaluation program's result, with the parameters or, if the config says so, their averages.
+  program::Verdict evaluated_verdict();
   bool evaluate();
   /// Makes an evaluation that the config wants, and acts on its result.
   void evaluate_as_planned();

@@ -70,6 +70,17 @@ std::vector<checkpoint::TensorChunks> gather_stages(const Worker& worker, comm::
   return once;
 }
 
+/// Of rank 0 for servers, which hold none of them.
+std::vector<checkpoint::TensorChunks> frozen_chunks(const Worker& worker) {
+  if (worker.rank() != 0) return {};
+  auto tensors = parameter_tensors(worker);
+  std::erase_if(tensors, [&](const auto& tensor) {
+    const auto& parameters = worker.compiled().graph().parameters;
+    return !std::ranges::find(parameters, tensor.name, &model::Parameter::name)->frozen;
+  });
+  return hashes_of(worker, tensors);
+}
+
 /// COLLECTIVE where parameters lie on several ranks: those that a worker, with the other stages of its
 /// replica, or all servers together hold.
 std::vector<checkpoint::TensorChunks> parameter_chunks(const Worker& worker, comm::Communicator& world) {
@@ -77,8 +88,8 @@ std::vector<checkpoint::TensorChunks> parameter_chunks(const Worker& worker, com
   if (ownership.stages() > 1) return gather_stages(worker, world);
   auto own = hashes_of(worker, parameter_tensors(worker));
   if (!ownership.has_servers()) return own;
-  // What a rank holds whole it answers for by itself.
-  auto parts = gather(world, worker.is_worker() ? std::vector<checkpoint::TensorChunks>{} : own);
+  // What a rank holds whole it answers for by itself. Frozen parameters are on workers alone.
+  auto parts = gather(world, worker.is_worker() ? frozen_chunks(worker) : own);
   return worker.is_worker() ? own : parts;
 }
 
@@ -166,8 +177,7 @@ std::vector<checkpoint::NamedTensor> optimizer_tensors(const Worker& worker) {
   const auto& parameters = worker.compiled().graph().parameters;
   const auto& places = worker.programs().step.parameters;
   for (size_t p = 0; p < parameters.size(); ++p) {
-    if (parameters[p].spec.role != ops::ParameterRole::weight || places[p].owned_begin == places[p].owned_end)
-      continue;
+    if (!parameters[p].has_state() || places[p].owned_begin == places[p].owned_end) continue;
     const checkpoint::Slice slice =
         elements_of({places[p].owned_begin, places[p].owned_end}, parameters[p].spec.shape);
     for (int slot = 0; slot < optim::state_slots(optimizer); ++slot)
@@ -183,7 +193,7 @@ std::vector<checkpoint::TensorRecord> optimizer_records(const compile::CompiledR
   const auto& parameters = compiled.graph().parameters;
   for (size_t p = 0; p < parameters.size(); ++p)
     for (int slot = 0; slot < compiled.state_slot_count(); ++slot)
-      if (parameters[p].spec.role == ops::ParameterRole::weight)
+      if (parameters[p].has_state())
         records.push_back({state_name(compiled, optimizer, static_cast<int>(p), slot), DType::float32,
                            parameters[p].spec.shape});
   return records;
@@ -214,14 +224,14 @@ checkpoint::NamedTensor shown(const Worker& worker, checkpoint::NamedTensor tens
   return tensor;
 }
 
-std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& world, int parameter) {
-  // Also where nothing of it lies: what completes a step is communication of all ranks.
-  worker.finish_step();
+namespace {
+
+/// COLLECTIVE: all elements of a parameter, or of a slot of its state, of which this rank has those of
+/// `here`.
+std::vector<float> gather_elements(const Worker& worker, comm::Communicator& world,
+                                   const HeldParameter& here) {
   std::vector<float> values(
-      static_cast<size_t>(worker.compiled().graph().parameter(parameter).spec.shape.count()));
-  HeldParameter here{parameter, 0, 0, nullptr};
-  for (const HeldParameter& held : worker.held_parameters())
-    if (held.parameter == parameter) here = held;
+      static_cast<size_t>(worker.compiled().graph().parameter(here.parameter).spec.shape.count()));
   if (here.count > 0)
     std::memcpy(values.data() + here.first, worker.window().read(here.data, 4 * here.count),
                 static_cast<size_t>(4 * here.count));
@@ -248,6 +258,30 @@ std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& wo
     known = end;
   }
   return values;
+}
+
+}  // namespace
+
+std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& world, int parameter) {
+  // Also where nothing of it lies: what completes a step is communication of all ranks.
+  worker.finish_step();
+  HeldParameter here{parameter, 0, 0, nullptr};
+  for (const HeldParameter& held : worker.held_parameters())
+    if (held.parameter == parameter) here = held;
+  return gather_elements(worker, world, here);
+}
+
+HeldParameter held_average(const Worker& worker, int parameter) {
+  const auto& place = nth(worker.programs().step.parameters, parameter);
+  if (place.owned_begin == place.owned_end) return {parameter, 0, 0, nullptr};
+  constexpr int64_t kWidth = sizeof(float);
+  return {parameter, place.owned_begin / kWidth, (place.owned_end - place.owned_begin) / kWidth,
+          worker.state_data(parameter, optim::state_slots(worker.config().optimizer) - 1)};
+}
+
+std::vector<float> gather_average(const Worker& worker, comm::Communicator& world, int parameter) {
+  worker.finish_step();
+  return gather_elements(worker, world, held_average(worker, parameter));
 }
 
 void replace_parameter(Worker& worker, comm::Communicator& world, int parameter,

@@ -51,6 +51,11 @@ class OwnedState {
 
 /// COLLECTIVE: returns the values of a parameter, wherever they are, on every rank.
 std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& world, int parameter);
+/// The elements of a parameter's moving average that this rank has. REQUIRES: averages are kept; the
+/// parameter has state.
+HeldParameter held_average(const Worker& worker, int parameter);
+/// COLLECTIVE: returns a parameter's moving average, wherever it is, on every rank. REQUIRES: likewise.
+std::vector<float> gather_average(const Worker& worker, comm::Communicator& world, int parameter);
 /// COLLECTIVE: replaces a parameter, wherever it is, by the values that rank 0 passes. REQUIRES: rank 0
 /// passes as many values as the parameter has.
 void replace_parameter(Worker& worker, comm::Communicator& world, int parameter,

@@ -26,8 +26,13 @@ double RunLength::epochs_after(int64_t step) const {
   return static_cast<double>(samples_after(step)) / static_cast<double>(train_samples_);
 }
 
-double RunLength::schedule_shift() const {
-  return counts_epochs_ ? static_cast<double>(shift_samples()) / static_cast<double>(global_batch_) : 0;
+optim::ScheduleSpan RunLength::schedule_span() const {
+  const auto shift = static_cast<double>(shift_samples()), batch = static_cast<double>(global_batch_);
+  return {.total_steps = total_steps_,
+          .shift = counts_epochs_ ? shift / batch : 0,
+          .samples_per_step = batch,
+          .shift_samples = shift,
+          .epoch_samples = static_cast<double>(train_samples_)};
 }
 
 }  // namespace lockstep::train

@@ -28,8 +28,8 @@ class RunLength {
   double epochs_after(int64_t step) const;
   /// The samples of all steps so far, minus those that they would have had with this batch.
   int64_t shift_samples() const { return from_.samples - from_.step * global_batch_; }
-  /// The same in steps of this batch, for a schedule that ends with the epochs; 0 if steps are stated.
-  double schedule_shift() const;
+  /// What the schedule of the learning rate runs over: steps as stated, or the samples of the epochs.
+  optim::ScheduleSpan schedule_span() const;
 
  private:
   int64_t steps_of_epochs(double epochs) const;

@@ -140,6 +140,7 @@ run::ExecutionContext Worker::make_context(const program::ModelCode& code, std::
           .memory = *memory_,
           .device = *device_,
           .optimizer = config_.optimizer,
+          .group_rates = config_.group_rates,
           .clip_norm = config_.trainer.clip_norm,
           .update_threads = is_worker() ? 1 : config_.parallel.server_threads,
           .sum_order =

@@ -50,15 +50,16 @@ void measure_step_kernels(Bench& bench) {
   const auto update = [&](std::string_view name, const optim::OptimizerOptions& optimizer,
                           bool is_statistic) {
     const int slots = is_statistic ? 0 : optim::state_slots(optimizer);
-    const run::UpdateCall call{.pieces = {{0, count, true, is_statistic, 0.1f}},
-                               .optimizer = optimizer,
-                               .parameters = a,
-                               .gradients = b,
-                               .state = {slots > 0 ? c : nullptr, slots > 1 ? d : nullptr},
-                               .verdict = device_verdict,
-                               .constants = device_constants,
-                               .whole_step = true,
-                               .predicated = true};
+    const run::UpdateCall call{
+        .pieces = {{0, count, {.weight_decay = optimizer.weight_decay}, is_statistic, 0.1f}},
+        .optimizer = optimizer,
+        .parameters = a,
+        .gradients = b,
+        .state = {slots > 0 ? c : nullptr, slots > 1 ? d : nullptr},
+        .verdict = device_verdict,
+        .constants = device_constants,
+        .whole_step = true,
+        .predicated = true};
     // Reads and writes the parameters and each state, reads the gradients.
     bench.report(name, "float32", "", (12 + 8 * slots) * count,
                  [&] { kernels->update(call, bench.stream()); });

@@ -247,6 +247,24 @@ TEST(GpuTrainingOnce, EveryOptimizerFollowsTheCpu) {
 }
 
 /// That this is what a device allocates is checked behind every training (thread_ranks.cpp).
+TEST(GpuTrainingOnce, FrozenLayersGroupsAndAveragesFollowTheCpuOnAnyNumberOfGpus) {
+  NEEDS_GPUS(1);
+  const std::vector<std::string> features = {
+      "model.frozen=[\"h.0.*\", \"h.1.mlp.c_fc\"]", "optimizer.ema={decay: 0.5 evaluate: true}",
+      "optimizer.groups={parameters: [\"*.bias\", \"wpe.*\"] weight_decay: 0.3 learning_rate_factor: 0.5}"};
+  for (const char* type : {"precision.compute=FLOAT32", "precision.compute=BFLOAT16"}) {
+    auto overrides = features;
+    overrides.emplace_back(type);
+    config::RunConfig config = config_of(kModels[2], overrides);
+    const Trace one = train_on_gpu(config, 1);
+    if (config.precision.storage() == DType::float32) expect_close(one, train_on_threads(config, 1), 1e-4);
+    if (!can_have(2)) continue;
+    EXPECT_EQ(train_on_gpu(config, 2), one);
+    config.parallel.layout.shard = layout::ShardedState::optimizer;
+    EXPECT_EQ(train_on_gpu(config, 2), one);
+  }
+}
+
 TEST(GpuTrainingOnce, TheHostsMemoryIsPlannedBesideTheDevices) {
   NEEDS_GPUS(1);
   const auto planned = [](const char* type) {

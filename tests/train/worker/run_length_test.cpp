@@ -32,7 +32,7 @@ TEST(RunLength, GoesOnAtTheSamplesTakenByAnotherBatch) {
   EXPECT_EQ(length.samples_after(8), 392);
   EXPECT_EQ(length.samples_after(20), 1568);
   EXPECT_EQ(length.epochs_after(20), 2);
-  EXPECT_EQ(length.schedule_shift(), -4);
+  EXPECT_EQ(length.schedule_span().shift, -4);
   EXPECT_EQ(RunLength(epochs(2.5, 98), 784, {.step = 8, .samples = 392}).total_steps(), 24);
 }
 
@@ -42,7 +42,7 @@ TEST(RunLength, OfSameBatchesIsTheSameWhereverItGoesOn) {
       const RunLength whole(epochs(count, 49), 784),
           rest(epochs(count, 49), 784, {.step = step, .samples = 49 * step});
       EXPECT_EQ(rest.total_steps(), whole.total_steps());
-      EXPECT_EQ(rest.schedule_shift(), 0);
+      EXPECT_EQ(rest.schedule_span().shift, 0);
     }
 }
 
@@ -50,7 +50,7 @@ TEST(RunLength, OfStepsIsWhatIsStated) {
   const RunLength length(steps(32, 98), 784, {.step = 8, .samples = 392});
   EXPECT_EQ(length.total_steps(), 32);
   EXPECT_EQ(length.samples_after(9), 490);
-  EXPECT_EQ(length.schedule_shift(), 0);
+  EXPECT_EQ(length.schedule_span().shift, 0);
 }
 
 TEST(RunLength, WhoseSamplesAreTakenHasNoStepsLeft) {

@@ -1,0 +1,137 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "config/schema.h"
+#include "model/graph.h"
+
+// Which parameters the groups of an optimizer mean.
+
+namespace lockstep::config {
+namespace {
+
+using Names = std::vector<std::string>;
+
+/// Of a trained parameter, one for each layer that uses it; the first is its own.
+struct Candidate {
+  Names names;
+  const model::Parameter* parameter;
+};
+
+std::vector<Candidate> candidates_of(const model::Graph& graph) {
+  std::vector<Candidate> candidates;
+  for (const auto& parameter : graph.parameters) {
+    if (parameter.spec.role != ops::ParameterRole::weight || parameter.frozen) continue;
+    Candidate candidate{{}, &parameter};
+    for (const auto& use : parameter.uses) {
+      const auto& node = graph.node(use.node);
+      candidate.names.push_back(node.name + "." + nth(node.signature.parameters, use.slot).name);
+    }
+    candidates.push_back(std::move(candidate));
+  }
+  return candidates;
+}
+
+class GroupFinder {
+ public:
+  GroupFinder(const schema::Optimizer& optimizer, const model::Graph& graph, const Document& document)
+      : optimizer_(optimizer), graph_(graph), document_(document), candidates_(candidates_of(graph)) {}
+
+  optim::GroupRates find() {
+    for (int g = 0; g < optimizer_.groups_size(); ++g)
+      for (int i = 0; i < optimizer_.groups(g).parameters_size(); ++i) require_match(g, i);
+    std::set<int> used;
+    optim::GroupRates rates;
+    for (const Candidate& candidate : candidates_) {
+      const int group = group_of(candidate);
+      if (group < 0) continue;
+      used.insert(group);
+      rates.emplace(candidate.parameter->name, rates_of(group, *candidate.parameter));
+    }
+    for (int g = 0; g < optimizer_.groups_size(); ++g)
+      if (!used.contains(g))
+        document_.refuse(path_of(g),
+                         "is ignored: every parameter that it matches is in an earlier group; move it "
+                         "before that one, or remove it");
+    return rates;
+  }
+
+ private:
+  static std::string path_of(int group) { return fmt::format("optimizer.groups[{}]", group); }
+
+  void require_match(int group, int pattern) const {
+    const std::string& text = optimizer_.groups(group).parameters(pattern);
+    Names names;
+    for (const Candidate& candidate : candidates_)
+      names.insert(names.end(), candidate.names.begin(), candidate.names.end());
+    if (std::ranges::any_of(names, [&](const auto& name) { return matches_pattern(text, name); })) return;
+    const std::string path = fmt::format("{}.parameters[{}]", path_of(group), pattern);
+    for (const auto& parameter : graph_.parameters)
+      if (matches_pattern(text, parameter.name))
+        document_.refuse(
+            path, fmt::format("'{}' matches only what the optimizer does not train, such as '{}' ({})", text,
+                              parameter.name, parameter.frozen ? "model.frozen" : "a running statistic"));
+    document_.refuse(path, fmt::format("'{}' matches no parameter{}", text, suggestion(text, names)));
+  }
+
+  static std::string suggestion(const std::string& text, const Names& names) {
+    constexpr size_t kMostNames = 8;
+    if (const std::string near = did_you_mean(text, names); !near.empty()) return near;
+    const Names first(names.begin(),
+                      names.begin() + static_cast<int64_t>(std::min(names.size(), kMostNames)));
+    return fmt::format("; the model has {}{}", join(first, ", "), names.size() > kMostNames ? ", ..." : "");
+  }
+
+  /// The first group with a pattern for the name; -1: none.
+  int first_group_for(const std::string& name) const {
+    for (int g = 0; g < optimizer_.groups_size(); ++g)
+      if (std::ranges::any_of(optimizer_.groups(g).parameters(),
+                              [&](const auto& pattern) { return matches_pattern(pattern, name); }))
+        return g;
+    return -1;
+  }
+
+  int group_of(const Candidate& candidate) const {
+    int group = -1;
+    const std::string* by = nullptr;
+    for (const std::string& name : candidate.names) {
+      const int found = first_group_for(name);
+      if (found < 0 || found == group) continue;
+      if (group >= 0)
+        document_.refuse(
+            path_of(found),
+            fmt::format("'{}' is the same parameter as '{}', which is in groups[{}]; a shared parameter "
+                        "is in one group",
+                        name, *by, group));
+      group = found;
+      by = &name;
+    }
+    return group;
+  }
+
+  optim::ParameterRates rates_of(int group, const model::Parameter& parameter) const {
+    const auto& of = optimizer_.groups(group);
+    const bool decays = optimizer_.decay_norm_and_bias() || !parameter.spec.is_norm_or_bias;
+    return {.weight_decay = of.has_weight_decay() ? of.weight_decay()
+                            : decays              ? optimizer_.weight_decay()
+                                                  : 0,
+            .learning_rate_factor = of.learning_rate_factor()};
+  }
+
+  const schema::Optimizer& optimizer_;
+  const model::Graph& graph_;
+  const Document& document_;
+  std::vector<Candidate> candidates_;
+};
+
+}  // namespace
+
+optim::GroupRates resolve_groups(const schema::Optimizer& optimizer, const model::Graph& graph,
+                                 const Document& document) {
+  if (optimizer.groups_size() == 0) return {};
+  return GroupFinder(optimizer, graph, document).find();
+}
+
+}  // namespace lockstep::config

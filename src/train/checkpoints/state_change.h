@@ -1,0 +1,27 @@
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "checkpoint/checkpoint.h"
+
+namespace lockstep::train {
+
+/// What the name of a moving average has after its parameter's.
+inline constexpr std::string_view kAverageSuffix = ".ema";
+
+/// How the optimizer state of a checkpoint differs from that of a run which resumes from it.
+struct StateChange {
+  bool is_explained = false;      ///< by other frozen layers, or by optimizer.ema; false: nothing may differ
+  std::set<std::string> missing;  ///< tensors of the run that the checkpoint lacks
+  bool begins_averages = false;   ///< averages are among them
+  int learning_anew = 0;          ///< parameters that were frozen
+};
+
+/// `fields`: MathFields of the run. `records`: its optimizer state.
+StateChange state_change_of(const checkpoint::Checkpoint& checkpoint, const checkpoint::MathFields& fields,
+                            std::span<const checkpoint::TensorRecord> records);
+
+}  // namespace lockstep::train

@@ -1,0 +1,172 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config_testing.h"
+#include "mentions.h"
+#include "model/graph.h"
+
+// Schedules, groups of parameters, moving averages, frozen layers.
+
+namespace lockstep::config {
+namespace {
+
+optim::ScheduleOptions schedule_of(const std::string& kind) {
+  return parse(kSmallConfig, {"optimizer.schedule={" + kind + "}"}).schedule;
+}
+
+TEST(Schedule, IsReadAsItStands) {
+  using optim::ScheduleKind;
+  EXPECT_EQ(schedule_of("step: {gamma: 0.5 milestones: [30, 60.5] unit: EPOCHS}"),
+            (optim::ScheduleOptions{.kind = ScheduleKind::step,
+                                    .gamma = 0.5,
+                                    .milestones = {30, 60.5},
+                                    .unit = optim::ScheduleUnit::epochs}));
+  EXPECT_EQ(schedule_of("warmup_steps: 2 step: {every: 100}"),
+            (optim::ScheduleOptions{.kind = ScheduleKind::step, .warmup_steps = 2, .every = 100}));
+  EXPECT_EQ(schedule_of("linear: {minimum: 0.01}"),
+            (optim::ScheduleOptions{.kind = ScheduleKind::linear, .minimum = 0.01}));
+  EXPECT_EQ(schedule_of("polynomial: {power: 2 minimum: 0.01}"),
+            (optim::ScheduleOptions{.kind = ScheduleKind::polynomial, .minimum = 0.01, .power = 2}));
+  EXPECT_EQ(schedule_of("one_cycle: {three_phase: true}"),
+            (optim::ScheduleOptions{.kind = ScheduleKind::one_cycle,
+                                    .interpolation = optim::Interpolation::cosine,
+                                    .three_phase = true}));
+  EXPECT_EQ(schedule_of("warmup_steps: 3 stable_decay: {decay_share: 0.2 shape: ONE_MINUS_SQRT}"),
+            (optim::ScheduleOptions{.kind = ScheduleKind::stable_decay,
+                                    .warmup_steps = 3,
+                                    .decay_share = 0.2,
+                                    .shape = optim::DecayShape::one_minus_sqrt}));
+  EXPECT_EQ(
+      schedule_of(
+          "points: {point: {at: 0 factor: 0.1} point: {at: 0.5 factor: 1} unit: SHARE interpolation: HOLD}"),
+      (optim::ScheduleOptions{.kind = ScheduleKind::points,
+                              .unit = optim::ScheduleUnit::share,
+                              .points = {{0, 0.1}, {0.5, 1}},
+                              .interpolation = optim::Interpolation::hold}));
+}
+
+TEST(Schedule, ThatContradictsItselfIsRefused) {
+  const auto refusal_of = [](const std::string& kind) {
+    return refusal(kSmallConfig, {"optimizer.schedule={" + kind + "}"});
+  };
+  const std::string path = "optimizer.schedule.";
+  EXPECT_THAT(refusal_of("step: {}"), Mentions(path + "step: ... every ... milestones"));
+  EXPECT_THAT(refusal_of("step: {every: 2 milestones: [3]}"),
+              Mentions(path + "step: ... every and milestones"));
+  EXPECT_THAT(refusal_of("step: {milestones: [3, 3]}"), Mentions(path + "step.milestones[1]: ... 3 ... 3"));
+  EXPECT_THAT(refusal_of("step: {milestones: [0.5, 2] unit: SHARE}"),
+              Mentions(path + "step.milestones[1]: ... 2"));
+  EXPECT_THAT(refusal_of("step: {every: 2 gamma: 0}"), Mentions(path + "step.gamma: expected"));
+  EXPECT_THAT(refusal_of("linear: {minimum: 0.2}"), Mentions(path + "linear.minimum: ... 0.2 ... 0.1"));
+  EXPECT_THAT(refusal_of("polynomial: {minimum: 0.2}"), Mentions(path + "polynomial.minimum: ... 0.2"));
+  EXPECT_THAT(refusal_of("stable_decay: {minimum: 0.2}"), Mentions(path + "stable_decay.minimum: ... 0.2"));
+  EXPECT_THAT(refusal_of("one_cycle: {anneal: HOLD}"), Mentions(path + "one_cycle.anneal: ... HOLD"));
+  EXPECT_THAT(refusal_of("one_cycle: {three_phase: true pct_start: 0.6}"),
+              Mentions(path + "one_cycle.pct_start: ... 0.6 ... three_phase"));
+  EXPECT_THAT(refusal_of("warmup_steps: 1 one_cycle: {}"), Mentions(path + "warmup_steps: one_cycle"));
+  EXPECT_THAT(refusal_of("warmup_steps: 1 points: {point: {at: 0 factor: 1}}"),
+              Mentions(path + "warmup_steps: points"));
+  EXPECT_THAT(refusal_of("points: {}"), Mentions(path + "points"));
+  EXPECT_THAT(refusal_of("points: {point: {at: 2 factor: 1} point: {at: 1 factor: 1}}"),
+              Mentions(path + "points.point[1].at: ... 1 ... 2"));
+  EXPECT_THAT(refusal_of("points: {point: {at: 2 factor: 1} unit: SHARE}"),
+              Mentions(path + "points.point[0].at: ... 2"));
+}
+
+TEST(Groups, TheFirstThatMatchesCounts) {
+  const RunConfig run =
+      parse(kSmallConfig, {"optimizer.weight_decay=0.1",
+                           "optimizer.groups={parameters: \"fc1.*\" learning_rate_factor: 0.5}",
+                           "optimizer.groups={parameters: [\"*.bias\", \"fc?.weight\"] weight_decay: 0.2}"});
+  // Biases do not decay unless a group says so.
+  EXPECT_EQ(run.group_rates, (optim::GroupRates{{"fc1.weight", {0.1, 0.5}},
+                                                {"fc1.bias", {0, 0.5}},
+                                                {"fc2.weight", {0.2, 1}},
+                                                {"fc2.bias", {0.2, 1}}}));
+  EXPECT_TRUE(parse(kSmallConfig).group_rates.empty());
+}
+
+TEST(Groups, PatternsWithoutAParameterAreRefusedWithTheNearestName) {
+  const auto refusal_of = [](const std::string& groups) {
+    return refusal(kSmallConfig, {"optimizer.groups={" + groups + "}"});
+  };
+  EXPECT_THAT(refusal_of("parameters: \"fc1.wieght\" weight_decay: 0"),
+              Mentions("optimizer.groups[0].parameters[0]: 'fc1.wieght' ... 'fc1.weight'"));
+  EXPECT_THAT(refusal_of("parameters: [\"fc1.*\", \"h.*\"] weight_decay: 0"),
+              Mentions("optimizer.groups[0].parameters[1]: 'h.*' ... fc1.weight, fc1.bias, fc2.weight"));
+  EXPECT_THAT(refusal_of("weight_decay: 0"), Mentions("optimizer.groups[0].parameters"));
+  EXPECT_THAT(refusal_of("parameters: \"*\" learning_rate_factor: 0"),
+              Mentions("learning_rate_factor: expected"));
+  EXPECT_THAT(refusal(kSmallConfig, {"optimizer.groups={parameters: \"*\" weight_decay: 0}",
+                                     "optimizer.groups={parameters: \"fc1.*\" weight_decay: 1}"}),
+              Mentions("optimizer.groups[1]: ... ignored"));
+  EXPECT_THAT(refusal(kSmallConfig,
+                      {"model.frozen=[\"fc1\"]", "optimizer.groups={parameters: \"fc1.*\" weight_decay: 0}"}),
+              Mentions("optimizer.groups[0].parameters[0]: 'fc1.*' ... 'fc1.weight' (model.frozen)"));
+  EXPECT_THAT(refusal(kSmallConfig, {"model.lenet={image: [16, 16, 1] classes: 3 batch_norm: true}",
+                                     "optimizer.groups={parameters: \"*.running_mean\" weight_decay: 0}"}),
+              Mentions("optimizer.groups[0].parameters[0]: ... 'bn1.running_mean' (a running statistic)"));
+}
+
+TEST(Groups, ASharedParameterIsInOne) {
+  const std::vector<std::string> by_other_name = {
+      "optimizer.groups={parameters: \"lm_head.weight\" learning_rate_factor: 0.5}"};
+  EXPECT_EQ(parse(kSmallGpt, by_other_name).group_rates,
+            (optim::GroupRates{{"wte.weight", {.learning_rate_factor = 0.5}}}));
+  EXPECT_THAT(
+      refusal(kSmallGpt, {by_other_name[0], "optimizer.groups={parameters: \"wte.*\" weight_decay: 0}"}),
+      Mentions("optimizer.groups[0]: 'lm_head.weight' ... 'wte.weight' ... groups[1]"));
+}
+
+TEST(Frozen, LayersHaveNoGradientsAndThoseBeforeThemNone) {
+  const RunConfig run = parse(kSmallGpt, {"model.frozen=[\"w?e\", \"h.0.*\", \"lm_head\"]"});
+  const model::Graph graph = model::make_graph(run.model);
+  for (const auto& parameter : graph.parameters)
+    EXPECT_EQ(parameter.frozen, !parameter.name.starts_with("h.1.") && !parameter.name.starts_with("ln_f."))
+        << parameter.name;
+  for (const auto& node : graph.nodes)
+    if (node.name.starts_with("h.0.mlp") || node.name == "wte") {
+      EXPECT_FALSE(graph.runs_backward(node)) << node.name;
+    }
+}
+
+TEST(Frozen, PatternsThatMeanNothingAreRefused) {
+  EXPECT_THAT(refusal(kSmallConfig, {"model.frozen=[\"fc3\"]"}), Mentions("frozen: 'fc3' ... 'fc"));
+  EXPECT_THAT(refusal(kSmallConfig, {"model.frozen=[\"conv*\"]"}), Mentions("frozen: 'conv*' ... fc1, fc2"));
+  EXPECT_THAT(refusal(kSmallConfig, {"model.frozen=[\"relu1\"]"}), Mentions("frozen: 'relu1'"));
+  EXPECT_THAT(refusal(kSmallConfig, {"model.frozen=[\"*\"]"}), Mentions("frozen"));
+  EXPECT_THAT(refusal(kSmallGpt, {"model.frozen=[\"wte\"]"}),
+              Mentions("frozen: 'wte.weight' ... wte and lm_head ... only wte"));
+}
+
+TEST(Averages, AreReadAsTheyStand) {
+  EXPECT_EQ(parse(kSmallConfig).optimizer.average, optim::AverageOptions{});
+  const RunConfig run = parse(kSmallConfig, {"optimizer.ema={decay: 0.99 start_step: 7 evaluate: true}"});
+  EXPECT_EQ(run.optimizer.average, (optim::AverageOptions{.enabled = true, .decay = 0.99, .start_step = 7}));
+  EXPECT_TRUE(run.evaluates_average);
+  EXPECT_EQ(optim::state_slots(run.optimizer), 1);
+  EXPECT_THAT(refusal(kSmallConfig, {"optimizer.ema={decay: 1}"}), Mentions("optimizer.ema.decay: expected"));
+}
+
+TEST(MathHash, KnowsGroupsFrozenLayersAndAverages) {
+  const uint64_t plain = parse(kSmallConfig).math_hash;
+  for (const char* change : {"optimizer.groups={parameters: \"*\" weight_decay: 0.5}",
+                             "model.frozen=[\"fc1\"]", "optimizer.ema={}", "optimizer.schedule.linear={}"})
+    EXPECT_NE(parse(kSmallConfig, {change}).math_hash, plain) << change;
+  EXPECT_EQ(parse(kSmallConfig, {"optimizer.ema={evaluate: true}"}).math_hash,
+            parse(kSmallConfig, {"optimizer.ema={}"}).math_hash);
+}
+
+TEST(EffectiveText, ReadsBackAsTheSameRun) {
+  const RunConfig run =
+      parse(kSmallConfig, {"model.frozen=[\"fc1\"]", "optimizer.ema={decay: 0.9}",
+                           "optimizer.groups={parameters: \"*.bias\" learning_rate_factor: 2}",
+                           "optimizer.schedule={points: {point: {at: 3 factor: 0.5} unit: EPOCHS}}"});
+  const RunConfig again = parse(run.effective_text);
+  EXPECT_EQ(again.config_hash, run.config_hash);
+  EXPECT_EQ(again.math_hash, run.math_hash);
+  EXPECT_EQ(again.group_rates, run.group_rates);
+}
+
+}  // namespace
+}  // namespace lockstep::config
