@@ -15,7 +15,7 @@ Json read_json(const std::string& path) { return Json::parse(read_text_file(path
 std::multiset<std::string> slices(const Json& trace, const std::string& kind, int rank) {
   std::multiset<std::string> names;
   for (const Json& event : trace["traceEvents"])
-    if (event["ph"] == "X" && event["cat"] == kind && event["pid"] == rank)
+    if (event["ph"] == "X" && event["cat"] == kind && event["pid"] == 1000 + rank)
       names.insert(event["name"].get<std::string>());
   return names;
 }

@@ -18,7 +18,13 @@ namespace {
 // Keeps the order in which keys are added: people look into these files.
 using TraceJson = nlohmann::ordered_json;
 
-constexpr int kFormatVersion = 1;
+constexpr int kFormatVersion = 2;
+
+/// Perfetto takes a row 0 of a process other than 0, and a row with its process's number, for its main
+/// thread.
+constexpr int kFirstProcess = 1000, kFirstRow = 1;
+int process_of(int rank) { return kFirstProcess + rank; }
+int thread_of(int row) { return kFirstRow + row; }
 
 /// Holistic Trace Analysis stores rows' numbers in the type of the largest correlation.
 constexpr int64_t kFirstCorrelation = 1 << 20;
@@ -45,10 +51,10 @@ TraceJson arguments_of(const TimelineSlice& slice) {
   return arguments;
 }
 
-TraceJson metadata(const char* what, int pid, std::optional<int> tid, const char* key,
+TraceJson metadata(const char* what, int rank, std::optional<int> row, const char* key,
                    const TraceJson& value) {
-  TraceJson event{{"ph", "M"}, {"name", what}, {"pid", pid}};
-  if (tid) event["tid"] = *tid;
+  TraceJson event{{"ph", "M"}, {"name", what}, {"pid", process_of(rank)}};
+  if (row) event["tid"] = thread_of(*row);
   event["args"] = {{key, value}};
   return event;
 }
@@ -83,8 +89,8 @@ void add_rank(Events& events, const RankTimeline& rank) {
     events.add({{"ph", "X"},
                 {"name", slice.name},
                 {"cat", name_of(slice.kind)},
-                {"pid", rank.rank},
-                {"tid", slice.row},
+                {"pid", process_of(rank.rank)},
+                {"tid", thread_of(slice.row)},
                 {"ts", rounded(slice.begin)},
                 {"dur", duration(slice)},
                 {"args", arguments_of(slice)}});
@@ -110,16 +116,16 @@ void add_arrows(Events& events, const Timeline& timeline) {
                     {"name", "message"},
                     {"cat", "message"},
                     {"id", id},
-                    {"pid", from->second.rank},
-                    {"tid", from->second.row},
+                    {"pid", process_of(from->second.rank)},
+                    {"tid", thread_of(from->second.row)},
                     {"ts", rounded(from->second.at)}});
         events.add({{"ph", "f"},
                     {"bp", "e"},
                     {"name", "message"},
                     {"cat", "message"},
                     {"id", id},
-                    {"pid", rank.rank},
-                    {"tid", slice.row},
+                    {"pid", process_of(rank.rank)},
+                    {"tid", thread_of(slice.row)},
                     {"ts", rounded(std::max(slice.begin, slice.end - kNanosecond))}});
       }
 }
@@ -168,14 +174,15 @@ void read_event(const TraceJson& event, std::map<int, RankTimeline*>& ranks) {
   const auto phase = event.at("ph").get<std::string>();
   const bool names_row = phase == "M" && event.at("name") == "thread_name";
   if (phase != "X" && !names_row) return;
-  const auto found = ranks.find(event.at("pid").get<int>());
+  const auto found = ranks.find(event.at("pid").get<int>() - kFirstProcess);
   if (found == ranks.end()) throw DataError("the timeline has events of a rank that otherData does not list");
   RankTimeline& rank = *found->second;
   if (names_row) {
-    rank.rows.push_back({event.at("tid").get<int>(), event.at("args").at("name").get<std::string>()});
+    rank.rows.push_back(
+        {event.at("tid").get<int>() - kFirstRow, event.at("args").at("name").get<std::string>()});
     return;
   }
-  TimelineSlice slice{.row = event.at("tid").get<int>(),
+  TimelineSlice slice{.row = event.at("tid").get<int>() - kFirstRow,
                       .kind = kind_named(event.at("cat").get<std::string>()),
                       .name = event.at("name").get<std::string>(),
                       .begin = event.at("ts").get<double>()};
