@@ -113,6 +113,30 @@ class Gpus(Advice):
         self.assertIn("BFLOAT16", self.rules()["precision"]["act"])
 
 
+class GoesOn(Advice):
+    def test_rank_0_gives_the_advice_that_it_can(self):
+        out = self.folder / "run"
+        run = subprocess.Popen(
+            [LOCKSTEP, "train", self.config(steps=100_000_000), "--quiet", "--device", "cpu", "--out", str(out), "--set",
+             "trainer.eval_every_steps=1"], env=RANKS, stderr=subprocess.PIPE)
+        self.addCleanup(run.stderr.close)
+        self.addCleanup(run.wait)
+        self.addCleanup(run.kill)
+        deadline = time.monotonic() + 120
+        while True:
+            self.assertIsNone(run.poll())
+            self.assertLess(time.monotonic(), deadline)
+            shown = subprocess.run([LOCKSTEP, "explain", str(out), "--json"], capture_output=True, text=True, check=False)
+            explanation = json.loads(shown.stdout) if shown.returncode == 0 else {"advice": []}
+            rules = {one["rule"]: one for one in explanation["advice"]}
+            if "evaluation" in rules:
+                break
+            time.sleep(0.1)
+        self.assertTrue(explanation["goes_on"])
+        self.assertIn("trainer.eval_every_steps", rules["evaluation"]["act"])
+        self.assertNotIn("slow_rank", rules)
+
+
 class Swap(Advice):
     def pages_swap(self, path, per_second, ends):
         """Counts pages as the kernel would. Writes in place: the file is mounted elsewhere."""

@@ -58,6 +58,22 @@ TEST(Timeline, OfAPipelineHasAnArrowForEachMessage) {
   EXPECT_EQ(arrows(trace, "s"), arrows(trace, "f"));
 }
 
+TEST(Timeline, HasStepsWithHistograms) {
+  const SmallConfig config;
+  const std::string file = config / "steps.json";
+  ASSERT_EQ(lockstep({"train", config.path(), "--quiet", "--out", config / "run", "--set",
+                      "metrics.histogram_every_steps=4", "--timeline", file, "--timeline-steps", "3:5"})
+                .code,
+            0);
+  const Json trace = read_json(file);
+  std::multiset<std::string> steps;
+  for (const Json& event : trace["traceEvents"])
+    if (event["ph"] == "X" && event["name"] == "update")
+      steps.insert(event["args"]["step"].dump());
+  EXPECT_EQ(steps.count("4"), steps.count("3")) << trace["traceEvents"];
+  EXPECT_GT(steps.count("4"), 0U);
+}
+
 TEST(Timeline, ChangesNoBits) {
   const SmallConfig config;
   const Json plain = only_json(lockstep({"train", config.path(), "--json"}));

@@ -41,13 +41,14 @@ class TimeAccount {
     double waited_ms = 0, stage_wait_ms = 0, handling_ms = 0, load_ms = 0;
   };
   Former totals() const;
+  void add(const run::WorkTimes& work, Former& totals) const;
   observe::RankTime own() const;
   bool is_between_stages(const program::Instruction& instruction) const;
 
   Worker* worker_;
   const observe::PhaseClock& phases_;
   Former former_;
-  double data_wait_ms_ = 0, exposed_ms_ = 0;  // of all steps
+  double data_wait_ms_ = 0, exposed_ms_ = 0, histogram_ms_ = 0;  // of all steps
   int64_t step_ = 0;
   observe::StepTimes times_;
   std::optional<plan::MachineSpeed> speed_;  // of what this rank computes on
