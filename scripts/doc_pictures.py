@@ -178,8 +178,9 @@ class Studio:
             return
         shutil.copy(ROOT / "examples/watch_a_run/digits.textproto", self.work)
         self.run(self.lockstep, "data", "digits", "--out", "digits", "--train", "6000", "--eval", "1000")
-        common = ["mpirun", "-n", "2", self.lockstep, "train", "digits.textproto", "--data-dir", "digits", "--device", "cpu", "--quiet", "--set", "trainer.eval_every_steps=50", "--set", "metrics.machine_every_seconds=0.5",
-                  "--set", "metrics.histogram_every_steps=100", "--set", "trainer.steps=2000"]
+        common = ["mpirun", "-n", "2", self.lockstep, "train", "digits.textproto", "--data-dir", "digits", "--device", "cpu",
+                  "--quiet", "--set", "trainer.eval_every_steps=50", "--set", "metrics.machine_every_seconds=0.5", "--set",
+                  "metrics.histogram_every_steps=100", "--set", "trainer.steps=2000"]
         if tracker:
             common += ["--set", f"metrics.mlflow.uri={tracker}", "--set", "metrics.mlflow.experiment=digits"]
         for name, rate, more in (("gentle", "0.02", []), ("brisk", "0.05", ["--timeline", "steps.json", "--timeline-steps", "1990:1991"])):
@@ -214,7 +215,7 @@ class Studio:
         self.browser.picture(self.out / "perfetto.webp")
 
     def draw(self, only):
-        tracker = self.start_tracker()
+        tracker = None if only and "mlflow" not in only else self.start_tracker()
         self.train(tracker)
         for name, program in (("page", None), ("explanation", None), ("tensorboard", "tensorboard"), ("mlflow", "mlflow"),
                               ("perfetto", "vizviewer")):
