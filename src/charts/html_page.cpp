@@ -32,7 +32,7 @@ code, pre { font: 0.86rem ui-monospace, monospace; } pre { white-space: pre-wrap
   td, td.words { display: flex; justify-content: space-between; gap: 1rem; padding: 0.1rem 0; min-width: 0;
                  white-space: normal; overflow-wrap: anywhere; text-align: right; }
   td:first-child { display: block; font-weight: 600; text-align: left; } td:empty { display: none; }
-  td:not(:first-child)::before { text-align: left; opacity: 0.75; }
+  td:not(:first-child)::before { text-align: left; opacity: 0.75; flex: none; max-width: 45%; }
 }
 @media (prefers-color-scheme: dark) { body { color: #e4e7eb; background: #14171a; } }
 @media print { body { max-width: none; padding: 0; color: #000; background: #fff; } .scroll { overflow: visible; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "device/device.h"
 
@@ -26,8 +27,8 @@ std::vector<std::string> gather_texts(Communicator& world, const std::string& ow
   return texts;
 }
 
-std::vector<std::string> collect_texts(Communicator& world, const std::string& own,
-                                       std::chrono::milliseconds timeout) {
+void collect_texts(Communicator& world, std::string own, std::chrono::milliseconds timeout,
+                   const std::function<void(std::string text)>& take) {
   const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("texts");
   std::vector<int64_t> sizes(static_cast<size_t>(world.size()));
@@ -40,16 +41,15 @@ std::vector<std::string> collect_texts(Communicator& world, const std::string& o
     world.synchronize(*stream, deadline_in(timeout));
   };
   if (world.rank() != 0) {
-    std::string text = own;
-    pass(Transfer::Direction::send, 0, text);
-    return {};
+    pass(Transfer::Direction::send, 0, own);
+    return;
   }
-  std::vector<std::string> texts{own};
+  take(std::move(own));
   for (int rank = 1; rank < world.size(); ++rank) {
-    texts.emplace_back(static_cast<size_t>(sizes[static_cast<size_t>(rank)]), '\0');
-    pass(Transfer::Direction::receive, rank, texts.back());
+    std::string text(static_cast<size_t>(sizes[static_cast<size_t>(rank)]), '\0');
+    pass(Transfer::Direction::receive, rank, text);
+    take(std::move(text));
   }
-  return texts;
 }
 
 }  // namespace lockstep::comm

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,10 @@ inline constexpr std::chrono::minutes kPatience{5};
 std::vector<std::string> gather_texts(Communicator& world, const std::string& own,
                                       std::chrono::milliseconds timeout);
 
-/// COLLECTIVE: the same on rank 0 alone; other ranks, which need memory for their own text only, get nothing.
-std::vector<std::string> collect_texts(Communicator& world, const std::string& own,
-                                       std::chrono::milliseconds timeout);
+/// COLLECTIVE: hands every rank's text to `take` on rank 0, one after the other by rank, so that no rank
+/// needs memory for more than its own text and one other. `take` must not throw: others wait. It is not
+/// called on other ranks.
+void collect_texts(Communicator& world, std::string own, std::chrono::milliseconds timeout,
+                   const std::function<void(std::string text)>& take);
 
 }  // namespace lockstep::comm

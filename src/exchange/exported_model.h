@@ -35,6 +35,6 @@ struct ExportedModel {
 /// and for numbers that `dtype` cannot hold, naming the tensor. Throws IoError if writing fails.
 ExportedModel export_model(const ModelSpec& model, const checkpoint::Checkpoint& checkpoint,
                            const ExportOptions& options,
-                           checkpoint::FileSystem& files = checkpoint::posix_file_system());
+                           FileSystem& files = posix_file_system());
 
 }  // namespace lockstep::exchange

@@ -99,10 +99,12 @@ void look_for_communication(const RunReport& report, const RunTraits& traits, Ad
   if (share <= 0.10) return;
   // How fast links are is not measured within a run, so that no layout is predicted here.
   const std::string command = traits.compare_command ? traits.compare_command() : "";
+  const char* or_what =
+      report.explanation->goes_on ? ", or for slower ranks, which the end of the run tells apart" : "";
   advice.push_back(
       {.rule = "communication",
-       .saw = fmt::format("rank {} waits {} % of its steps for communication that nothing hides", rank.rank,
-                          percent(share)),
+       .saw = fmt::format("rank {} waits {} % of its steps for communication that nothing hides{}", rank.rank,
+                          percent(share), or_what),
        .cost = share,
        .act = command.empty()
                   ? std::string("a larger trainer.global_batch")
@@ -128,8 +130,8 @@ void look_for_slow_ranks(const RunReport& report, const RunTraits&, Advices& adv
 }
 
 void look_for_bubbles(const RunReport& report, const RunTraits& traits, Advices& advice) {
-  if (!report.bubble_fraction || !report.bubble_fraction_theory) return;
-  const double measured = *report.bubble_fraction, theory = *report.bubble_fraction_theory;
+  if (!report.bubble_fraction_theory) return;
+  const double theory = *report.bubble_fraction_theory, measured = report.bubble_fraction.value_or(0);
   if (theory > 0.15)
     advice.push_back(
         {.rule = "few_micro_batches",

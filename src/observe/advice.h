@@ -53,7 +53,8 @@ struct AdviceRule {
 };
 std::span<const AdviceRule> advice_rules();
 
-/// By all rules, the most expensive first. A report without steps, or without an explanation, gives none.
+/// By all rules, the most expensive first. A report without steps, or without an explanation, gives none. Of
+/// a run that goes on, the report may lack what is not known: rules that need it are silent.
 std::vector<Advice> advise(const RunReport& report, const RunTraits& traits);
 
 }  // namespace lockstep::observe

@@ -75,7 +75,7 @@ struct Explanation {
   bool goes_on = false;  ///< of rank 0 alone, while the run goes on
   std::vector<RankExplanation> ranks;
   std::vector<std::string> notes;
-  std::vector<Advice> advice;  ///< the most expensive first; none while the run goes on
+  std::vector<Advice> advice;  ///< the most expensive first; while the run goes on, what rank 0 can know
 
   /// The ranks without those that only serve; all ranks if no worker is among them.
   std::vector<RankExplanation> workers() const;

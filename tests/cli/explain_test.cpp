@@ -45,6 +45,23 @@ TEST(Explain, ShowsARunByItsFolder) {
   EXPECT_EQ(lockstep({"explain", config / "run"}).code, 0);
 }
 
+// A step with histograms is measured as others are.
+TEST(Explain, TellsCountingForHistogramsApart) {
+  const SmallConfig config;
+  const auto computing = [&](const char* every) {
+    const Json report =
+        only_json(lockstep({"train", config.path(), "--json", "--out", config / every, "--set",
+                            std::string("metrics.histogram_every_steps=") + every}));
+    expect_explained(report["explanation"], 1);
+    return report["explanation"]["mean"]["computing_ms"];
+  };
+  EXPECT_FALSE(computing("0").contains("histograms"));
+  const Json observed = computing("1");  // every step is
+  EXPECT_GT(observed.value("histograms", 0.0), 0);
+  EXPECT_GT(observed.value("linear", 0.0), 0);
+  EXPECT_GT(observed.value("update", 0.0), 0);
+}
+
 TEST(Explain, ShowsARunThatWasLost) {
   const SmallConfig config;
   EXPECT_NE(

@@ -15,7 +15,7 @@ Json read_json(const std::string& path) { return Json::parse(read_text_file(path
 std::multiset<std::string> slices(const Json& trace, const std::string& kind, int rank) {
   std::multiset<std::string> names;
   for (const Json& event : trace["traceEvents"])
-    if (event["ph"] == "X" && event["cat"] == kind && event["pid"] == rank)
+    if (event["ph"] == "X" && event["cat"] == kind && event["pid"] == 1000 + rank)
       names.insert(event["name"].get<std::string>());
   return names;
 }
@@ -56,6 +56,22 @@ TEST(Timeline, OfAPipelineHasAnArrowForEachMessage) {
   const Json trace = read_json(file);
   EXPECT_GE(arrows(trace, "s"), 6U) << "an activation and its gradient in each step";
   EXPECT_EQ(arrows(trace, "s"), arrows(trace, "f"));
+}
+
+TEST(Timeline, HasStepsWithHistograms) {
+  const SmallConfig config;
+  const std::string file = config / "steps.json";
+  ASSERT_EQ(lockstep({"train", config.path(), "--quiet", "--out", config / "run", "--set",
+                      "metrics.histogram_every_steps=4", "--timeline", file, "--timeline-steps", "3:5"})
+                .code,
+            0);
+  const Json trace = read_json(file);
+  std::multiset<std::string> steps;
+  for (const Json& event : trace["traceEvents"])
+    if (event["ph"] == "X" && event["name"].get<std::string>().starts_with("update"))
+      steps.insert(event["args"]["step"].dump());
+  EXPECT_EQ(steps.count("4"), steps.count("3")) << trace["traceEvents"];
+  EXPECT_GT(steps.count("4"), 0U);
 }
 
 TEST(Timeline, ChangesNoBits) {

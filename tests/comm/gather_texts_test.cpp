@@ -33,7 +33,9 @@ TEST(CollectTexts, BringsAllTextsToTheFirstRankAlone) {
     threads.emplace_back([&] {
       const int rank = world->rank();
       const std::string own(static_cast<size_t>(2 - rank) * 1000, static_cast<char>('a' + rank));
-      const auto texts = collect_texts(*world, own, std::chrono::seconds(30));
+      std::vector<std::string> texts;
+      collect_texts(*world, own, std::chrono::seconds(30),
+                    [&](std::string text) { texts.push_back(std::move(text)); });
       if (rank == 0)
         EXPECT_THAT(texts, ElementsAre(std::string(2000, 'a'), std::string(1000, 'b'), ""));
       else

@@ -109,6 +109,17 @@ TEST(Advice, PipelinesNeedMicroBatchesAndEvenStages) {
   EXPECT_EQ(rules(report), Rules{"uneven_stages"});
 }
 
+TEST(Advice, OfARunThatGoesOnIsWhatOneRankKnows) {
+  RunReport report = with(TimePart::communication, 0.2);
+  report.explanation->goes_on = true;
+  report.bubble_fraction_theory = 0.3;
+  const auto advice = advise(report, {});
+  ASSERT_EQ(advice.size(), 2u);
+  EXPECT_EQ(advice[0].rule, "few_micro_batches") << "the schedule alone says so";
+  EXPECT_EQ(advice[1].rule, "communication");
+  EXPECT_THAT(advice[1].saw, Mentions("or ... slower ranks"));
+}
+
 TEST(Advice, AGpuIsHotOnlyIfThatSlowsIt) {
   const auto gpu = [](double degrees, double clock) {
     RunReport report = healthy();

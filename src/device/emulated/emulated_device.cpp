@@ -202,7 +202,7 @@ void EmulatedDevice::set_access(bool open) const {
 GpuProbe probe_gpus() {
   return {{{.ordinal = 0,
             .name = "emulated GPU",
-            .uuid = "GPU-emulated",
+            .uuid = "GPU-00000000-0000-0000-0000-000000000000",
             .memory_bytes = int64_t{1} << 33,
             .compute_capability = 90}},
           ""};

@@ -18,7 +18,13 @@ namespace {
 // Keeps the order in which keys are added: people look into these files.
 using TraceJson = nlohmann::ordered_json;
 
-constexpr int kFormatVersion = 1;
+constexpr int kFormatVersion = 2;
+
+/// Perfetto takes a row 0 of a process other than 0, and a row with its process's number, for its main
+/// thread.
+constexpr int kFirstProcess = 1000, kFirstRow = 1;
+int process_of(int rank) { return kFirstProcess + rank; }
+int thread_of(int row) { return kFirstRow + row; }
 
 /// Holistic Trace Analysis stores rows' numbers in the type of the largest correlation.
 constexpr int64_t kFirstCorrelation = 1 << 20;
@@ -31,13 +37,6 @@ double rounded(double microseconds) { return std::round(microseconds * 1e3) / 1e
 /// Slices that nest do so when they are rounded, too.
 double duration(const TimelineSlice& slice) { return rounded(rounded(slice.end) - rounded(slice.begin)); }
 
-double first_begin(const Timeline& timeline) {
-  double first = std::numeric_limits<double>::infinity();
-  for (const RankTimeline& rank : timeline.ranks)
-    for (const TimelineSlice& slice : rank.slices) first = std::min(first, slice.begin);
-  return first == std::numeric_limits<double>::infinity() ? 0 : first;
-}
-
 TraceJson arguments_of(const TimelineSlice& slice) {
   TraceJson arguments = TraceJson::object();
   for (const auto& [name, value] : slice.arguments)
@@ -45,10 +44,10 @@ TraceJson arguments_of(const TimelineSlice& slice) {
   return arguments;
 }
 
-TraceJson metadata(const char* what, int pid, std::optional<int> tid, const char* key,
+TraceJson metadata(const char* what, int rank, std::optional<int> row, const char* key,
                    const TraceJson& value) {
-  TraceJson event{{"ph", "M"}, {"name", what}, {"pid", pid}};
-  if (tid) event["tid"] = *tid;
+  TraceJson event{{"ph", "M"}, {"name", what}, {"pid", process_of(rank)}};
+  if (row) event["tid"] = thread_of(*row);
   event["args"] = {{key, value}};
   return event;
 }
@@ -70,59 +69,6 @@ class Events {
  private:
   std::string text_;
 };
-
-void add_rank(Events& events, const RankTimeline& rank) {
-  events.add(metadata("process_name", rank.rank, {}, "name",
-                      fmt::format("rank {}{}", rank.rank, rank.host.empty() ? "" : " on " + rank.host)));
-  events.add(metadata("process_sort_index", rank.rank, {}, "sort_index", rank.rank));
-  for (const TimelineRow& row : rank.rows) {
-    events.add(metadata("thread_name", rank.rank, row.id, "name", row.name));
-    events.add(metadata("thread_sort_index", rank.rank, row.id, "sort_index", row.id));
-  }
-  for (const TimelineSlice& slice : rank.slices)
-    events.add({{"ph", "X"},
-                {"name", slice.name},
-                {"cat", name_of(slice.kind)},
-                {"pid", rank.rank},
-                {"tid", slice.row},
-                {"ts", rounded(slice.begin)},
-                {"dur", duration(slice)},
-                {"args", arguments_of(slice)}});
-}
-
-/// Of messages both ends of which are in the file. The number of a message repeats in no other.
-void add_arrows(Events& events, const Timeline& timeline) {
-  struct End {
-    int rank, row;
-    double at;
-  };
-  std::map<uint64_t, End> sent;
-  for (const RankTimeline& rank : timeline.ranks)
-    for (const TimelineSlice& slice : rank.slices)
-      for (const uint64_t message : slice.sends) sent[message] = {rank.rank, slice.row, slice.begin};
-  for (const RankTimeline& rank : timeline.ranks)
-    for (const TimelineSlice& slice : rank.slices)
-      for (const uint64_t message : slice.receives) {
-        const auto from = sent.find(message);
-        if (from == sent.end()) continue;
-        const std::string id = fmt::format("{:x}", message);
-        events.add({{"ph", "s"},
-                    {"name", "message"},
-                    {"cat", "message"},
-                    {"id", id},
-                    {"pid", from->second.rank},
-                    {"tid", from->second.row},
-                    {"ts", rounded(from->second.at)}});
-        events.add({{"ph", "f"},
-                    {"bp", "e"},
-                    {"name", "message"},
-                    {"cat", "message"},
-                    {"id", id},
-                    {"pid", rank.rank},
-                    {"tid", slice.row},
-                    {"ts", rounded(std::max(slice.begin, slice.end - kNanosecond))}});
-      }
-}
 
 TraceJson other_data(const Timeline& timeline) {
   TraceJson data{{"format", "lockstep timeline"},       {"version", kFormatVersion},
@@ -168,14 +114,15 @@ void read_event(const TraceJson& event, std::map<int, RankTimeline*>& ranks) {
   const auto phase = event.at("ph").get<std::string>();
   const bool names_row = phase == "M" && event.at("name") == "thread_name";
   if (phase != "X" && !names_row) return;
-  const auto found = ranks.find(event.at("pid").get<int>());
+  const auto found = ranks.find(event.at("pid").get<int>() - kFirstProcess);
   if (found == ranks.end()) throw DataError("the timeline has events of a rank that otherData does not list");
   RankTimeline& rank = *found->second;
   if (names_row) {
-    rank.rows.push_back({event.at("tid").get<int>(), event.at("args").at("name").get<std::string>()});
+    rank.rows.push_back(
+        {event.at("tid").get<int>() - kFirstRow, event.at("args").at("name").get<std::string>()});
     return;
   }
-  TimelineSlice slice{.row = event.at("tid").get<int>(),
+  TimelineSlice slice{.row = event.at("tid").get<int>() - kFirstRow,
                       .kind = kind_named(event.at("cat").get<std::string>()),
                       .name = event.at("name").get<std::string>(),
                       .begin = event.at("ts").get<double>()};
@@ -198,20 +145,84 @@ std::string profiler_name(const TimelineSlice& slice) {
 
 }  // namespace
 
-std::string to_chrome_trace(Timeline timeline) {
-  const double first = first_begin(timeline);
-  Events events;
-  for (RankTimeline& rank : timeline.ranks) {
-    for (TimelineSlice& slice : rank.slices) {
-      slice.begin -= first;
-      slice.end -= first;
-    }
-    nest(rank);
-    add_rank(events, rank);
+ChromeTraceWriter::ChromeTraceWriter(const Timeline& head, double first,
+                                     std::function<void(std::string_view)> write)
+    : first_(first), write_(std::move(write)) {
+  write_(fmt::format("{{\"displayTimeUnit\": \"ms\",\n\"otherData\": {},\n\"traceEvents\": [\n",
+                     dumped(other_data(head), 1)));
+}
+
+/// One event a line, so that files can be searched by line.
+void ChromeTraceWriter::add_event(const std::string& text) {
+  write_(std::exchange(has_events_, true) ? ",\n" + text : text);
+}
+
+void ChromeTraceWriter::add(RankTimeline rank) {
+  for (TimelineSlice& slice : rank.slices) {
+    slice.begin -= first_;
+    slice.end -= first_;
   }
-  add_arrows(events, timeline);
-  return fmt::format("{{\"displayTimeUnit\": \"ms\",\n\"otherData\": {},\n\"traceEvents\": [\n{}\n]}}\n",
-                     dumped(other_data(timeline), 1), events.take());
+  nest(rank);
+  add_event(dumped(metadata("process_name", rank.rank, {}, "name",
+                            fmt::format("rank {}{}", rank.rank, rank.host.empty() ? "" : " on " + rank.host)),
+                   -1));
+  add_event(dumped(metadata("process_sort_index", rank.rank, {}, "sort_index", rank.rank), -1));
+  for (const TimelineRow& row : rank.rows) {
+    add_event(dumped(metadata("thread_name", rank.rank, row.id, "name", row.name), -1));
+    add_event(dumped(metadata("thread_sort_index", rank.rank, row.id, "sort_index", row.id), -1));
+  }
+  for (const TimelineSlice& slice : rank.slices) {
+    add_event(dumped({{"ph", "X"},
+                      {"name", slice.name},
+                      {"cat", name_of(slice.kind)},
+                      {"pid", process_of(rank.rank)},
+                      {"tid", thread_of(slice.row)},
+                      {"ts", rounded(slice.begin)},
+                      {"dur", duration(slice)},
+                      {"args", arguments_of(slice)}},
+                     -1));
+    const End end{rank.rank, slice.row, slice.begin, slice.end};
+    for (const uint64_t message : slice.sends) sent_[message] = end;
+    for (const uint64_t message : slice.receives) received_.emplace_back(message, end);
+  }
+}
+
+void ChromeTraceWriter::add_arrow(uint64_t message, const End& from, const End& to) {
+  const std::string id = fmt::format("{:x}", message);
+  add_event(dumped({{"ph", "s"},
+                    {"name", "message"},
+                    {"cat", "message"},
+                    {"id", id},
+                    {"pid", process_of(from.rank)},
+                    {"tid", thread_of(from.row)},
+                    {"ts", rounded(from.begin)}},
+                   -1));
+  add_event(dumped({{"ph", "f"},
+                    {"bp", "e"},
+                    {"name", "message"},
+                    {"cat", "message"},
+                    {"id", id},
+                    {"pid", process_of(to.rank)},
+                    {"tid", thread_of(to.row)},
+                    {"ts", rounded(std::max(to.begin, to.end - kNanosecond))}},
+                   -1));
+}
+
+void ChromeTraceWriter::finish() {
+  // Of messages both ends of which are in the file. The number of a message repeats in no other.
+  for (const auto& [message, end] : received_)
+    if (const auto from = sent_.find(message); from != sent_.end()) add_arrow(message, from->second, end);
+  write_("\n]}\n");
+}
+
+std::string to_chrome_trace(Timeline timeline) {
+  double first = std::numeric_limits<double>::infinity();
+  for (const RankTimeline& rank : timeline.ranks) first = std::min(first, first_begin(rank));
+  std::string text;
+  ChromeTraceWriter writer(timeline, first, [&](std::string_view piece) { text += piece; });
+  for (RankTimeline& rank : timeline.ranks) writer.add(std::move(rank));
+  writer.finish();
+  return text;
 }
 
 Timeline timeline_from_chrome_trace(std::string_view text) try {

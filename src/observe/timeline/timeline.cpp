@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -70,6 +71,12 @@ RankTimeline rank_timeline_from_text(std::string_view text) try {
   return rank;
 } catch (const nlohmann::json::exception& error) {
   throw DataError(fmt::format("a rank's part of a timeline cannot be read: {}", error.what()));
+}
+
+double first_begin(const RankTimeline& rank) {
+  double first = std::numeric_limits<double>::infinity();
+  for (const TimelineSlice& slice : rank.slices) first = std::min(first, slice.begin);
+  return first;
 }
 
 void shift(RankTimeline& rank, double offset, double error) {

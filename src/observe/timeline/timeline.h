@@ -67,6 +67,9 @@ struct Timeline {
 std::string to_text(const RankTimeline& rank);
 RankTimeline rank_timeline_from_text(std::string_view text);
 
+/// The begin of its first slice; infinity without slices.
+double first_begin(const RankTimeline& rank);
+
 /// Moves a rank's times by `offset`, and notes it with its error.
 void shift(RankTimeline& rank, double offset, double error);
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <set>
+#include <utility>
 #include <variant>
 
 #include "base/index.h"
@@ -128,6 +129,13 @@ std::optional<double> idle_fraction(const std::vector<observe::RankReport>& rank
     ++workers;
   }
   return idle / workers;
+}
+
+/// The part of a step that a pipeline's schedule alone leaves idle; nothing without stages.
+std::optional<double> bubble_of_schedule(const compile::CompiledRun& run) {
+  if (run.ownership().stages() < 2) return std::nullopt;
+  const int micro_batches = run.division().micro_batches_of(0);
+  return layout::replay(layout::pipeline_shape(run.layout(), micro_batches), {}).bubble_fraction();
 }
 
 }  // namespace
@@ -267,12 +275,8 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
         std::max(report.process_memory_growth_bytes, static_cast<int64_t>(numbers.at(10)));
     report.ranks.push_back(std::move(rank));
   }
-  if (compiled.ownership().stages() > 1) {
-    report.bubble_fraction = idle_fraction(report.ranks);
-    const int micro_batches = compiled.division().micro_batches_of(0);
-    report.bubble_fraction_theory =
-        layout::replay(layout::pipeline_shape(compiled.layout(), micro_batches), {}).bubble_fraction();
-  }
+  report.bubble_fraction_theory = bubble_of_schedule(compiled);
+  if (report.bubble_fraction_theory) report.bubble_fraction = idle_fraction(report.ranks);
   report.startup_ms =
       startup_.milliseconds().total() - startup_.milliseconds()[observe::StartupPart::first_step];
   if (startup_.complete()) report.first_step = startup_.milliseconds();
@@ -288,6 +292,21 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   report.machines = gather(world, machines);
   report.world_size = world.size();
   report.layout = layout::to_string(compiled.layout());
+  return report;
+}
+
+observe::RunReport RunRecorder::so_far(const std::vector<int>& hosts,
+                                       std::vector<observe::MachineReport> machines) const {
+  observe::RunReport report;
+  report.steps = times_.measured();
+  report.bubble_fraction_theory = bubble_of_schedule(worker_->compiled());
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    observe::RankReport& known = report.ranks.emplace_back();
+    known.rank = static_cast<int>(rank);
+    known.role = worker_->compiled().role_of(known.rank);
+    if (hosts[rank] == nth(hosts, worker_->rank())) known.host = host_;
+  }
+  report.machines = std::move(machines);
   return report;
 }
 

@@ -30,6 +30,11 @@ class RunRecorder {
   /// `machines`: of what this rank has sampled.
   observe::RunReport report(comm::Communicator& world, const TrainingOutcome& outcome,
                             const std::vector<observe::MachineReport>& machines) const;
+  /// What this rank alone knows in the middle of a run and advice looks at. No steps until the first ones,
+  /// which warm up, are over. `hosts`: a number for the host of each rank; of ranks on other hosts it is all
+  /// that is known.
+  observe::RunReport so_far(const std::vector<int>& hosts,
+                            std::vector<observe::MachineReport> machines) const;
 
  private:
   observe::RankReport own_report() const;

@@ -43,6 +43,12 @@ StepHistograms::StepHistograms(const Worker& worker, StepHistogramsOptions optio
 
 void StepHistograms::observe(const run::KernelObservation& observation) {
   if (observation.call != nullptr || !is_first_to_update(worker_)) return;
+  const auto began = Clock::now();
+  count(observation);
+  counting_ms_ += milliseconds_between(began, Clock::now());
+}
+
+void StepHistograms::count(const run::KernelObservation& observation) {
   const program::Program& program = worker_.programs().step;
   const auto& operands = program.instruction(observation.instruction).operands;
   const auto updated = std::ranges::find(operands, program::Role::parameters, &program::Operand::role);

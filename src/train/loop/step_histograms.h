@@ -36,8 +36,11 @@ class StepHistograms {
   /// on all ranks.
   bool is_due(int64_t step) const { return options_.every_steps > 0 && step % options_.every_steps == 0; }
   run::KernelObserver observer() {
+    counting_ms_ = 0;
     return [this](const run::KernelObservation& observation) { observe(observation); };
   }
+  /// How long this rank has counted in the step that runs, or ran last.
+  double counting_ms() const { return counting_ms_; }
   /// After an observed step. One that was skipped has none.
   void end_step(int64_t step, const program::Verdict& verdict, const run::StepScalars& constants,
                 bool skipped);
@@ -55,6 +58,7 @@ class StepHistograms {
   };
 
   void observe(const run::KernelObservation& observation);
+  void count(const run::KernelObservation& observation);
   void count_part(const std::string& name, const std::byte* data, int64_t count);
   void receive(const std::string& text);
   void write(int64_t step, const Gathered& gathered);
@@ -62,6 +66,7 @@ class StepHistograms {
   const Worker& worker_;
   StepHistogramsOptions options_;
   double static_count_ = 1;
+  double counting_ms_ = 0;
   int64_t elements_ = 0;  // of all histograms of a step
   Histograms observed_;   // of this rank's parts, in the step that runs
   std::vector<float> copy_;

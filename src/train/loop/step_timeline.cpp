@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -13,6 +15,7 @@
 #include "base/hash.h"
 #include "base/index.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "comm/agreement.h"
 #include "comm/gather_texts.h"
 #include "layout/layout.h"
@@ -25,6 +28,8 @@ namespace {
 
 /// Without --timeline-steps.
 constexpr int64_t kDefaultSteps = 5;
+/// Of a write to the file.
+constexpr size_t kPieceBytes = 1 << 18;
 
 /// Stamps of an instruction in an iteration: its own, and waits for it, which others interrupt.
 constexpr size_t kStampsOfInstruction = 8;
@@ -178,39 +183,74 @@ void StepTimeline::collect(std::vector<std::string> notes) {
   // Clocks drift meanwhile.
   observe::shift(own, (then.offset_us + now.offset_us) / 2,
                  std::max(then.error_us, now.error_us) + std::abs(then.offset_us - now.offset_us) / 2);
+  const double own_first = observe::first_begin(own);
+  std::string text = observe::to_text(own);
+  own.slices = {};
   std::vector<observe::RankTimeline> ranks;
-  for (const std::string& text : comm::collect_texts(world_, observe::to_text(own), comm::kPatience))
-    ranks.push_back(observe::rank_timeline_from_text(text));
-  write(std::move(ranks), std::move(notes));
+  double first = std::numeric_limits<double>::infinity();
+  for (const std::string& told : comm::gather_texts(
+           world_, fmt::format("{}\n{}", exact(own_first), observe::to_text(own)), comm::kPatience)) {
+    first = std::min(first, std::strtod(told.c_str(), nullptr));
+    ranks.push_back(observe::rank_timeline_from_text(std::string_view(told).substr(told.find('\n') + 1)));
+  }
+  write(std::move(ranks), first, std::move(notes),
+        [&](const Take& take) { comm::collect_texts(world_, std::move(text), comm::kPatience, take); });
 }
 
-void StepTimeline::write(std::vector<observe::RankTimeline> ranks, std::vector<std::string> notes) {
+void StepTimeline::write(std::vector<observe::RankTimeline> ranks, double first,
+                         std::vector<std::string> notes,
+                         const std::function<void(const Take& take)>& hand_over) {
   {
     std::lock_guard lock(mutex_);
-    if (std::exchange(written_, true) || world_.rank() != 0) return;
+    if (std::exchange(written_, true)) return;
   }
+  if (world_.rank() != 0) return hand_over({});
   for (const observe::RankTimeline& rank : ranks)
     if (rank.dropped_slices > 0)
       notes.push_back(fmt::format("rank {} had no room for {} of its times", rank.rank, rank.dropped_slices));
-  try {
-    const std::string text =
-        observe::to_chrome_trace({.source = "measured",
-                                  .layout = layout::to_string(worker_.compiled().layout()),
-                                  .config_hash = to_hex(worker_.config().config_hash),
-                                  .first_step = steps_.first,
-                                  .last_step = last_made_.load(),
-                                  .notes = std::move(notes),
-                                  .ranks = std::move(ranks)});
-    FileSystem& files = posix_file_system();
-    const auto file = files.create(unfinished(path_));
-    file->write(text.data(), text.size());
+  // A picture of the training is no reason to end it, nor to let others wait with what they send.
+  std::string problem;
+  const auto attempt = [&problem](const auto& action) {
+    if (!problem.empty()) return;
+    try {
+      action();
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
+  };
+  FileSystem& files = posix_file_system();
+  std::unique_ptr<WritableFile> file;
+  std::string waiting;  // for a piece that is worth a write
+  const auto flush = [&] {
+    file->write(waiting.data(), waiting.size());
+    waiting.clear();
+  };
+  std::optional<observe::ChromeTraceWriter> writer;
+  attempt([&] {
+    file = files.create(unfinished(path_));
+    writer.emplace(observe::Timeline{.source = "measured",
+                                     .layout = layout::to_string(worker_.compiled().layout()),
+                                     .config_hash = to_hex(worker_.config().config_hash),
+                                     .first_step = steps_.first,
+                                     .last_step = last_made_.load(),
+                                     .notes = std::move(notes),
+                                     .ranks = std::move(ranks)},
+                   first, [&](std::string_view piece) {
+                     waiting += piece;
+                     if (waiting.size() >= kPieceBytes) flush();
+                   });
+  });
+  hand_over([&](const std::string& text) {
+    attempt([&] { writer->add(observe::rank_timeline_from_text(text)); });
+  });
+  attempt([&] {
+    writer->finish();
+    flush();
     file->sync();
     file->close();
     files.rename(unfinished(path_), path_);
-  } catch (const std::exception& error) {
-    // A picture of the training is no reason to end it.
-    log_warning(fmt::format("--timeline {}: is not written: {}", path_, error.what()));
-  }
+  });
+  if (!problem.empty()) log_warning(fmt::format("--timeline {}: is not written: {}", path_, problem));
 }
 
 void StepTimeline::finish() {
@@ -231,9 +271,12 @@ void StepTimeline::abandon(std::string_view why) noexcept try {
     std::lock_guard lock(mutex_);
     if (written_ || !recording_ || world_.rank() != 0) return;
   }
-  std::vector<observe::RankTimeline> ranks;
-  ranks.push_back(own_part());
-  write(std::move(ranks), {fmt::format("only rank 0: {}", why)});
+  observe::RankTimeline own = own_part();
+  const double first = observe::first_begin(own);
+  const std::string text = observe::to_text(own);
+  own.slices = {};
+  write({std::move(own)}, first, {fmt::format("only rank 0: {}", why)},
+        [&](const Take& take) { take(text); });
 } catch (const std::exception& error) {
   log_warning(fmt::format("--timeline {}: is not written: {}", path_, error.what()));
 }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -35,7 +36,7 @@ StepRange parse_step_range(std::string_view text);
 /// not make all of the steps that are asked for, or none at all.
 StepRange steps_to_record(std::optional<StepRange> asked, int64_t done, int64_t total);
 
-/// Records some steps of all ranks and writes them to one file (observe::to_chrome_trace). Before the first
+/// Records some steps of all ranks and writes them to one file (observe::ChromeTraceWriter). Before the first
 /// and after the last of them ranks compare their clocks. Rank 0 collects what each has recorded after the
 /// last step, or when the run ends before it. If the run fails, rank 0 writes its own part with a note.
 class StepTimeline {
@@ -61,7 +62,12 @@ class StepTimeline {
 
  private:
   observe::RankTimeline own_part() const;
-  void write(std::vector<observe::RankTimeline> ranks, std::vector<std::string> notes);
+  /// Parts of ranks as text (observe::to_text), one after the other.
+  using Take = std::function<void(std::string text)>;
+  /// `ranks`: without their slices. `hand_over` passes each part on; what it throws leaves, while what cannot
+  /// be written is a warning.
+  void write(std::vector<observe::RankTimeline> ranks, double first, std::vector<std::string> notes,
+             const std::function<void(const Take& take)>& hand_over);
   void collect(std::vector<std::string> notes);
 
   const std::string path_, host_;

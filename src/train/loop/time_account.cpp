@@ -48,6 +48,7 @@ void TimeAccount::add(const StepRecord& record) {
   step_ = record.step;
   data_wait_ms_ += record.data_wait_ms;
   exposed_ms_ += record.exposed_communication_ms;
+  histogram_ms_ += record.histogram_ms;
   times_.add(record.step_ms);
 }
 
@@ -67,24 +68,27 @@ TimeAccount::Former TimeAccount::totals() const {
   Former totals = former_;
   const data::StageTimes stages = worker_->data_stage_times();
   for (size_t stage = 0; stage < stages.size(); ++stage) totals.preparing_ms[stage] += stages[stage];
-  const run::WorkTimes* work = worker_->work_times();
-  if (work == nullptr) return totals;
+  for (const run::WorkTimes* work : {worker_->work_times(), worker_->observed_work_times()})
+    if (work != nullptr) add(*work, totals);
+  return totals;
+}
+
+void TimeAccount::add(const run::WorkTimes& work, Former& totals) const {
   const auto& nodes = worker_->compiled().graph().nodes;
   for (size_t node = 0; node < nodes.size(); ++node)
-    totals.computing_ms[std::string(lockstep::name_of(nodes[node].op))] += work->nodes_ms[node];
+    totals.computing_ms[std::string(lockstep::name_of(nodes[node].op))] += work.nodes_ms[node];
   for (int kind = 0; kind < program::kInstructionKindCount; ++kind) {
     const auto of = static_cast<program::InstructionKind>(kind);
     if (of == program::InstructionKind::load)
-      totals.load_ms += work->kind_ms(of);
+      totals.load_ms += work.kind_ms(of);
     else
-      totals.computing_ms[std::string(program::name_of(of))] += work->kind_ms(of);
+      totals.computing_ms[std::string(program::name_of(of))] += work.kind_ms(of);
   }
-  totals.handling_ms += work->handling_ms;
+  totals.handling_ms += work.handling_ms;
   const program::Program& program = worker_->programs().step;
-  for (size_t i = 0; i < work->waited_ms.size(); ++i)
+  for (size_t i = 0; i < work.waited_ms.size(); ++i)
     (is_between_stages(program.instructions[i]) ? totals.stage_wait_ms : totals.waited_ms) +=
-        work->waited_ms[i];
-  return totals;
+        work.waited_ms[i];
 }
 
 observe::RankTime TimeAccount::own() const {
@@ -111,8 +115,13 @@ observe::RankTime TimeAccount::own() const {
     (ownership.stages() > 1 ? time.stage_wait_ms : time.waited_ms) = exposed_ms_;
     return time;
   }
+  // Values are counted within the updates that use them.
   for (const auto& [name, ms] : totals.computing_ms)
-    if (ms > 0) time.computing_ms.emplace_back(name, ms);
+    if (const double own =
+            ms - (name == program::name_of(program::InstructionKind::update) ? histogram_ms_ : 0);
+        own > 0)
+      time.computing_ms.emplace_back(name, own);
+  if (histogram_ms_ > 0) time.computing_ms.emplace_back("histograms", histogram_ms_);
   // The rest of loading moves samples into place.
   time.data_wait_ms = std::min(data_wait_ms_, totals.load_ms);
   if (totals.load_ms > time.data_wait_ms)

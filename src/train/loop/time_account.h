@@ -42,13 +42,14 @@ class TimeAccount {
     data::StageTimes preparing_ms{};
   };
   Former totals() const;
+  void add(const run::WorkTimes& work, Former& totals) const;
   observe::RankTime own() const;
   bool is_between_stages(const program::Instruction& instruction) const;
 
   Worker* worker_;
   const observe::PhaseClock& phases_;
   Former former_;
-  double data_wait_ms_ = 0, exposed_ms_ = 0;  // of all steps
+  double data_wait_ms_ = 0, exposed_ms_ = 0, histogram_ms_ = 0;  // of all steps
   int64_t step_ = 0;
   observe::StepTimes times_;
   std::optional<plan::MachineSpeed> speed_;  // of what this rank computes on

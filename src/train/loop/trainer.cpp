@@ -237,7 +237,10 @@ void Trainer::train_one_step() {
   if (!record.skipped) ++optimizer_updates_;
   ++step_;
   if (options_.progress != nullptr) options_.progress->set_step(step_);
-  if (has_histograms) options_.histograms->end_step(step_, verdict, inputs.constants, record.skipped);
+  if (has_histograms) {
+    record.histogram_ms = options_.histograms->counting_ms();
+    options_.histograms->end_step(step_, verdict, inputs.constants, record.skipped);
+  }
   if (verdict.has_loss()) record.spike = spikes_.add(step_, verdict.mean_loss(), verdict.gradient_norm);
   suspicious_ = record.spike.has_value();
   if (record.spike && world_->rank() == 0) log_warning(record.spike->message);

@@ -28,6 +28,7 @@ struct StepRecord {
   double exposed_communication_ms = 0;
   double data_wait_ms = 0;           ///< of this step, on this rank
   std::optional<double> busy_ms;     ///< likewise, time of computation; only if one thread does everything
+  double histogram_ms = 0;           ///< likewise, of counting values for histograms (StepHistograms)
   bool skipped = false;              ///< not finite, and so not applied
   std::optional<double> loss_scale;  ///< of this step, if losses are scaled
   std::optional<double> speed_of_light;        ///< share of it that this rank reached, if known (TimeAccount)

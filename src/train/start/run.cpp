@@ -75,6 +75,7 @@ class Run::Parts {
   void check(const Straggler& straggler) const;
   void begin();
   RunOutputOptions output_options() const;
+  observe::Explanation explain_so_far() const;
 
   World& world_;
   const RunOptions options_;
@@ -207,8 +208,7 @@ TrainerEvents Run::Parts::events() {
       output_->step(shown);
     }
     if (histograms_) histograms_->collect(Clock::now());
-    if (explanation_ && explanation_->due())
-      explanation_->replace(observe::to_json(account_->so_far()) + "\n");
+    if (explanation_ && explanation_->due()) explanation_->replace(observe::to_json(explain_so_far()) + "\n");
     if (options_.on_step) options_.on_step(record);
   };
   events.on_evaluation = [this](const EvaluationRecord& record) {
@@ -228,6 +228,15 @@ TrainerEvents Run::Parts::events() {
     if (first_) output_->message(text);
   };
   return events;
+}
+
+/// As far as rank 0 knows.
+observe::Explanation Run::Parts::explain_so_far() const {
+  observe::RunReport known = recorder_->so_far(world_.hosts(), watch_.machines());
+  known.explanation = account_->so_far();
+  known.explanation->advice =
+      observe::advise(known, run_traits(*worker_, {.config_words = {}, .saves = saves_, .goes_on = true}));
+  return *known.explanation;
 }
 
 void Run::Parts::make_trainer() {

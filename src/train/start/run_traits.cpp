@@ -56,16 +56,20 @@ std::optional<observe::LargerBatch> largest_batch(const Worker& worker, int64_t 
 
 observe::RunTraits run_traits(const Worker& worker, const RunCircumstances& circumstances) {
   const config::RunConfig& config = worker.config();
-  return {.on_gpus = worker.compiled().device() == device::DeviceKind::cuda,
-          .float32 = config.precision.compute == config::ComputeType::float32,
-          .micro_batch = worker.compiled().division().micro_batch,
-          .prefetch_threads = config.data.prefetch_threads,
-          .intra_op_threads = config.parallel.intra_op_threads,
-          .reading_adapts = config.data.threads_adapt,
-          .saves_in_background = config.checkpoint.background,
-          .saves = circumstances.saves,
-          .compare_command = [&worker, circumstances] { return compare_command(worker, circumstances); },
-          .largest_batch = [&worker](int64_t limit) { return largest_batch(worker, limit); }};
+  observe::RunTraits traits{
+      .on_gpus = worker.compiled().device() == device::DeviceKind::cuda,
+      .float32 = config.precision.compute == config::ComputeType::float32,
+      .micro_batch = worker.compiled().division().micro_batch,
+      .prefetch_threads = config.data.prefetch_threads,
+      .intra_op_threads = config.parallel.intra_op_threads,
+      .reading_adapts = config.data.threads_adapt,
+      .saves_in_background = config.checkpoint.background,
+      .saves = circumstances.saves,
+  };
+  if (circumstances.goes_on) return traits;
+  traits.compare_command = [&worker, circumstances] { return compare_command(worker, circumstances); };
+  traits.largest_batch = [&worker](int64_t limit) { return largest_batch(worker, limit); };
+  return traits;
 }
 
 }  // namespace lockstep::train

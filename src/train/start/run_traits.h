@@ -14,6 +14,7 @@ struct RunCircumstances {
   std::vector<std::string> config_words;  ///< that name the config in a command; none: a program's own
   bool one_host = true;
   int64_t saves = 0;
+  bool goes_on = false;  ///< the run waits meanwhile: no other plans are computed
 };
 
 /// What rules of advice look at besides the report. `worker` must outlive the result, which computes plans

@@ -290,7 +290,8 @@ std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const r
                                .slowdown = options_.slowdown,
                                .failed = options_.failed};
   if (options_.progress != nullptr) options.communication_timeout.reset();
-  if (program_number == kStepProgram) options.recorder = options_.recorder;
+  if (program_number == kStepProgram || program_number == kReplayProgram)
+    options.recorder = options_.recorder;
   // A server waits for most of a step, and may share its cores with workers.
   if (!is_worker()) options.longest_nap = run::kLongestNap;
   if (options_.before_instruction)
@@ -362,6 +363,7 @@ device::HostWindow& Worker::window() const {
 
 void Worker::run_observed_step(const run::StepInputs& inputs, const run::KernelObserver& observer) {
   finish_step();
+  last_was_observed_ = true;
   observer_ = observer;
   replay_executor_->run(inputs);
   replay_executor_->finish();
@@ -369,8 +371,10 @@ void Worker::run_observed_step(const run::StepInputs& inputs, const run::KernelO
 }
 
 void Worker::replay_step(run::StepInputs inputs, const run::KernelObserver& observer) {
+  const bool last_was_observed = last_was_observed_;
   inputs.suppress_updates = true;
   run_observed_step(inputs, observer);
+  last_was_observed_ = last_was_observed;
 }
 
 program::Verdict Worker::evaluate(const std::function<bool()>& stop_requested) {

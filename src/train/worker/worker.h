@@ -78,15 +78,24 @@ class Worker {
 
   /// Runs one optimizer step up to its report. Afterwards verdict() holds what was agreed. The last updates,
   /// and the sending of updated parameters, may continue during the next step (Executor).
-  void run_step(const run::StepInputs& inputs) { step_executor_->run(inputs); }
+  void run_step(const run::StepInputs& inputs) {
+    last_was_observed_ = false;
+    step_executor_->run(inputs);
+  }
   /// COLLECTIVE. Completes the last step. Methods below that run another program or access parameters call it
   /// themselves.
   void finish_step() const;
   /// Whether the rest of a step advances only while this rank waits for it, or makes the next step.
   bool needs_attention() const;
-  run::IterationTimes step_times() const { return step_executor_->last_times(); }
+  run::IterationTimes step_times() const {
+    return (last_was_observed_ ? replay_executor_ : step_executor_)->last_times();
+  }
   /// Of all steps so far, apart from observed ones; null if lanes do not share one thread.
   const run::WorkTimes* work_times() const { return step_executor_->work_times(); }
+  /// Of observed and replayed steps; likewise, or null if the layout has none.
+  const run::WorkTimes* observed_work_times() const {
+    return replay_executor_ ? replay_executor_->work_times() : nullptr;
+  }
   /// For layouts with sessions: between begin and end, workers make granted steps, and servers serve. Null
   /// for other layouts.
   Serving* serving() { return serving_.get(); }
@@ -215,6 +224,7 @@ class Worker {
   std::unique_ptr<run::Executor> gather_executor_;
   std::function<bool()> prepare_save_;
   run::KernelObserver observer_;
+  bool last_was_observed_ = false;  // the last step
   std::unique_ptr<run::Executor> step_executor_, evaluate_executor_, boundary_executor_, replay_executor_;
   std::unique_ptr<Serving> serving_;  // goes first: its messages use memory that executors own
 };

@@ -55,8 +55,8 @@ TEST(ChromeTrace, HasAProcessForEachRankAndAThreadForEachRow) {
     if (event["name"] == "process_name") processes.insert(event["pid"].get<int>());
     if (event["name"] == "thread_name") rows[{event["pid"], event["tid"]}] = event["args"]["name"];
   }
-  EXPECT_EQ(processes, (std::set<int>{0, 1}));
-  EXPECT_EQ(rows.at({1, 2}), "forward");
+  EXPECT_EQ(processes, (std::set<int>{1000, 1001}));
+  EXPECT_EQ(rows.at({1001, 3}), "forward");
   EXPECT_EQ(rows.size(), 4U);
 }
 
@@ -77,8 +77,8 @@ TEST(ChromeTrace, DrawsAnArrowFromASendToItsReceive) {
   }
   ASSERT_TRUE(start.is_object() && finish.is_object());
   EXPECT_EQ(start["id"], finish["id"]);
-  EXPECT_EQ(start["pid"], 0);
-  EXPECT_EQ(finish["pid"], 1);
+  EXPECT_EQ(start["pid"], 1000);
+  EXPECT_EQ(finish["pid"], 1001);
   EXPECT_EQ(start["ts"], 10);
   EXPECT_LT(finish["ts"].get<double>(), 20) << "within the slice, or viewers find none that it belongs to";
   EXPECT_GT(finish["ts"].get<double>(), 19);
