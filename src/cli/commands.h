@@ -21,6 +21,7 @@ using AddCommand = void (*)(CLI::App& program, CommandAction& selected);
 void add_train_command(CLI::App& program, CommandAction& selected);
 void add_eval_command(CLI::App& program, CommandAction& selected);
 void add_generate_command(CLI::App& program, CommandAction& selected);
+void add_predict_command(CLI::App& program, CommandAction& selected);
 void add_verify_command(CLI::App& program, CommandAction& selected);
 void add_compare_command(CLI::App& program, CommandAction& selected);
 void add_chaos_command(CLI::App& program, CommandAction& selected);
