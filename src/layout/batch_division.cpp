@@ -16,6 +16,8 @@ std::string nearest_multiples(int64_t value, int64_t unit) {
   return below > 0 ? fmt::format("{} or {}", below, below + unit) : fmt::format("{}", unit);
 }
 
+int largest_share(int leaves, int workers) { return (leaves + workers - 1) / workers; }
+
 void find_folds(BatchDivision& division) {
   std::vector<TreeNode> ranges;
   for (int worker = 0; worker < division.workers; ++worker) ranges.push_back(division.leaves_of(worker));
@@ -75,14 +77,17 @@ BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_lim
   constexpr int kLeavesOfStage = 8;
   BatchDivision joined = division;
   if (division.micro_batches_per_leaf > 1) return joined;
+  // Whole nodes for each worker; no worker gets more replicas than it has without.
   const auto fits = [&](int replicas) {
-    const int left = division.leaves / (replicas * division.workers);
-    return replicas * division.leaf_samples <= micro_batch_limit &&
-           (stages == 1 || (left >= kLeavesOfStage * stages && left % stages == 0));
+    const int nodes = division.leaves / replicas, most = largest_share(nodes, division.workers);
+    return replicas * division.leaf_samples <= micro_batch_limit && nodes >= division.workers &&
+           most * replicas == largest_share(division.leaves, division.workers) &&
+           (stages == 1 ||
+            (most * division.workers == nodes && most >= kLeavesOfStage * stages && most % stages == 0));
   };
   int replicas = 1;
   // A tree over V leaves is one over V / 2^k nodes of 2^k leaves, if 2^k divides V.
-  while (division.leaves % (2 * replicas * division.workers) == 0 && fits(2 * replicas)) replicas *= 2;
+  while (division.leaves % (2 * replicas) == 0 && fits(2 * replicas)) replicas *= 2;
   if (division.workers == 1 && fits(division.leaves)) replicas = division.leaves;
   joined.replicas_per_leaf = replicas;
   joined.leaves /= replicas;

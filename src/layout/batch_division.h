@@ -39,10 +39,11 @@ BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int 
                            Reduction reduction, int workers, int pushes = 0);
 
 /// The same division, with as many virtual replicas in a leaf as a worker can compute at once: those of one
-/// node of the canonical tree, in one micro-batch of at most `micro_batch_limit` samples. In a pipeline of
-/// several stages each replica keeps at least 8 leaves for each stage, so that these wait for about a tenth
-/// of a step, and a multiple of the number of stages. Every sum has the bits that it has without. REQUIRES:
-/// `division` is one of REPRODUCIBLE.
+/// node of the canonical tree, in one micro-batch of at most `micro_batch_limit` samples. Every worker gets
+/// whole nodes, and the largest share is as large as before: 3 workers of 16 replicas have 3, 3 and 2 nodes
+/// of two. In a pipeline of several stages each replica keeps at least 8 leaves for each stage, so that these
+/// wait for about a tenth of a step, and a multiple of the number of stages. Every sum has the bits that it
+/// has without. REQUIRES: `division` is one of REPRODUCIBLE.
 BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_limit, int stages = 1);
 
 /// "global batch 128 = 2 workers x 2 leaves x 2 micro-batches x 16 samples", printed at start. `worker`: the

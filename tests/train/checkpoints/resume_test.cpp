@@ -192,6 +192,26 @@ TEST_F(Resume, WithAnotherBatchGoesOnAfterTheSamplesThatWereTaken) {
   }
 }
 
+TEST_F(Resume, OfWorkersThatDoNotWaitGoesOnAfterTheSamplesThatWereTaken) {
+  const std::vector<std::string> async = {
+      "parallel.sync=PS", "parallel.mode=ASYNC", "parallel.placement=COLOCATED",
+      "parallel.async_statistics=EXPONENTIAL_BY_PUSH", "parallel.reduction=FAST"};
+  const auto with = [&](std::initializer_list<std::string> more) {
+    std::vector<std::string> overrides = async;
+    overrides.insert(overrides.end(), more);
+    return overrides;
+  };
+  const auto samples = std::make_shared<CountingDataset>(60);
+  train_on(samples, 2, 0, with({"trainer.global_batch=12", "trainer.epochs=0.8"}));
+  EXPECT_EQ(newest_manifest().data_position, 48);
+  const Result second =
+      train_on(samples, 2, 0, with({"trainer.global_batch=6", "parallel.pushes=3", "trainer.epochs=2"}));
+  EXPECT_EQ(second.outcome.first_step, 4);
+  EXPECT_EQ(second.outcome.steps, 4 + (120 - 48) / 6);
+  EXPECT_DOUBLE_EQ(second.outcome.epochs, 2);
+  EXPECT_THAT(samples->reads(), testing::Each(2));
+}
+
 TEST_F(Resume, OnDataThatGrewGoesOnAfterTheSamplesThatWereTaken) {
   train_on(std::make_shared<CountingDataset>(48), 1, 4, {"trainer.epochs=2", "data.shuffle=false"});
   const auto grown = std::make_shared<CountingDataset>(72);
@@ -201,6 +221,18 @@ TEST_F(Resume, OnDataThatGrewGoesOnAfterTheSamplesThatWereTaken) {
   const std::vector<int> reads = grown->reads();
   EXPECT_THAT(std::vector<int>(reads.begin(), reads.begin() + 48), testing::Each(1));
   EXPECT_THAT(std::vector<int>(reads.begin() + 48, reads.end()), testing::Each(2));
+}
+
+TEST_F(Resume, OnAnotherPartOfTheDataGoesOnAfterTheSamplesThatWereTaken) {
+  train_on(std::make_shared<CountingDataset>(60), 1, 4, {"trainer.epochs=2", "data.shuffle=false"});
+  EXPECT_EQ(newest_manifest().data_position, 48);
+  const auto smaller = std::make_shared<CountingDataset>(36);  // 48 samples are all of them, and 12
+  const Result second = train_on(smaller, 1, 0, {"trainer.epochs=2", "data.shuffle=false"});
+  EXPECT_EQ(second.outcome.steps, 6);
+  EXPECT_DOUBLE_EQ(second.outcome.epochs, 2);
+  const std::vector<int> reads = smaller->reads();
+  EXPECT_THAT(std::vector<int>(reads.begin(), reads.begin() + 12), testing::Each(0));
+  EXPECT_THAT(std::vector<int>(reads.begin() + 12, reads.end()), testing::Each(1));
 }
 
 TEST_F(Resume, FromAnotherRunsFolderSavesItsEndInItsOwn) {
