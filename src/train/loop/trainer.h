@@ -188,8 +188,9 @@ class Trainer {
   bool evaluation_due() const;
   bool checkpoint_due() const;
   bool keeps_best() const;
+  /// Not if a stop was agreed: whoever asked for it waits for the checkpoint.
   bool text_due() const {
-    return options_.texts != nullptr && options_.texts->is_due(step_, worker_->total_steps());
+    return options_.texts != nullptr && !stopped() && options_.texts->is_due(step_, worker_->total_steps());
   }
   void write_text();
   /// False, without a report, if a stop was requested before the end.
