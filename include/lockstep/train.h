@@ -132,6 +132,11 @@ class Training {
   /// an unknown name or a wrong number of values, and then changes nothing.
   void set_parameter(const std::string& name, std::span<const float> values);
 
+  /// What the model's loss would compare with the truth, for each of `samples`: logits [count, classes], or
+  /// predictions, row after row, with the current parameters. Every rank computes all of them on its CPU, in
+  /// float32, to the same bits in any layout. Throws ConfigError if `samples` lack an input of the model.
+  std::vector<float> predict(const Samples& samples);
+
   /// Begins a checkpoint in output_directory, which is written while training continues. If writing fails, a
   /// later step(), save() or finish() reports it, as checkpoint.on_failure says. Throws ConfigError without
   /// an output_directory.

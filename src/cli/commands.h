@@ -23,6 +23,7 @@ void add_eval_command(CLI::App& program, CommandAction& selected);
 void add_generate_command(CLI::App& program, CommandAction& selected);
 void add_export_command(CLI::App& program, CommandAction& selected);
 void add_import_command(CLI::App& program, CommandAction& selected);
+void add_predict_command(CLI::App& program, CommandAction& selected);
 void add_verify_command(CLI::App& program, CommandAction& selected);
 void add_compare_command(CLI::App& program, CommandAction& selected);
 void add_chaos_command(CLI::App& program, CommandAction& selected);

@@ -8,9 +8,9 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "cli/commands.h"
-#include "cli/kept_config.h"
 #include "observe/json_text.h"
 #include "train/checkpoints/best_checkpoint.h"
+#include "train/checkpoints/kept_config.h"
 #include "train/faults/position.h"
 #include "train/loop/run_recorder.h"
 #include "train/loop/stop_request.h"
@@ -29,6 +29,11 @@ struct EvalArguments {
   bool average = false;
 };
 
+std::string kept_of(const std::string& checkpoint) {
+  return train::kept_config_of(
+      checkpoint, fmt::format("name its config: lockstep eval CONFIG --checkpoint {}", checkpoint));
+}
+
 config::RunConfig load_config(const EvalArguments& arguments) {
   auto overrides = arguments.config.all_overrides();
   overrides.push_back("checkpoint.resume_path=" + arguments.checkpoint);
@@ -36,7 +41,7 @@ config::RunConfig load_config(const EvalArguments& arguments) {
   if (!arguments.config.path.empty())
     return config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
   // As many processes as there are, however many have trained.
-  return config::load_run_config(kept_config_of(arguments.checkpoint, "eval"), overrides,
+  return config::load_run_config(kept_of(arguments.checkpoint), overrides,
                                  arguments.config.layout.value_or("pp=1"));
 }
 

@@ -6,11 +6,11 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
-#include "cli/kept_config.h"
 #include "config/run_config.h"
 #include "exchange/exported_model.h"
 #include "lockstep/error.h"
 #include "train/checkpoints/best_checkpoint.h"
+#include "train/checkpoints/kept_config.h"
 
 namespace lockstep::cli {
 namespace {
@@ -42,7 +42,7 @@ int export_weights(const ExportArguments& arguments) {
                                         .shard_bytes = arguments.shard_mb * 1'000'000,
                                         .directory = arguments.directory};
   const std::string config_path =
-      arguments.config.empty() ? kept_config_of(arguments.checkpoint, "export") : arguments.config;
+      arguments.config.empty() ? train::kept_config_of(arguments.checkpoint, "export") : arguments.config;
   const config::RunConfig config =
       config::load_run_config(config_path, {"parallel.profile=\"\""}, "pp=1");  // the model alone matters
   const checkpoint::Checkpoint checkpoint(train::find_checkpoint(arguments.checkpoint));

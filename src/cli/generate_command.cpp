@@ -5,15 +5,13 @@
 #include <thread>
 
 #include "cli/commands.h"
-#include "cli/kept_config.h"
-#include "config/run_config.h"
 #include "device/openmp_team.h"
 #include "infer/checkpoint_model.h"
 #include "infer/language_model.h"
 #include "lockstep/error.h"
 #include "observe/json_text.h"
 #include "tokenizer/tokenizer_file.h"
-#include "train/checkpoints/best_checkpoint.h"
+#include "train/checkpoints/kept_config.h"
 
 namespace lockstep::cli {
 namespace {
@@ -28,15 +26,13 @@ struct GenerateArguments {
 
 /// What the run's tokens stand for.
 tokenizer::Tokenizer tokenizer_of(const checkpoint::Checkpoint& checkpoint) {
-  const auto& encodings = checkpoint.manifest().encodings;
-  const auto found = encodings.find(std::string(tokenizer::kTokenizerFile));
-  if (found == encodings.end())
+  auto tokenizer = tokenizer::tokenizer_among(checkpoint.manifest().encodings, checkpoint.path());
+  if (!tokenizer)
     throw ConfigError(fmt::format(
         "generate: the checkpoint {} does not say what its tokens stand for: it has no {}, because "
         "it was not trained on text",
         checkpoint.path(), tokenizer::kTokenizerFile));
-  return tokenizer::tokenizer_from_json(found->second,
-                                        fmt::format("{}/{}", checkpoint.path(), tokenizer::kTokenizerFile));
+  return std::move(*tokenizer);
 }
 
 /// A model opened from a checkpoint, and what its tokens stand for.
@@ -52,20 +48,16 @@ int threads_of(const GenerateArguments& arguments) {
 }
 
 Opened open(const GenerateArguments& arguments) {
-  auto overrides = arguments.config.all_overrides();
-  overrides.push_back("parallel.profile=\"\"");  // of training steps
-  const std::string& path = arguments.config.path;
-  const config::RunConfig config = config::load_run_config(
-      path.empty() ? kept_config_of(arguments.checkpoint, "generate") : path, overrides, "pp=1");
-  checkpoint::Checkpoint checkpoint(train::find_checkpoint(arguments.checkpoint));
-  train::require_same_model(checkpoint.manifest(), config.math_fields);
-  tokenizer::Tokenizer tokenizer = tokenizer_of(checkpoint);
-  infer::LanguageModel model(model::make_graph(config.model), threads_of(arguments));
+  train::OpenedRun run = train::open_run(
+      arguments.checkpoint, arguments.config.path, arguments.config.all_overrides(),
+      fmt::format("name its config: lockstep generate CONFIG --checkpoint {}", arguments.checkpoint));
+  tokenizer::Tokenizer tokenizer = tokenizer_of(run.checkpoint);
+  infer::LanguageModel model(model::make_graph(run.config.model), threads_of(arguments));
   if (tokenizer.size() > model.vocabulary())
     throw ConfigError(fmt::format("generate: the tokenizer has {} tokens, the model {}", tokenizer.size(),
                                   model.vocabulary()));
-  infer::load_parameters(model.evaluator(), checkpoint);
-  return {std::move(checkpoint), std::move(tokenizer), std::move(model)};
+  infer::load_parameters(model.evaluator(), run.checkpoint);
+  return {std::move(run.checkpoint), std::move(tokenizer), std::move(model)};
 }
 
 std::string json_of(const Opened& opened, const GenerateArguments& arguments, uint32_t sample,

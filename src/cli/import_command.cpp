@@ -107,7 +107,7 @@ int import_weights(const ImportArguments& arguments) {
   const exchange::WeightSource source(config.model, {.path = arguments.source});
   for (const auto& note : source.notes()) log_info(fmt::format("{}: {}", arguments.source, note));
   const std::string path = save(arguments.directory, config, source);
-  const auto file = checkpoint::posix_file_system().create(name);
+  const auto file = posix_file_system().create(name);
   file->write(config.effective_text.data(), config.effective_text.size());
   file->sync();
   file->close();

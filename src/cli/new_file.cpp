@@ -26,13 +26,16 @@ NewFile::~NewFile() {
   ::unlink(path_.c_str());
 }
 
-void NewFile::write(std::string_view text) {
+void NewFile::append(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(file_, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) fail();
     text.remove_prefix(static_cast<size_t>(written));
   }
+}
+
+void NewFile::finish() {
   if (::close(std::exchange(file_, -1)) == 0) return;
   const int error = errno;
   ::unlink(path_.c_str());

@@ -14,8 +14,14 @@ class NewFile {
   ~NewFile();
   NewFile(const NewFile&) = delete;
 
-  /// Once. Throws IoError if it cannot be written.
-  void write(std::string_view text);
+  /// The whole of it, once. Throws IoError if it cannot be written.
+  void write(std::string_view text) {
+    append(text);
+    finish();
+  }
+  /// In parts: all of them, then finish(), without which the file is removed.
+  void append(std::string_view text);
+  void finish();
 
  private:
   [[noreturn]] void fail() const;

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "config/schema.h"
 #include "data/dataset.h"
+#include "infer/language_model.h"
 #include "layout/batch_division.h"
 #include "lockstep/error.h"
 
@@ -276,6 +277,18 @@ void check_sessions(const schema::RunConfig& config, const layout::Layout& layou
   }
 }
 
+void check_sample(const schema::RunConfig& config, const model::Graph& graph, const layout::Layout& layout,
+                  const Document& document) {
+  if (!config.trainer().has_sample()) return;
+  if (const std::string why = infer::why_it_cannot_write(graph); !why.empty())
+    document.refuse("trainer.sample", fmt::format("the model cannot write text: {}; leave it out", why));
+  if (layout.has_sessions())
+    document.refuse("trainer.sample",
+                    fmt::format("with layout '{}' there is no step at which all parameters are one model's; "
+                                "leave it out, or use mode: SYNC",
+                                layout::to_string(layout)));
+}
+
 void check_optimizer(const schema::RunConfig& config, const Document& document) {
   const auto& optimizer = config.optimizer();
   if (optimizer.has_sgd() && optimizer.sgd().nesterov() && optimizer.sgd().momentum() == 0)
@@ -429,6 +442,7 @@ void check_combinations(const schema::RunConfig& config, const ModelSpec& model,
   check_evaluations(config, document);
   check_division(config, document);
   check_sessions(config, layout, document);
+  check_sample(config, graph, layout, document);
   check_statistics(config.parallel(), graph, layout, document);
   check_optimizer(config, document);
   check_checkpoint(config.checkpoint(), document);

@@ -183,7 +183,11 @@ TrainerOptions convert_trainer(const schema::Trainer& trainer) {
           .nonfinite_limit = trainer.nonfinite_limit(),
           .check_every_steps = trainer.check_every_steps(),
           .spike_threshold = trainer.spike_threshold(),
-          .early_stopping = trainer.early_stopping()};
+          .early_stopping = trainer.early_stopping(),
+          .sample = {.every_steps = trainer.sample().every_steps(),
+                     .prompt = trainer.sample().prompt(),
+                     .tokens = trainer.sample().tokens(),
+                     .temperature = trainer.sample().temperature()}};
 }
 
 PrecisionOptions convert_precision(const schema::Precision& precision) {

@@ -44,6 +44,8 @@ constexpr std::string_view kLossScaling = "precision.loss_scaling.";
 constexpr std::string_view kAsyncLearningRate = "parallel.async_learning_rate";
 // Decisive where it is set: then elements have two bytes.
 constexpr std::string_view kFusedGelu = "precision.fused_gelu";
+// Shows what is learned, and changes nothing.
+constexpr std::string_view kSample = "trainer.sample.";
 constexpr std::string_view kSections[] = {"data.", "trainer.", "optimizer.", "precision.", "weights."};
 // A folder, known by its name.
 constexpr std::string_view kFolder = "weights.from";
@@ -142,7 +144,7 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
                             ? reproducible
                             : path == "parallel.reduction" || (path == kAsyncLearningRate && !divides_rate) ||
                                   (in_section && !contains(kWithoutEffect, path));
-    if (!counts || (path.starts_with(kLossScaling) && !scales_loss) ||
+    if (!counts || path.starts_with(kSample) || (path.starts_with(kLossScaling) && !scales_loss) ||
         (path == kFusedGelu && !config.precision().fused_gelu()) ||
         std::ranges::find(kLaterDefaults, std::pair<std::string_view, std::string_view>(path, value)) !=
             std::end(kLaterDefaults))

@@ -24,6 +24,15 @@ namespace lockstep::config {
 /// continue without an update.
 enum class NonFinitePolicy { locate, stop, ignore, skip };
 
+/// What a language model writes while it trains.
+struct SampleOptions {
+  int64_t every_steps = 0;  ///< 0: it does not
+  std::string prompt;       ///< not empty
+  int64_t tokens = 100;
+  double temperature = 1;  ///< 0: always the most probable token
+  bool operator==(const SampleOptions&) const = default;
+};
+
 struct TrainerOptions {
   int64_t global_batch = 0;  ///< samples per optimizer step, over all workers
   int64_t micro_batch = 0;   ///< upper bound of samples per forward pass; 0: none
@@ -40,6 +49,7 @@ struct TrainerOptions {
   int64_t check_every_steps = 100;  ///< replicas are compared; 0: never
   double spike_threshold = 8;       ///< standard deviations; 0: no warnings
   int64_t early_stopping = 0;  ///< evaluations without a new lowest loss after which training ends; 0: never
+  SampleOptions sample;
   bool operator==(const TrainerOptions&) const = default;
 };
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "data/tables/columns.h"
 #include "lockstep/error.h"
 
 namespace lockstep::data {
@@ -27,6 +28,12 @@ std::optional<std::vector<std::string>> classes_of_model(const DataOptions& opti
     throw DataError(fmt::format("the checkpoint's {}: expected names of classes, found something else ({})",
                                 kClassesFile, error.what()));
   }
+}
+
+std::vector<std::string> class_names_among(const Encodings& encodings) {
+  if (auto names = classes_of_model({.encodings = encodings})) return std::move(*names);
+  const auto target = target_among(encodings);
+  return target && target->is_category ? target->values : std::vector<std::string>{};
 }
 
 }  // namespace lockstep::data

@@ -15,4 +15,8 @@ Encodings class_encoding(const std::vector<std::string>& names);
 /// DataError if they are something else.
 std::optional<std::vector<std::string>> classes_of_model(const DataOptions& options);
 
+/// Names of classes, by number, among what a checkpoint keeps of its data: those of images, or the values of
+/// a table's target. Empty if there are none.
+std::vector<std::string> class_names_among(const Encodings& encodings);
+
 }  // namespace lockstep::data

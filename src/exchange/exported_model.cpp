@@ -96,7 +96,7 @@ std::vector<std::byte> elements_of(const Output& output, const checkpoint::Check
 /// A folder that is not there under its own name before it is complete.
 class NewFolder {
  public:
-  NewFolder(std::string path, checkpoint::FileSystem& files) : path_(std::move(path)), files_(files) {
+  NewFolder(std::string path, FileSystem& files) : path_(std::move(path)), files_(files) {
     while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
     std::error_code unknown;
     if (fs::exists(path_, unknown) && !(fs::is_directory(path_, unknown) && fs::is_empty(path_, unknown)))
@@ -134,15 +134,14 @@ class NewFolder {
   std::string unfinished() const { return path_ + kUnfinished; }
 
   std::string path_;
-  checkpoint::FileSystem& files_;
+  FileSystem& files_;
   bool finished_ = false;
 };
 
 /// Writes tensors, and returns their names and files.
 nlohmann::json write_tensors(NewFolder& folder, const std::vector<std::vector<Output>>& shards,
                              const checkpoint::Checkpoint& checkpoint, const model::Graph& graph,
-                             const ExportOptions& options, checkpoint::FileSystem& files,
-                             ExportedModel& exported) {
+                             const ExportOptions& options, FileSystem& files, ExportedModel& exported) {
   nlohmann::json file_of = nlohmann::json::object();
   for (size_t shard = 0; shard < shards.size(); ++shard) {
     const std::string name = shards.size() == 1
@@ -188,7 +187,7 @@ std::map<std::string, std::string> texts_of(const Family& family, const ModelSpe
 }  // namespace
 
 ExportedModel export_model(const ModelSpec& model, const checkpoint::Checkpoint& checkpoint,
-                           const ExportOptions& options, checkpoint::FileSystem& files) {
+                           const ExportOptions& options, FileSystem& files) {
   const Family& family = family_of(model, options.format);
   const Mapping mapping = family.mapping(model);
   const model::Graph graph = model::make_graph(model);

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/file_system.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/file_system.h"
 #include "exchange/family.h"
 #include "lockstep/model.h"
 
@@ -34,7 +34,6 @@ struct ExportedModel {
 /// Throws ConfigError for a model that the format does not know, naming the layer; for a folder with files;
 /// and for numbers that `dtype` cannot hold, naming the tensor. Throws IoError if writing fails.
 ExportedModel export_model(const ModelSpec& model, const checkpoint::Checkpoint& checkpoint,
-                           const ExportOptions& options,
-                           FileSystem& files = posix_file_system());
+                           const ExportOptions& options, FileSystem& files = posix_file_system());
 
 }  // namespace lockstep::exchange

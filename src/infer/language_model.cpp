@@ -11,8 +11,23 @@
 namespace lockstep::infer {
 namespace {
 
-/// Why the model cannot write; "" if it can. A value of every position, computed from it and those before it.
-std::string objection(const model::Graph& graph) {
+/// So many positions are computed at once where a text is long: enough for products to be fast.
+constexpr int64_t kBlock = 64;
+/// From so many on, a whole block is faster than one position after the other.
+constexpr int64_t kWorthABlock = 8;
+
+/// Whether a node reads a model input other than the tokens.
+const model::Value* other_input(const model::Graph& graph, const model::Node& node) {
+  for (const int input : node.inputs)
+    if (const model::Value& value = graph.value(input); value.producer < 0 && value.name != "tokens")
+      return &value;
+  return nullptr;
+}
+
+}  // namespace
+
+/// Each value must be one of every position, computed from it and those before it.
+std::string why_it_cannot_write(const model::Graph& graph) {
   const model::Node& loss = graph.node(graph.loss);
   if (!std::holds_alternative<SoftmaxCrossEntropy>(loss.op)) return "its loss is not softmax_cross_entropy";
   const model::Value* tokens = nullptr;
@@ -21,19 +36,25 @@ std::string objection(const model::Graph& graph) {
   if (tokens == nullptr || tokens->spec.shape.rank() != 1) return "it has no input 'tokens' of one dimension";
   const int64_t context = tokens->spec.shape[0];
   for (const model::Node& node : graph.nodes) {
-    if (const auto* attention = std::get_if<Attention>(&node.op); attention != nullptr && !attention->causal)
-      return fmt::format("layer {} sees tokens that follow", node.name);
+    if (&node == &loss) continue;
+    if (const model::Value* other = other_input(graph, node); other != nullptr)
+      return fmt::format("layer {} reads input '{}', and a text has only tokens", node.name, other->name);
+    if (node.signature.positions == ops::PositionUse::any)
+      return fmt::format("layer {} ({}) may see tokens that follow", node.name, name_of(node.op));
     for (const int output : node.outputs) {
       const Shape& shape = graph.value(output).spec.shape;
-      if (shape.rank() < 1 || shape[0] != context) return fmt::format("layer {} mixes positions", node.name);
+      if (shape.rank() < 1 || shape[0] != context)
+        return fmt::format("layer {} does not keep positions apart", node.name);
     }
   }
   if (graph.value(loss.inputs[0]).spec.shape.rank() != 2) return "it does not predict one token per position";
   return "";
 }
 
+namespace {
+
 model::Graph checked(model::Graph graph) {
-  if (const std::string why = objection(graph); !why.empty())
+  if (const std::string why = why_it_cannot_write(graph); !why.empty())
     throw ConfigError(fmt::format("the model cannot write text: {}", why));
   return graph;
 }
@@ -46,15 +67,33 @@ LanguageModel::LanguageModel(model::Graph graph, int threads)
   const Shape& logits = made.value(made.node(made.loss).inputs[0]).spec.shape;
   context_ = logits[0];
   vocabulary_ = logits[1];
+  // What follows a text in its block is computed, too.
+  std::fill_n(evaluator_.input("tokens").as<int32_t>(), context_, 0);
+}
+
+/// Positions [first, end), of tokens that are in the input. What a block computes beyond them is overwritten
+/// when its tokens are known.
+void LanguageModel::compute(int64_t first, int64_t end) {
+  const int64_t block = std::min(kBlock, context_);
+  while (first < end) {
+    const int64_t rows = end - first >= std::min(kWorthABlock, block) ? block : 1;
+    const int64_t begin = std::min(first, context_ - rows);
+    evaluator_.evaluate_rows(begin, rows);
+    first = begin + rows;
+  }
 }
 
 std::span<const float> LanguageModel::logits_after(std::span<const int32_t> tokens) {
   const auto seen = tokens.last(std::min(tokens.size(), static_cast<size_t>(context_)));
-  auto* input = evaluator_.input("tokens").as<int32_t>();
-  // What follows the last token changes nothing before it.
-  std::fill_n(std::ranges::copy(seen, input).out, context_ - static_cast<int64_t>(seen.size()), 0);
-  const auto* logits = evaluator_.evaluate().as<const float>();
-  return {logits + (static_cast<int64_t>(seen.size()) - 1) * vocabulary_, static_cast<size_t>(vocabulary_)};
+  const auto count = static_cast<int64_t>(seen.size());
+  const int64_t shared = std::ranges::mismatch(known_, seen).in1 - known_.begin();
+  std::ranges::copy(seen.subspan(static_cast<size_t>(shared)),
+                    evaluator_.input("tokens").as<int32_t>() + shared);
+  known_.resize(static_cast<size_t>(shared));  // all that is known if this throws
+  compute(shared, count);
+  known_.assign(seen.begin(), seen.end());
+  return {evaluator_.output().as<const float>() + (count - 1) * vocabulary_,
+          static_cast<size_t>(vocabulary_)};
 }
 
 std::vector<int32_t> LanguageModel::write(std::vector<int32_t> prompt, const WritingOptions& options,

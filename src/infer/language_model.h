@@ -21,19 +21,29 @@ struct WritingOptions {
   uint32_t sample = 0;     ///< of several from one seed: each draws other numbers
 };
 
-/// A model that predicts the next token, and so can write. Each token costs a pass over a whole context; of
-/// longer texts the model sees the last `context` tokens. Not thread-safe.
+/// Why a model does not predict the next of the tokens before it, so that it cannot write; "" if it can.
+std::string why_it_cannot_write(const model::Graph& graph);
+
+/// A model that predicts the next token, and so can write. What it computed of a text is kept, so that a text
+/// that continues it costs one position for each new token, and texts that begin alike share that beginning.
+/// Of texts longer than the context the model sees the last `context` tokens: each further token moves all
+/// others to other positions, and costs a pass over the whole context. Not thread-safe.
 class LanguageModel {
  public:
-  /// Throws ConfigError, which says why, if the model does not predict the next of the tokens before it:
-  /// inputs other than "tokens", another loss, attention that sees what follows, positions that are mixed.
+  /// Throws ConfigError, which says why, if the model cannot write: inputs other than "tokens", another loss,
+  /// an op that does not say that it leaves later positions alone.
   LanguageModel(model::Graph graph, int threads);
 
-  Evaluator& evaluator() { return evaluator_; }
+  /// For whoever writes parameters: what was computed with others is forgotten.
+  Evaluator& evaluator() {
+    known_.clear();
+    return evaluator_;
+  }
   int64_t context() const { return context_; }
   int64_t vocabulary() const { return vocabulary_; }
 
-  /// Logits of what follows `tokens`. REQUIRES: there is at least one, and all are in [0, vocabulary).
+  /// Logits of what follows `tokens`, valid until the next call; the same bits whatever was computed before.
+  /// REQUIRES: there is at least one, and all are in [0, vocabulary).
   std::span<const float> logits_after(std::span<const int32_t> tokens);
 
   /// Continues `prompt`; passes on each new token as soon as it is chosen. The same for equal arguments.
@@ -42,8 +52,11 @@ class LanguageModel {
                              const std::function<void(int32_t token)>& on_token = {});
 
  private:
+  void compute(int64_t first, int64_t end);
+
   Evaluator evaluator_;
   int64_t context_ = 0, vocabulary_ = 0;
+  std::vector<int32_t> known_;  // tokens whose positions are computed
 };
 
 }  // namespace lockstep::infer

@@ -12,7 +12,8 @@ OpSignature infer_activation(std::string_view name, Inputs inputs) {
           .differentiable = {true},
           .backward_needs_input = {!reads_output},
           .backward_needs_output = reads_output,
-          .elementwise = true};
+          .elementwise = true,
+          .positions = PositionUse::own};
 }
 
 OpCost activation_cost(Inputs inputs, int64_t batch, double forward_flops, double backward_flops) {

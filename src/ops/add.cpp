@@ -8,7 +8,8 @@ OpSignature infer_op(const Add& op, Inputs inputs) {
   return {.outputs = {inputs[0]},
           .differentiable = {true, true},
           .backward_needs_input = {false, false},
-          .passes_gradient = true};
+          .passes_gradient = true,
+          .positions = PositionUse::own};
 }
 
 template <>

@@ -34,7 +34,8 @@ OpSignature infer_op(const Attention& op, Inputs inputs) {
           .differentiable = {true},
           .backward_needs_input = {true},
           .backward_needs_output = true,
-          .cheap_to_repeat = true};
+          .cheap_to_repeat = true,
+          .positions = op.causal ? PositionUse::earlier : PositionUse::any};
 }
 
 template <>

@@ -7,8 +7,11 @@ OpSignature infer_op(const Dropout& op, Inputs inputs) {
   expect_float32_input(op.kName, inputs);
   if (!(op.rate >= 0 && op.rate < 1))  // so written that NaN is refused
     throw ConfigError(fmt::format("{}: rate must be in [0, 1), is {}", op.kName, op.rate));
-  return {
-      .outputs = {inputs[0]}, .differentiable = {true}, .backward_needs_input = {false}, .elementwise = true};
+  return {.outputs = {inputs[0]},
+          .differentiable = {true},
+          .backward_needs_input = {false},
+          .elementwise = true,
+          .positions = PositionUse::own};
 }
 
 template <>

@@ -17,7 +17,8 @@ OpSignature infer_op(const Embedding& op, Inputs inputs) {
                           .narrow = true}},
           .backward = BackwardForm::split,
           .differentiable = {false},
-          .backward_needs_input = {true}};
+          .backward_needs_input = {true},
+          .positions = inputs[0].shape.rank() > 0 ? PositionUse::own : PositionUse::any};
 }
 
 template <>
@@ -47,7 +48,8 @@ OpSignature infer_op(const PositionEmbedding& op, Inputs inputs) {
                           .narrow = true}},
           .backward = BackwardForm::split,
           .differentiable = {true},
-          .backward_needs_input = {false}};
+          .backward_needs_input = {false},
+          .positions = PositionUse::place};
 }
 
 template <>

@@ -8,7 +8,8 @@ OpSignature infer_op(const Fork& op, Inputs inputs) {
   return {.outputs = {inputs[0], inputs[0]},
           .differentiable = {inputs[0].dtype == DType::float32},
           .backward_needs_input = {false},
-          .alias = true};
+          .alias = true,
+          .positions = PositionUse::own};
 }
 
 template <>

@@ -16,7 +16,8 @@ OpSignature infer_norm(std::string_view name, float epsilon, Inputs inputs) {
           .auxiliary = {{"inverse_deviation", rows}},
           .backward = BackwardForm::joint,
           .differentiable = {true},
-          .backward_needs_input = {true}};
+          .backward_needs_input = {true},
+          .positions = shape.rank() > 1 ? PositionUse::own : PositionUse::any};
 }
 
 OpCost norm_cost(Inputs inputs, int64_t batch, double forward_flops, double backward_flops) {

@@ -23,7 +23,8 @@ OpSignature infer_op(const Linear& op, Inputs inputs) {
       .parameters = {{.name = "weight", .shape = {op.units, in}, .init = weight_init, .narrow = true}},
       .backward = BackwardForm::split,
       .differentiable = {true},
-      .backward_needs_input = {true}};
+      .backward_needs_input = {true},
+      .positions = shape.rank() > 1 ? PositionUse::own : PositionUse::any};
   if (op.bias)
     signature.parameters.push_back(
         {.name = "bias", .shape = {op.units}, .init = bias_init, .is_norm_or_bias = true, .narrow = true});

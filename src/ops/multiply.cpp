@@ -8,7 +8,8 @@ OpSignature infer_op(const Multiply& op, Inputs inputs) {
   return {.outputs = {inputs[0]},
           .differentiable = {true, true},
           .backward_needs_input = {true, true},
-          .cheap_to_repeat = true};
+          .cheap_to_repeat = true,
+          .positions = PositionUse::own};
 }
 
 template <>

@@ -3,6 +3,7 @@
 #include <array>
 #include <type_traits>
 
+#include "base/ensure.h"
 #include "ops/cpu/loops/loops.h"
 #include "ops/cpu/narrow_kernel.h"
 #include "ops/cpu/replica_fold.h"
@@ -50,6 +51,9 @@ OpCost cost(const Op& op, Inputs inputs, int64_t batch) {
 
 std::unique_ptr<Kernel> make_kernel(device::DeviceKind device, const Op& op, Inputs inputs,
                                     const KernelOptions& options) {
+  ensure(options.rows == 0 ||
+             (device == device::DeviceKind::cpu && !options.training && options.compute == DType::float32),
+         "only float32 kernels of CPUs compute single rows");
   if (device == device::DeviceKind::cuda) return make_cuda_kernel(op, inputs, options);
   KernelOptions wide = options;
   wide.compute = DType::float32;

@@ -48,6 +48,16 @@ struct AuxiliarySpec {
 /// none: the op has no parameters; backward_weight does nothing.
 enum class BackwardForm { none, split, joint };
 
+/// Which positions of a sample, counted by the first dimension of an op's inputs and outputs, a position of
+/// its outputs depends on in evaluation. Only a model whose ops all say more than `any` can be run position
+/// by position (infer/).
+enum class PositionUse {
+  any,     ///< possibly on all, or the first dimension does not count positions
+  own,     ///< on its own row of the inputs alone
+  place,   ///< on its own row, and on which it is
+  earlier  ///< on its own row, those before it, and which it is
+};
+
 /// What the graph must know about an op. Shapes are per sample.
 struct OpSignature {
   std::vector<TensorSpec> outputs;  ///< empty for losses, which write metrics
@@ -64,6 +74,7 @@ struct OpSignature {
   /// Takes little time for the size of its results, so selective recomputation repeats it.
   bool cheap_to_repeat = false;
   bool is_loss = false;
+  PositionUse positions = PositionUse::any;
 };
 
 /// The shape rule. Throws ConfigError, which says what was expected and found; the caller adds the layer's
@@ -116,6 +127,7 @@ struct KernelArguments {
   void* workspace = nullptr;  ///< as many bytes as the kernel's workspace_bytes asks for
   const StepConstants* constants = nullptr;
   int64_t first_sample = 0;  ///< place of the micro-batch's first sample in the global batch
+  int64_t first_row = 0;     ///< with KernelOptions::rows: the first position that is computed
 };
 
 enum class KernelPhase { forward, backward_input, backward_weight };
@@ -159,6 +171,9 @@ struct KernelOptions {
   bool reproducible = false;
   FusedNeighbors fused;      ///< GPUs
   int64_t column_bytes = 0;  ///< convolutions on GPUs: columns made at once; 0: the library's choice
+  /// CPUs, evaluation, ops with PositionUse::place or earlier: so many positions of each sample are computed
+  /// in a call, to the same bits; 0: all. Tensors are of whole samples.
+  int64_t rows = 0;
 };
 
 /// An op bound to shapes and options for a kind of device. Making it and asking for its workspace needs no

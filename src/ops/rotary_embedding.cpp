@@ -18,7 +18,10 @@ OpSignature infer_op(const RotaryEmbedding& op, Inputs inputs) {
                                   shape[1] / op.head_size, op.heads));
   if (!(op.theta > 0) || !std::isfinite(op.theta))  // so written that NaN is refused
     throw ConfigError(fmt::format("{}: theta must be positive, is {}", op.kName, op.theta));
-  return {.outputs = {inputs[0]}, .differentiable = {true}, .backward_needs_input = {false}};
+  return {.outputs = {inputs[0]},
+          .differentiable = {true},
+          .backward_needs_input = {false},
+          .positions = PositionUse::place};
 }
 
 template <>

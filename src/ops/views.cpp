@@ -9,11 +9,14 @@ namespace lockstep::ops {
 namespace {
 
 OpSignature view_as(const TensorSpec& input, Shape shape) {
+  // Elements stay in their order, so equally many rows are the same rows.
+  const bool keeps_rows = shape.rank() > 0 && input.shape.rank() > 0 && shape[0] == input.shape[0];
   return {.outputs = {{std::move(shape), input.dtype}},
           .differentiable = {input.dtype == DType::float32},
           .backward_needs_input = {false},
           .alias = true,
-          .passes_gradient = true};
+          .passes_gradient = true,
+          .positions = keeps_rows ? PositionUse::own : PositionUse::any};
 }
 
 /// The dimensions of `text`, with its -1, if it has one, replaced by what `count` elements leave for it.

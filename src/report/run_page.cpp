@@ -59,8 +59,8 @@ std::string run_page(const std::vector<RunFolder>& runs) try {
   for (const RunFolder& run : runs)
     if (const std::string text = circumstances(run); !text.empty())
       page += fmt::format("<p class=\"quiet\">{}</p>\n", charts::html_text(text));
-  for (const auto section : {learning_section, results_section, speed_section, time_section, machines_section,
-                             layout_section, config_section})
+  for (const auto section : {learning_section, text_section, results_section, speed_section, time_section,
+                             machines_section, layout_section, config_section})
     page += section(runs);
   return page + charts::page_end();
 } catch (const Json::exception& error) {

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "charts/html_page.h"
+#include "observe/sinks/sink.h"
 #include "report/layout_picture.h"
 #include "report/section_parts.h"
 
@@ -102,6 +103,28 @@ std::string learning_section(const Runs& runs) {
       step_chart(runs, "gradient norm, before clipping",
                  curves_of(runs, "grad_norm", "gradient norm", false));
   return text.empty() ? "" : "<h2>Learning</h2>\n" + beside(text);
+}
+
+/// What models wrote (trainer.sample): the last text, and those before it if one asks.
+std::string text_section(const Runs& runs) {
+  std::string text;
+  for (const RunFolder& run : runs) {
+    std::vector<std::string> shown;
+    for (const observe::MetricsRow& row : run.rows) {
+      const auto found = row.values().find(observe::kTextMetric);
+      if (found == row.values().end()) continue;
+      if (const auto* words = std::get_if<std::string>(&found->second))
+        shown.push_back(fmt::format("<p class=\"quiet\">{}</p>\n<pre>{}</pre>\n",
+                                    charts::html_text(fmt::format("{}, step {}", run.name, row.step())),
+                                    charts::html_text(*words)));
+    }
+    if (shown.empty()) continue;
+    text += shown.back();
+    shown.pop_back();
+    if (!shown.empty())
+      text += "<details><summary>Before that</summary>\n" + join(shown, "") + "</details>\n";
+  }
+  return text.empty() ? "" : "<h2>What the model writes</h2>\n" + text;
 }
 
 std::string speed_section(const Runs& runs) {

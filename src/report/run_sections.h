@@ -12,6 +12,7 @@ using Runs = std::vector<RunFolder>;
 // Sections of a page about runs, each with its heading; "" if there is nothing to show.
 std::string results_section(const Runs& runs);
 std::string learning_section(const Runs& runs);
+std::string text_section(const Runs& runs);
 std::string speed_section(const Runs& runs);
 std::string time_section(const Runs& runs);
 std::string machines_section(const Runs& runs);

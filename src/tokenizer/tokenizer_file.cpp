@@ -218,6 +218,13 @@ Tokenizer tokenizer_from_json(std::string_view text, const std::string& name) {
   }
 }
 
+std::optional<Tokenizer> tokenizer_among(const std::map<std::string, std::string>& encodings,
+                                         const std::string& where) {
+  const auto found = encodings.find(std::string(kTokenizerFile));
+  if (found == encodings.end()) return std::nullopt;
+  return tokenizer_from_json(found->second, where.empty() ? found->first : where + "/" + found->first);
+}
+
 Tokenizer tokenizer_from_merges(std::string_view text, const std::string& name) {
   TokenizerParts parts{.divides_words = true};
   for (const uint8_t byte : bytes_in_gpt2_order()) parts.tokens.emplace_back(1, static_cast<char>(byte));

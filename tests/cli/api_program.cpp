@@ -1,8 +1,10 @@
 // What a program does with include/lockstep: one scenario, told by its first argument. The others are
 // "layout=...", "out=DIR", or assignments to the config. Prints what api_test.cpp looks at; rank 0 does.
 
+#include <lockstep/predict.h>
 #include <lockstep/train.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -357,6 +359,75 @@ void other_names(Job& job, const Arguments& arguments) {
   finish(job, training);
 }
 
+void say_outputs(const std::vector<float>& outputs) {
+  require(outputs.size() == kHeldBack * kClasses, "there are logits of each class");
+  int right = 0;
+  for (size_t s = 0; s < kHeldBack; ++s) {
+    const auto row = outputs.begin() + static_cast<std::ptrdiff_t>(s) * kClasses;
+    right += std::max_element(row, row + kClasses) - row == static_cast<int64_t>(s + kSamples) % kClasses;
+  }
+  double sum = 0;
+  for (const float share : probabilities(outputs, kClasses)) sum += share;
+  require(std::abs(sum - kHeldBack) < 1e-4, "probabilities of a sample make 1");
+  std::printf("right %.9g, first %.9g, last %.9g\n", static_cast<double>(right) / kHeldBack, outputs.front(),
+              outputs.back());
+}
+
+/// Samples without what is to be predicted.
+Samples questions() {
+  std::vector<float> points;
+  for (int64_t s = kSamples; s < kSamples + kHeldBack; ++s)
+    for (int64_t i = 0; i < kWidth; ++i) points.push_back(position(s, i));
+  return Samples::in_memory({{"point", {kWidth}, points}});
+}
+
+/// What the model says while it trains, in any layout.
+void predict(Job& job, const Arguments& arguments) {
+  Training training(job, model(), arguments.config, arguments.options());
+  const auto untrained = training.predict(questions());
+  training.run();
+  const auto outputs = training.predict(questions());
+  require(outputs != untrained, "it has learned");
+  require(training.predict(in_memory(kSamples, kHeldBack)) == outputs, "answers do not count");
+  const double accuracy = *training.evaluate()->accuracy;
+  finish(job, training);
+  if (job.rank() != 0) return;
+  std::printf("evaluated %.9g\n", accuracy);
+  say_outputs(outputs);
+}
+
+/// The same from a checkpoint, in a process that is no job.
+int open_model(const std::string& path) try {
+  Model opened = Model::open(path, 1), model = std::move(opened);
+  require(model.inputs().size() == 1 && model.inputs()[0].name == "point", "it needs the point alone");
+  require(model.output_shape() == Shape{kClasses}, "it tells three classes");
+  say_outputs(model.outputs(questions()));
+  try {
+    model.outputs(Samples::in_memory({{"pint", {kWidth}, std::vector<float>(kWidth)}}));
+  } catch (const ConfigError& error) {
+    std::printf("error: %s\n", error.what());
+  }
+  try {
+    model.write("a");
+  } catch (const ConfigError& error) {
+    std::printf("error: %s\n", error.what());
+  }
+  return 0;
+} catch (const Error& error) {
+  std::printf("error: %s\n", error.what());
+  return static_cast<int>(error.code());
+}
+
+/// What a language model of a checkpoint writes.
+int write_text(const std::string& path) {
+  std::string pieces;
+  const std::string text = Model::open(path).write(
+      "ab", {.tokens = 20, .seed = 1, .on_piece = [&](const std::string& piece) { pieces += piece; }});
+  require(pieces == text, "it is passed on");
+  std::printf("%s\n", text.c_str());
+  return 0;
+}
+
 /// Stopped by a signal, and nobody calls finish().
 void stopped(Job& job, const Arguments& arguments) {
   Training training(job, model(), arguments.config, arguments.options());
@@ -401,6 +472,8 @@ void damaged(Job& job, const Arguments& arguments) {
 int main(int argc, char** argv) {
   if (argc < 2) return 2;
   const std::string scenario = argv[1];
+  if (scenario == "model" && argc == 3) return open_model(argv[2]);
+  if (scenario == "write" && argc == 3) return write_text(argv[2]);
   return run_job([&](Job& job) {
     const Arguments arguments(argc, argv);
     if (scenario == "train") return train(job, arguments, false);
@@ -414,6 +487,7 @@ int main(int argc, char** argv) {
     if (scenario == "tied") return tied(job, arguments);
     if (scenario == "mean_squares") return mean_squares(job, arguments);
     if (scenario == "other_names") return other_names(job, arguments);
+    if (scenario == "predict") return predict(job, arguments);
     if (scenario == "stopped") return stopped(job, arguments);
     if (scenario == "unsaved") return unsaved(job, arguments);
     if (scenario == "damaged") return damaged(job, arguments);

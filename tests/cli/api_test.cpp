@@ -56,6 +56,33 @@ TEST(PublicApi, ParametersThatOneRankAloneHoldsGoInAndOut) {
   EXPECT_EQ(good(2, {"tied", "layout=dp=2,sync=ps,servers=2,placement=colocated"}), one);
 }
 
+TEST(PublicApi, PredictsInAnyLayoutAndFromACheckpointToTheSameBits) {
+  const TemporaryDirectory folder;
+  const std::string one = good(1, {"predict", "out=" + (folder / "run")});
+  EXPECT_EQ(good(2, {"predict"}), one);
+  EXPECT_EQ(good(2, {"predict", "layout=pp=2"}), one);
+  EXPECT_EQ(good(2, {"predict", "layout=shard=optimizer"}), one);
+  const std::string outputs = one.substr(one.find("right "));
+  EXPECT_THAT(one, HasSubstr("evaluated " + outputs.substr(6, outputs.find(',') - 6) + "\n"));
+  const std::string opened = good(1, {"model", folder / "run"});
+  EXPECT_THAT(opened, testing::StartsWith(outputs));
+  EXPECT_THAT(opened, HasSubstr("error: the model reads 'point'"));
+  EXPECT_THAT(opened, HasSubstr("trained on text"));
+  EXPECT_EQ(api(1, {"model", folder / "nothing"}).code, 2);
+}
+
+TEST(PublicApi, WritesWhatGenerateWrites) {
+  const SmallConfig config;
+  write_file(config / "text", std::string(300, 'a') + std::string(100, 'b'));
+  const Ran trained = lockstep({"train", config.path(), "--out", config / "run", "--quiet", "--data-dir",
+                                config / "", "--set", "data={text {file: \"text\" context: 6}}", "--set",
+                                "model={gpt {vocabulary: 2 context: 6 layers: 1 heads: 1 width: 8}}"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const Json generated = only_json(lockstep({"generate", "--checkpoint", config / "run", "--prompt", "ab",
+                                             "--tokens", "20", "--seed", "1", "--json"}));
+  EXPECT_EQ(good(1, {"write", config / "run"}), generated["text"].get<std::string>() + "\n");
+}
+
 TEST(PublicApi, WhatFillsTheLastBatchOfAnEvaluationCountsForNothing) {
   for (const std::string scenario : {"mean_squares", "other_names"}) {
     const std::string one = good(1, {scenario});

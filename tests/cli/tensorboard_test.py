@@ -33,6 +33,8 @@ ends = metadata.SESSION_END_INFO_TAG in read.PluginTagToContent("hparams")
 print(json.dumps({
     "scalars": {tag: [(e.step, e.value) for e in read.Scalars(tag)] for tag in read.Tags()["scalars"]},
     "texts": {tag: read.Tensors(tag)[-1].tensor_proto.string_val[0].decode() for tag in ("run/config", "run/facts")},
+    "written": [(e.step, e.tensor_proto.string_val[0].decode()) for e in read.Tensors("train/text")]
+               if "train/text" in read.Tags()["tensors"] else [],
     "hparams": {name: value.number_value or value.string_value for name, value in start.hparams.items()},
     "ended": ends}))
 """
@@ -89,6 +91,17 @@ class TensorBoard(unittest.TestCase):
         found = read(self.run_folder)
         self.check_equal_to_lines(found["scalars"])
         self.assertEqual([step for step, _ in found["scalars"]["train/loss"]], list(range(1, 61)))
+
+    def test_what_the_model_writes(self):
+        (self.config.parent / "text").write_text("abcab" * 100)
+        writes = ("--data-dir", str(self.config.parent), "--set", 'data={text {file: "text" context: 6}}',
+                  "--set", "model={gpt {vocabulary: 3 context: 6 layers: 1 heads: 1 width: 8}}",
+                  "--set", 'trainer.sample={every_steps: 20 prompt: "ab" tokens: 12}')
+        self.assertEqual(self.train(*writes, "--stop-after", "30").returncode, 0)
+        self.assertEqual(self.train(*writes, "--resume", "auto").returncode, 0)
+        lines = [(line["step"], "    " + line["text"]) for line in self.lines() if "text" in line]
+        self.assertEqual([step for step, _ in lines], [20, 40])
+        self.assertEqual([tuple(text) for text in read(self.run_folder)["written"]], lines)
 
     def test_no_folder_if_the_config_says_so(self):
         self.assertEqual(self.train("--set", "metrics.tensorboard=false").returncode, 0)

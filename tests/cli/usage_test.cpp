@@ -104,10 +104,22 @@ TEST(Usage, ALayoutIsOneThingHoweverItIsSaid) {
 }
 
 TEST(Usage, HelpBeginsWithAnExample) {
-  const std::vector<std::vector<std::string>> commands = {
-      {},          {"train"},          {"eval"},   {"verify"},          {"bench"},
-      {"inspect"}, {"generate"},       {"config"}, {"config", "print"}, {"config", "check"},
-      {"data"},    {"data", "digits"}, {"doctor"}, {"export"},          {"import"}};
+  const std::vector<std::vector<std::string>> commands = {{},
+                                                          {"train"},
+                                                          {"eval"},
+                                                          {"verify"},
+                                                          {"bench"},
+                                                          {"inspect"},
+                                                          {"generate"},
+                                                          {"predict"},
+                                                          {"export"},
+                                                          {"import"},
+                                                          {"config"},
+                                                          {"config", "print"},
+                                                          {"config", "check"},
+                                                          {"data"},
+                                                          {"data", "digits"},
+                                                          {"doctor"}};
   for (const auto& command : commands) {
     const Ran ran = lockstep(command + std::vector<std::string>{"--help"});
     EXPECT_EQ(ran.code, 0);

@@ -31,7 +31,7 @@ inline void write_numbered(const std::string& path, const std::vector<NumberedTe
     values.push_back(numbers_from(tensor.first, tensor.shape.count()));
     named.push_back({tensor.name, DType::float32, tensor.shape, values.back().data()});
   }
-  checkpoint::write_safetensors(checkpoint::posix_file_system(), path, named, {{"format", "pt"}});
+  checkpoint::write_safetensors(posix_file_system(), path, named, {{"format", "pt"}});
 }
 
 inline ModelSpec small_gpt(bool tied = true, bool bias = true) {

@@ -109,7 +109,7 @@ TEST_F(WeightSourceTest, WidensNarrowTypesExactly) {
   const std::vector<checkpoint::NamedTensor> tensors{{"fc1.weight", DType::bfloat16, Shape{2, 2}, weight},
                                                      {"fc1.bias", DType::float16, Shape{2}, bias}};
   const std::string path = folder_ / "narrow";
-  checkpoint::write_safetensors(checkpoint::posix_file_system(), path, tensors);
+  checkpoint::write_safetensors(posix_file_system(), path, tensors);
   const WeightSource source(model, {.path = path});
   EXPECT_THAT(all_of(source, model, "fc1.weight"), ElementsAre(1.5f, -2, 3, 0x1p-100f));
   EXPECT_THAT(all_of(source, model, "fc1.bias"), ElementsAre(0.25f, 65504));
@@ -120,7 +120,7 @@ TEST_F(WeightSourceTest, RefusesTypesThatItWouldRound) {
   const std::vector<checkpoint::NamedTensor> tensors{{"fc1.weight", DType::float64, Shape{2, 2}, weight},
                                                      {"fc1.bias", DType::float64, Shape{2}, bias}};
   const std::string path = folder_ / "wide";
-  checkpoint::write_safetensors(checkpoint::posix_file_system(), path, tensors);
+  checkpoint::write_safetensors(posix_file_system(), path, tensors);
   EXPECT_THAT(message_of<CheckpointError>([&] { WeightSource(two_by_two(), {.path = path}); }),
               Mentions("fc1.bias ... F64"));
 }

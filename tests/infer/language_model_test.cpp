@@ -89,6 +89,87 @@ TEST(LanguageModel, ThreadsDoNotChangeTheBits) {
   EXPECT_EQ(copy(one.logits_after(prompt)), copy(several.logits_after(prompt)));
 }
 
+/// What a model says that computes everything anew.
+std::vector<float> anew(const model::Graph& graph, const std::vector<int32_t>& tokens) {
+  Evaluator evaluator(graph, 1);
+  draw_parameters(evaluator);
+  const Tensor input = evaluator.input("tokens");
+  std::fill_n(std::ranges::copy(tokens, input.as<int32_t>()).out,
+              input.count() - static_cast<int64_t>(tokens.size()), 0);
+  const auto* logits = evaluator.evaluate().as<const float>();
+  const int64_t vocabulary = evaluator.output().shape[-1];
+  logits += (static_cast<int64_t>(tokens.size()) - 1) * vocabulary;
+  return {logits, logits + vocabulary};
+}
+
+/// Logits after texts that begin alike, grow by one and by many, shrink and move on, beside those of
+/// evaluations of everything.
+void expect_bits_of_full_passes(const model::Graph& graph) {
+  LanguageModel model(graph, 1);
+  draw_parameters(model.evaluator());
+  const int64_t context = model.context();
+  const auto text = [&](int64_t count, int64_t changed) {
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < count; ++i)
+      tokens.push_back(static_cast<int32_t>((i * i + (i >= changed ? 1 : 0)) % model.vocabulary()));
+    return tokens;
+  };
+  for (const auto& [count, changed] : std::vector<std::pair<int64_t, int64_t>>{{1, 0},
+                                                                               {2, 9},
+                                                                               {3, 9},
+                                                                               {10, 9},
+                                                                               {11, 9},
+                                                                               {11, 10},
+                                                                               {11, 3},
+                                                                               {70, 60},
+                                                                               {71, 60},
+                                                                               {72, 60},
+                                                                               {80, 71},
+                                                                               {80, 71},
+                                                                               {66, 99},
+                                                                               {67, 99},
+                                                                               {79, 2},
+                                                                               {5, 2}}) {
+    const auto tokens = text(std::min(count, context), changed);
+    EXPECT_EQ(copy(model.logits_after(tokens)), anew(graph, tokens)) << count << " " << changed;
+  }
+}
+
+TEST(LanguageModel, KeepsWhatItComputedAndSaysTheBitsOfFullPasses) {
+  expect_bits_of_full_passes(small_llama());
+  // Beyond one block of positions and of keys, and heads that are no whole vectors.
+  expect_bits_of_full_passes(model::make_graph(model::make_llama({.vocabulary = 11,
+                                                                  .context = 80,
+                                                                  .layers = 2,
+                                                                  .heads = 6,
+                                                                  .key_value_heads = 3,
+                                                                  .width = 36,
+                                                                  .hidden = 20})));
+  expect_bits_of_full_passes(model::make_graph(
+      model::make_gpt({.vocabulary = 7, .context = 80, .layers = 2, .heads = 2, .width = 32})));
+}
+
+TEST(LanguageModel, WritesBeyondItsContextWhatFullPassesWrite) {
+  const model::Graph graph = small_llama();
+  LanguageModel model = drawn();
+  std::vector<int32_t> text{1, 2};
+  for (const int32_t token : model.write(text, {.sampling = {.temperature = 0}, .tokens = 20})) {
+    const auto seen = static_cast<int64_t>(std::min<size_t>(text.size(), kContext));
+    EXPECT_EQ(token, choose(anew(graph, {text.end() - seen, text.end()}), {.temperature = 0}, 0));
+    text.push_back(token);
+  }
+}
+
+TEST(LanguageModel, ForgetsWhatItComputedWithOtherParameters) {
+  LanguageModel model(small_llama(), 1);
+  const std::vector<int32_t> prompt{1, 2, 3};
+  const auto before = copy(model.logits_after(prompt));
+  draw_parameters(model.evaluator());
+  const auto after = copy(model.logits_after(prompt));
+  EXPECT_NE(after, before);
+  EXPECT_EQ(after, anew(small_llama(), prompt));
+}
+
 std::string objection(const ModelSpec& spec) {
   try {
     LanguageModel(model::make_graph(spec), 1);
@@ -98,12 +179,28 @@ std::string objection(const ModelSpec& spec) {
   return "";
 }
 
+/// A model of tokens with an op between embedding and logits, on rows of images of one column.
+ModelSpec with_op(const Op& op) {
+  ModelBuilder b;
+  const auto tokens = b.input("tokens", {{kContext}, DType::int32});
+  const auto label = b.input("label", {{kContext}, DType::int32});
+  const auto embedded = b.add("embedded", Embedding{.vocabulary = kVocabulary, .width = 8}, {tokens});
+  const auto image = b.add("image", Reshape{.shape = "6,1,8"}, {embedded});
+  const auto rows = b.add("rows", Reshape{.shape = "6,8"}, {b.add("between", op, {image})});
+  b.add("loss", SoftmaxCrossEntropy{}, {b.add("out", Linear{.units = kVocabulary}, {rows}), label});
+  return b.build();
+}
+
 TEST(LanguageModel, RefusesModelsThatCannotWrite) {
   EXPECT_NE(objection(model::make_mlp({})).find("tokens"), std::string::npos);
   ModelSpec seeing = model::make_llama({.vocabulary = 5, .context = 6, .layers = 1, .heads = 2, .width = 8});
   for (auto& layer : seeing.layers)
     if (auto* attention = std::get_if<Attention>(&layer.op)) attention->causal = false;
   EXPECT_NE(objection(seeing).find("layers.0.self_attn.core"), std::string::npos);
+  // As many rows as positions: a padded convolution still sees the next ones, and batch norm all.
+  for (const Op& op : std::vector<Op>{Conv2d{.channels = 8, .kernel = 3, .padding = 1}, BatchNorm{}})
+    EXPECT_NE(objection(with_op(op)).find("between"), std::string::npos) << name_of(op);
+  EXPECT_EQ(objection(with_op(Tanh{})), "");
   LanguageModel model = drawn();
   EXPECT_THROW(model.write({}, {.tokens = 1}), ConfigError);
 }

@@ -66,4 +66,10 @@ Columns columns_from_json(std::string_view text, const std::string& name) {
   }
 }
 
+std::optional<Column> target_among(const std::map<std::string, std::string>& encodings) {
+  const auto found = encodings.find(std::string(kColumnsFile));
+  if (found == encodings.end()) return std::nullopt;
+  return columns_from_json(found->second, found->first).target;
+}
+
 }  // namespace lockstep::data

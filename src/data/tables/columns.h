@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,5 +34,8 @@ int64_t feature_count(const Columns& columns);  ///< of all inputs
 std::string to_json(const Columns& columns);
 /// Reads what to_json() wrote. Throws DataError, which begins with `name`, for anything else.
 Columns columns_from_json(std::string_view text, const std::string& name);
+/// What a table's model predicts, if a checkpoint's or a data set's encodings (texts by file name) are of
+/// one.
+std::optional<Column> target_among(const std::map<std::string, std::string>& encodings);
 
 }  // namespace lockstep::data

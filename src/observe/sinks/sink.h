@@ -17,6 +17,7 @@
 namespace lockstep::observe {
 
 inline constexpr const char* kMetricsFile = "metrics.jsonl";  ///< in the folder of a run
+inline constexpr const char* kTextMetric = "text";            ///< what the model wrote after a step
 
 /// A name and a number, of any arithmetic type, or a text.
 struct NamedMetric {

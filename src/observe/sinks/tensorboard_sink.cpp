@@ -124,13 +124,18 @@ std::string TensorboardSink::events_of(const MetricsRecord& record) {
     if (!is_new && record.step <= known->second) return "";
     known->second = record.step;
   }
+  const EventTime time{record.unix_seconds, record.step};
   std::vector<std::pair<std::string, double>> values;
-  for (const auto& metric : record.metrics)
+  std::string texts;
+  for (const auto& metric : record.metrics) {
+    const std::string name = record.machine ? grouped_name(*record.machine, facts_.several_hosts, metric.name)
+                                            : grouped_name(metric.name);
     if (const double* number = std::get_if<double>(&metric.value))
-      values.emplace_back(record.machine ? grouped_name(*record.machine, facts_.several_hosts, metric.name)
-                                         : grouped_name(metric.name),
-                          *number);
-  return scalars_event({record.unix_seconds, record.step}, values);
+      values.emplace_back(name, *number);
+    else if (metric.name == kTextMetric)
+      texts += text_event(time, name, preformatted(std::get<std::string>(metric.value)));
+  }
+  return (values.empty() && !texts.empty() ? "" : scalars_event(time, values)) + texts;
 }
 
 size_t TensorboardSink::write(std::span<const RecordPtr> records) {

@@ -4,6 +4,7 @@
 #include "ops/cpu/loops/attention_head.h"
 #include "ops/cpu/loops/loops.h"
 #include "ops/cpu/parallel.h"
+#include "ops/cpu/row_range.h"
 #include "ops/parts.h"
 
 namespace lockstep::ops {
@@ -36,11 +37,13 @@ class AttentionKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
+    const RowRange rows = rows_of(options_, arguments, sizes_.positions);
     stream.launch(
-        [this, qkv = arguments.inputs[0].as<const float>(), output = arguments.outputs[0].as<float>(),
+        [this, rows, qkv = arguments.inputs[0].as<const float>(), output = arguments.outputs[0].as<float>(),
          log_sum_exp = arguments.auxiliary[0].as<float>(), constants = arguments.constants,
          workspace = static_cast<float*>(arguments.workspace), first_sample = arguments.first_sample] {
-          const AttentionContext context = make_context(constants);
+          AttentionContext context = make_context(constants);
+          context.sizes.positions = rows.end;  // no later key is seen
           for_each(sizes_.heads, workspace, sizes_.forward_workspace(),
                    [&](int64_t sample, int64_t head, float* own) {
                      const Head h = place_of(sample, head);
@@ -50,6 +53,7 @@ class AttentionKernel : public Kernel {
                                                 .query = view(qkv, h.query),
                                                 .key = view(qkv, h.key),
                                                 .value = view(qkv, h.value),
+                                                .first_query = rows.begin,
                                                 .output = output + h.output,
                                                 .log_sum_exp = log_sum_exp + h.row,
                                                 .workspace = own});

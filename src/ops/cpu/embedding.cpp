@@ -5,6 +5,7 @@
 
 #include "lockstep/error.h"
 #include "ops/cpu/parallel.h"
+#include "ops/cpu/row_range.h"
 #include "ops/parts.h"
 
 namespace lockstep::ops {
@@ -53,16 +54,21 @@ class EmbeddingKernel : public Kernel {
 class PositionEmbeddingKernel : public Kernel {
  public:
   PositionEmbeddingKernel(const PositionEmbedding& op, const TensorSpec& input, const KernelOptions& options)
-      : sample_count_(input.shape.count()), table_count_(op.positions * input.shape[1]), options_(options) {}
+      : sample_count_(input.shape.count()),
+        table_count_(op.positions * input.shape[1]),
+        width_(input.shape[1]),
+        options_(options) {}
 
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
+    const RowRange rows = rows_of(options_, arguments, sample_count_ / width_);
     stream.launch([x = arguments.inputs[0].as<const float>(),
                    table = arguments.parameters[0].as<const float>(), y = arguments.outputs[0].as<float>(),
-                   count = sample_count_, options = options_] {
+                   count = sample_count_, begin = rows.begin * width_, end = rows.end * width_,
+                   options = options_] {
       parallel_for(options.intra_op_threads, options.batch, [=](int64_t sample) {
         const float* __restrict from = x + sample * count;
         float* __restrict to = y + sample * count;
-        for (int64_t i = 0; i < count; ++i) to[i] = from[i] + table[i];
+        for (int64_t i = begin; i < end; ++i) to[i] = from[i] + table[i];
       });
     });
   }
@@ -94,7 +100,7 @@ class PositionEmbeddingKernel : public Kernel {
   }
 
  private:
-  int64_t sample_count_, table_count_;
+  int64_t sample_count_, table_count_, width_;
   KernelOptions options_;
 };
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ops/cpu/parallel.h"
+#include "ops/cpu/row_range.h"
 #include "ops/parts.h"
 #include "ops/rotary.h"
 
@@ -16,7 +17,7 @@ class RotaryEmbeddingKernel : public Kernel {
         positions_(input.shape[0]),
         width_(input.shape[1]),
         turned_heads_(op.heads == 0 ? width_ / op.head_size : op.heads),
-        threads_(options.intra_op_threads) {}
+        options_(options) {}
 
   void prepare(device::Device&) override {
     const double log2_theta = std::log2(static_cast<double>(op_.theta));
@@ -32,20 +33,23 @@ class RotaryEmbeddingKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
-    launch<false>(arguments.inputs[0], arguments.outputs[0], stream);
+    launch<false>(arguments.inputs[0], arguments.outputs[0], rows_of(options_, arguments, positions_),
+                  stream);
   }
 
   void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
-    launch<true>(arguments.output_gradients[0], arguments.input_gradients[0], stream);
+    launch<true>(arguments.output_gradients[0], arguments.input_gradients[0], {0, positions_}, stream);
   }
 
  private:
   template <bool kInverse>
-  void launch(const Tensor& from, const Tensor& to, device::Stream& stream) {
-    stream.launch([this, x = from.as<const float>(), y = to.as<float>(), rows = from.count() / width_] {
-      parallel_for(threads_, rows, [&](int64_t row) {
-        turn_row<kInverse>(x + row * width_, y + row * width_, row % positions_);
+  void launch(const Tensor& from, const Tensor& to, RowRange rows, device::Stream& stream) {
+    stream.launch([this, x = from.as<const float>(), y = to.as<float>(), rows] {
+      parallel_for(options_.intra_op_threads, options_.batch * rows.count(), [&](int64_t i) {
+        const int64_t position = rows.begin + i % rows.count();
+        const int64_t row = i / rows.count() * positions_ + position;
+        turn_row<kInverse>(x + row * width_, y + row * width_, position);
       });
     });
   }
@@ -69,7 +73,7 @@ class RotaryEmbeddingKernel : public Kernel {
 
   RotaryEmbedding op_;
   int64_t positions_, width_, turned_heads_;
-  int threads_;
+  KernelOptions options_;
   std::vector<float> cosines_, sines_;  // [positions, head_size / 2]
 };
 

@@ -34,6 +34,8 @@ PhaseText text_of(Phase phase) {
       return {control::Activity::waiting, "the wait for a checkpoint"};
     case Phase::report:
       return {control::Activity::compute, "the report at the end"};
+    case Phase::write_text:
+      return {control::Activity::compute, "the writing of text (trainer.sample)"};
   }
   return {control::Activity::idle, "an unknown place"};
 }

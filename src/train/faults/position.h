@@ -8,7 +8,19 @@
 namespace lockstep::train {
 
 /// What a rank does outside its programs.
-enum class Phase { outside, start, prepare, prove, meet, restore, between_steps, locate, settle, report };
+enum class Phase {
+  outside,
+  start,
+  prepare,
+  prove,
+  meet,
+  restore,
+  between_steps,
+  locate,
+  settle,
+  report,
+  write_text
+};
 
 /// `progress` may be null.
 void enter_phase(control::Progress* progress, Phase phase);

@@ -374,6 +374,16 @@ void RunOutput::evaluation(const EvaluationRecord& record) {
                       classifier ? fmt::format(", accuracy {:.2f} %", 100 * record.accuracy) : ""));
 }
 
+void RunOutput::text(int64_t step, const std::string& text) {
+  if (!sinks_->empty()) {
+    std::vector<observe::NamedMetric> metrics;
+    metrics.emplace_back(observe::kTextMetric, text);
+    metrics.emplace_back("layout", layout_);
+    sinks_->write({.step = step, .metrics = std::move(metrics)});
+  }
+  message(fmt::format("step {}: the model writes\n{}", step, text));
+}
+
 void RunOutput::before_checkpoint() {
   if (sinks_) sinks_->sync();
 }

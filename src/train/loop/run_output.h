@@ -71,6 +71,8 @@ class RunOutput {
   void message(const std::string& text);
   void step(const StepRecord& record);
   void evaluation(const EvaluationRecord& record);
+  /// What the model wrote after a step.
+  void text(int64_t step, const std::string& text);
   /// Of parameters and gradients.
   void histograms(observe::MetricsRecord record) { sinks_->write(std::move(record)); }
   /// Of a machine. From any thread, between open() and close().

@@ -141,8 +141,22 @@ bool Trainer::advance() {
   else
     train_one_step();
   if (evaluation_due()) evaluate_as_planned();
+  if (text_due()) write_text();
   if (checkpoint_due() || best_is_new_) save_checkpoint();
   return true;
+}
+
+void Trainer::write_text() {
+  const observe::PhaseStay stay(options_.phases, observe::RunPhase::evaluation);
+  try {
+    const std::string text = options_.texts->write(*world_, options_.progress);
+    if (world_->rank() == 0 && events_.on_text) events_.on_text(step_, text);
+  } catch (const DataError& error) {
+    // Of a model that has diverged. What to do about that, the training says.
+    log_warning(fmt::format("step {}: no text: {}", step_, error.what()));
+  }
+  enter_phase(options_.progress, Phase::between_steps);
+  step_began_ = Clock::now();
 }
 
 TrainingOutcome Trainer::finish() {
@@ -247,7 +261,7 @@ void Trainer::train_one_step() {
   stop_ = verdict.stop_requested > 0;
   outcome_.train_loss = verdict.has_loss() ? std::optional(verdict.mean_loss()) : std::nullopt;
   // What is left of a step counts with the next one; without a next one, with its own.
-  if (stop_ || evaluation_due() || checkpoint_due() || step_ == worker_->total_steps())
+  if (stop_ || evaluation_due() || checkpoint_due() || text_due() || step_ == worker_->total_steps())
     worker_->finish_step();
   tell_step(inputs, verdict, std::move(record));
 }

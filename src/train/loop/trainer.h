@@ -13,6 +13,7 @@
 #include "train/checkpoints/run_checkpoints.h"
 #include "train/faults/divergence.h"
 #include "train/loop/step_histograms.h"
+#include "train/loop/text_samples.h"
 #include "train/worker/worker.h"
 
 namespace lockstep::train {
@@ -54,6 +55,7 @@ struct TrainerEvents {
   std::function<void(int64_t step)> before_checkpoint;
   std::function<void(int64_t step, const std::string& path)> on_checkpoint;  ///< once it is complete
   std::function<void(const std::string& message)> on_message;                ///< for people; rank 0 alone
+  std::function<void(int64_t step, const std::string& text)> on_text;  ///< that the model wrote; rank 0 alone
 };
 
 /// What a rank continues with after other ranks were lost.
@@ -80,6 +82,7 @@ struct TrainerRunOptions {
   bool evaluates_average = false;  ///< then with the checkpoint's moving averages in place of parameters
   run::KernelObserver observer;    ///< of all steps, which then do not overlap; not of sessions. May be empty
   StepHistograms* histograms = nullptr;  ///< told of steps; may be null
+  TextSamples* texts = nullptr;          ///< written when they are due; null on all ranks: never
   int drawing_threads = 1;               ///< threads that draw initial parameters; bits do not depend on it
 };
 
@@ -187,6 +190,11 @@ class Trainer {
   bool evaluation_due() const;
   bool checkpoint_due() const;
   bool keeps_best() const;
+  /// Not if a stop was agreed: whoever asked for it waits for the checkpoint.
+  bool text_due() const {
+    return options_.texts != nullptr && !stopped() && options_.texts->is_due(step_, worker_->total_steps());
+  }
+  void write_text();
   /// False, without a report, if a stop was requested before the end.
   /// The evaluation program's result, with the parameters or, if the config says so, their averages.
   program::Verdict evaluated_verdict();

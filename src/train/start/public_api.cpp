@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "base/hash.h"
+#include "base/index.h"
 #include "data/own_samples.h"
+#include "infer/predictor.h"
 #include "lockstep/error.h"
 #include "lockstep/train.h"
 #include "train/loop/run_recorder.h"
@@ -126,6 +129,17 @@ std::vector<float> Training::parameter(const std::string& name) { return parts_-
 
 void Training::set_parameter(const std::string& name, std::span<const float> values) {
   parts_->session.set_parameter(name, values);
+}
+
+std::vector<float> Training::predict(const Samples& samples) {
+  const auto dataset = SamplesAccess::dataset_of(samples);
+  const config::RunConfig& config = parts_->session.worker().config();
+  infer::Predictor predictor(model::make_graph(config.model), std::max(1, config.parallel.intra_op_threads));
+  const auto& parameters = predictor.evaluator().graph().parameters;
+  for (int p = 0; p < static_cast<int>(parameters.size()); ++p)
+    std::ranges::copy(parts_->session.parameter(nth(parameters, p).name),
+                      predictor.evaluator().parameter(p).as<float>());
+  return dataset == nullptr ? std::vector<float>{} : infer::outputs_of(predictor, *dataset);
 }
 
 void Training::save() {

@@ -94,6 +94,7 @@ class Run::Parts {
   std::optional<observe::LatestFile> explanation_;  // on rank 0, if the run has a folder
   std::optional<TraceWriter> trace_;
   std::optional<StepHistograms> histograms_;
+  std::optional<TextSamples> texts_;
   std::optional<Trainer> trainer_;
   int64_t saves_ = 0;  // of this run
   RunWatch watch_;     // after output_, which it writes to
@@ -227,6 +228,7 @@ TrainerEvents Run::Parts::events() {
   events.on_message = [this](const std::string& text) {
     if (first_) output_->message(text);
   };
+  events.on_text = [this](int64_t step, const std::string& text) { output_->text(step, text); };
   return events;
 }
 
@@ -249,6 +251,9 @@ void Run::Parts::make_trainer() {
                                                         .write = [this](observe::MetricsRecord record) {
                                                           output_->histograms(std::move(record));
                                                         }});
+  // Trials by other commands show none.
+  if (worker_->config().trainer.sample.every_steps > 0 && !options_.metrics_file_only)
+    texts_.emplace(*worker_);
   trainer_.emplace(
       *worker_, world_.communicator(), events(),
       TrainerRunOptions{.output_directory = options_.output_directory,
@@ -260,6 +265,7 @@ void Run::Parts::make_trainer() {
                         .files = failing_files_ ? failing_files_.get() : &posix_file_system(),
                         .regroup = [this](const std::vector<int>& left) { return regroup(left); },
                         .histograms = histograms_ ? &*histograms_ : nullptr,
+                        .texts = texts_ ? &*texts_ : nullptr,
                         .drawing_threads = idle_threads(world_.launch())});
 }
 

@@ -24,8 +24,10 @@ class HeadForward {
   void run() {
     pack_transposed(keys_, head_.key, sizes_);
     pack_rows(values_, head_.value, sizes_);
-    for (int64_t first = 0; first < sizes_.positions; first += kAttentionBlock) {
-      const int64_t rows = std::min(kAttentionBlock, sizes_.positions - first);
+    for (int64_t first = head_.first_query, end; first < sizes_.positions; first = end) {
+      // Blocks end where those of all queries do: a block's queries see keys of the same blocks.
+      end = std::min(first / kAttentionBlock * kAttentionBlock + kAttentionBlock, sizes_.positions);
+      const int64_t rows = end - first;
       compute_scores(first, rows);
       float inverse_sums[kAttentionBlock];
       normalize(first, rows, inverse_sums);

@@ -62,8 +62,9 @@ struct AttentionForward {
   int64_t head;
   uint32_t sample;  ///< in the global batch
   HeadView query, key, value;
-  float* output;       ///< [T, channels] from this head on
-  float* log_sum_exp;  ///< [T]
+  int64_t first_query;  ///< queries before it are left out
+  float* output;        ///< [T, channels] from this head on
+  float* log_sum_exp;   ///< [T]
   float* workspace;
 };
 
