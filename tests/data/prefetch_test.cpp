@@ -103,8 +103,6 @@ TEST(Prefetcher, DeliversTheStreamWhileItsSizeAdapts) {
     ASSERT_LE(prefetcher.size().threads, 4);
     ASSERT_LE(prefetcher.size().depth, 8);
   }
-  // Nothing but waiting happened between batches.
-  EXPECT_GT(prefetcher.size().depth, 4);
   EXPECT_GT(prefetcher.stage_times()[static_cast<size_t>(DataStage::read)], 0);
   Batch batch(7);
   prefetcher.take({70, 7}, batch.tensors);  // out of order
@@ -113,19 +111,23 @@ TEST(Prefetcher, DeliversTheStreamWhileItsSizeAdapts) {
   expect_batch(batch, order, 77);
 }
 
-TEST(StageTimer, CountsInnerStagesForThemselves) {
+TEST(StageTimer, CountsNoTimeTwice) {
   const StageTimes before = stage_times_of_thread();
+  const auto begin = Clock::now();
   {
     const StageTimer outer(DataStage::transform);
     const StageTimer inner(DataStage::decode);
-    const auto begin = Clock::now();
-    while (milliseconds_between(begin, Clock::now()) < 20) {
+    const auto inner_begin = Clock::now();
+    while (milliseconds_between(inner_begin, Clock::now()) < 5) {
     }
   }
+  const double elapsed_ms = milliseconds_between(begin, Clock::now());
   const StageTimes after = stage_times_of_thread();
-  EXPECT_GE(after[static_cast<size_t>(DataStage::decode)] - before[static_cast<size_t>(DataStage::decode)],
-            20);
-  EXPECT_LT(after[static_cast<size_t>(DataStage::transform)], after[static_cast<size_t>(DataStage::decode)]);
+  const auto spent = [&](DataStage stage) {
+    return after[static_cast<size_t>(stage)] - before[static_cast<size_t>(stage)];
+  };
+  EXPECT_GE(spent(DataStage::decode), 5);
+  EXPECT_LE(spent(DataStage::decode) + spent(DataStage::transform), elapsed_ms + 1e-6);
 }
 
 TEST(Prefetcher, DeliversFieldsOfFloat32InTwoBytes) {
