@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "base/index.h"
 #include "base/text.h"
@@ -13,6 +12,7 @@
 #include "exchange/family.h"
 #include "exchange/tensor_names.h"
 #include "lockstep/error.h"
+#include "tensor/convert.h"
 
 namespace lockstep::exchange {
 namespace {
@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfigFile = "config.json";
+constexpr size_t kShownProblems = 8;
 constexpr int64_t kComparedElements = 1 << 20;  // at once
 
 std::string config_path(const std::string& path) { return (fs::path(path) / kConfigFile).string(); }
@@ -33,10 +34,10 @@ Mapping own_mapping(const model::Graph& graph) {
 }
 
 std::string problems_text(const std::string& path, const std::vector<std::string>& problems) {
-  constexpr size_t kShown = 8;
-  std::vector<std::string> shown(
-      problems.begin(), problems.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, problems.size())));
-  if (problems.size() > kShown) shown.push_back(fmt::format("and {} more", problems.size() - kShown));
+  std::vector<std::string> shown(problems.begin(), problems.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                                          kShownProblems, problems.size())));
+  if (problems.size() > kShownProblems)
+    shown.push_back(fmt::format("and {} more", problems.size() - kShownProblems));
   return fmt::format(
       "{}: its weights are not those of this model:\n  {}\nName layers that are to be drawn by --new, and "
       "tensors that are not to be read by --leave-out; docs/weights.md has the names.",
@@ -140,37 +141,48 @@ WeightSource::Fit WeightSource::fit(const Mapping& mapping) const {
   }
   const NameMatch match = match_names(expected, there);
   fit.tensors = match.found;
+  note_names(fit, match, unneeded);
+  for (const auto& [name, found] : match.found) {
+    const auto piece = pieces.find(name);
+    if (piece == pieces.end())
+      check_tensor(fit, found, std::ranges::find(mapping.implied, name, &Implied::name)->shape, false);
+    else if (!unneeded.contains(name))
+      check_tensor(fit, found, piece->second->shape, piece->second->may_be_longer);
+  }
+  return fit;
+}
+
+/// What is missing, left over, or beside the names.
+void WeightSource::note_names(Fit& fit, const NameMatch& match, const std::set<std::string>& unneeded) const {
   if (match.prefix.starts_with('-'))
     fit.notes.push_back(fmt::format("its names lack '{}'", match.prefix.substr(1)));
   else if (!match.prefix.empty())
     fit.notes.push_back(fmt::format("its names begin with '{}'", match.prefix));
+  // To compare all names with all takes long, and few are shown.
+  const auto hint = [&](const std::string& name, const std::vector<std::string>& others) {
+    return fit.problems.size() < kShownProblems ? did_you_mean(name, others) : "";
+  };
   for (const auto& name : match.missing)
     if (!unneeded.contains(name))
-      fit.problems.push_back(fmt::format("'{}' is missing{}", name, did_you_mean(name, match.left_over)));
+      fit.problems.push_back(fmt::format("'{}' is missing{}", name, hint(name, match.left_over)));
   for (const auto& name : match.left_over)
-    fit.problems.push_back(fmt::format("the model has no '{}'{}", name, did_you_mean(name, match.missing)));
-  for (const auto& [name, found] : match.found) {
-    const auto& entry = store_->entries().find(found)->second;
-    const auto piece = pieces.find(name);
-    if (unneeded.contains(name) && piece != pieces.end()) continue;
-    const Shape& shape = piece != pieces.end()
-                             ? piece->second->shape
-                             : std::ranges::find(mapping.implied, name, &Implied::name)->shape;
-    const bool longer = piece != pieces.end() && piece->second->may_be_longer &&
-                        entry.shape.rank() == shape.rank() && entry.shape[1] == shape[1] &&
-                        entry.shape[0] > shape[0];
-    if (longer)
-      fit.notes.push_back(
-          fmt::format("{}: the first {} of {} positions are used", found, shape[0], entry.shape[0]));
-    else if (entry.shape != shape)
-      fit.problems.push_back(
-          fmt::format("'{}' is {}, expected {}", found, entry.shape.to_string(), shape.to_string()));
-    if (!entry.dtype ||
-        (*entry.dtype != DType::float32 && *entry.dtype != DType::bfloat16 && *entry.dtype != DType::float16))
-      fit.problems.push_back(
-          fmt::format("'{}' has elements of {}; F32, BF16 and F16 are read", found, entry.type));
-  }
-  return fit;
+    fit.problems.push_back(fmt::format("the model has no '{}'{}", name, hint(name, match.missing)));
+}
+
+void WeightSource::check_tensor(Fit& fit, const std::string& name, const Shape& shape,
+                                bool may_be_longer) const {
+  const auto& entry = store_->entries().find(name)->second;
+  const bool is_longer = may_be_longer && entry.shape.rank() == shape.rank() && entry.shape[1] == shape[1] &&
+                         entry.shape[0] > shape[0];
+  if (is_longer)
+    fit.notes.push_back(
+        fmt::format("{}: the first {} of {} positions are used", name, shape[0], entry.shape[0]));
+  else if (entry.shape != shape)
+    fit.problems.push_back(
+        fmt::format("'{}' is {}, expected {}", name, entry.shape.to_string(), shape.to_string()));
+  if (!entry.dtype || (*entry.dtype != DType::float32 && !tensor::is_narrow(*entry.dtype)))
+    fit.problems.push_back(
+        fmt::format("'{}' has elements of {}; F32, BF16 and F16 are read", name, entry.type));
 }
 
 void WeightSource::take(Fit&& fit) {

@@ -1,13 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "exchange/mapping.h"
+#include "exchange/tensor_names.h"
 #include "exchange/tensor_store.h"
 #include "lockstep/model.h"
 #include "model/graph.h"
@@ -53,6 +57,8 @@ class WeightSource {
   /// What is wrong with a mapping, and what it makes of the tensors.
   struct Fit;
   Fit fit(const Mapping& mapping) const;
+  void note_names(Fit& fit, const NameMatch& match, const std::set<std::string>& unneeded) const;
+  void check_tensor(Fit& fit, const std::string& name, const Shape& shape, bool may_be_longer) const;
   void take(Fit&& fit);
   std::vector<Mapping> candidates(const ModelSpec& model, const WeightSourceOptions& options) const;
   bool is_new(int parameter) const;
