@@ -49,9 +49,8 @@ TEST(Explain, ShowsARunByItsFolder) {
 TEST(Explain, TellsCountingForHistogramsApart) {
   const SmallConfig config;
   const auto computing = [&](const char* every) {
-    const Json report =
-        only_json(lockstep({"train", config.path(), "--json", "--out", config / every, "--set",
-                            std::string("metrics.histogram_every_steps=") + every}));
+    const Json report = only_json(lockstep({"train", config.path(), "--json", "--out", config / every,
+                                            "--set", std::string("metrics.histogram_every_steps=") + every}));
     expect_explained(report["explanation"], 1);
     return report["explanation"]["mean"]["computing_ms"];
   };
