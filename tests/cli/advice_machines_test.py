@@ -20,7 +20,7 @@ import unittest
 TWO_HOSTS = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "two_hosts.sh"
 CONFIG = """
 model { mlp { image: [16, 16, 1] hidden: [%s] classes: 3 } }
-data { synthetic { samples: 1024 classes: 3 } }
+data { synthetic { samples: 1024 eval_samples: 256 classes: 3 } }
 trainer { global_batch: %d steps: %d seed: 1 }
 optimizer { learning_rate: 0.01 sgd { momentum: 0.9 } }
 parallel { reduction: FAST }
@@ -42,12 +42,19 @@ class Advice(unittest.TestCase):
         path.write_text(CONFIG % (hidden, batch, steps))
         return str(path)
 
-    def advice(self, before, program, config, *more, environment=None):
-        """By rule."""
+    def report(self, before, program, config, *more, environment=None):
         ran = subprocess.run([*before, program, "train", config, "--json", *more], capture_output=True, text=True, check=False,
                              env={**RANKS, **(environment or {})}, timeout=300)
         self.assertEqual(ran.returncode, 0, ran.stderr)
-        return {one["rule"]: one for one in json.loads(ran.stdout)["explanation"]["advice"]}
+        return json.loads(ran.stdout)
+
+    @staticmethod
+    def rules_of(report):
+        return {one["rule"]: one for one in report["explanation"]["advice"]}
+
+    def advice(self, *arguments, **more):
+        """By rule."""
+        return self.rules_of(self.report(*arguments, **more))
 
 
 class Links(Advice):
@@ -65,21 +72,22 @@ class Links(Advice):
         self.assertEqual(up.returncode, 0, up.stderr)
 
     def communication(self):
-        # Two megabytes of gradients, and milliseconds of computing.
-        found = self.advice([str(TWO_HOSTS), "--id", self.PAIR, "run", "-n", "2", "--"], LOCKSTEP,
-                            self.config(hidden="512, 512", batch=1024, steps=12), "--device", "cpu")
-        return found.get("communication")
+        """The advice, and milliseconds of a step that it is about."""
+        # Gradients of 1.6 MB, and milliseconds of computing.
+        report = self.report([str(TWO_HOSTS), "--id", self.PAIR, "run", "-n", "2", "--"], LOCKSTEP,
+                             self.config(hidden="512, 512", batch=1024, steps=12), "--device", "cpu")
+        found = self.rules_of(report).get("communication")
+        return found, (found["cost"] if found else 0) * report["step_ms"]["mean"]
 
     def test_a_throttled_link(self):
-        self.assertEqual(self.two_hosts("throttle", "50mbit").returncode, 0)
-        found = self.communication()
+        self.assertEqual(self.two_hosts("throttle", "20mbit").returncode, 0)
+        found, slow_ms = self.communication()
         self.assertIsNotNone(found)
         self.assertGreater(found["cost"], 0.5)
         self.assertIn("--hostfile FILE", found["act"])
         self.assertEqual(self.two_hosts("unthrottle").returncode, 0)
-        free = self.communication()
-        # Between processes that share few cores it may still be more than a rule allows, but not what a slow link costs.
-        self.assertLess(free["cost"] if free else 0, found["cost"] - 0.2)
+        # Processes wait for each other's cores, too, if the machine is busy: for less than for such a link.
+        self.assertLess(self.communication()[1], slow_ms / 2)
 
 
 class Gpus(Advice):
