@@ -6,10 +6,8 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
-#include "config/run_config.h"
 #include "exchange/exported_model.h"
 #include "lockstep/error.h"
-#include "train/checkpoints/best_checkpoint.h"
 #include "train/checkpoints/kept_config.h"
 
 namespace lockstep::cli {
@@ -41,13 +39,10 @@ int export_weights(const ExportArguments& arguments) {
                                         .dtype = dtype_from_name(arguments.dtype),
                                         .shard_bytes = arguments.shard_mb * 1'000'000,
                                         .directory = arguments.directory};
-  const std::string config_path =
-      arguments.config.empty() ? train::kept_config_of(arguments.checkpoint, "export") : arguments.config;
-  const config::RunConfig config =
-      config::load_run_config(config_path, {"parallel.profile=\"\""}, "pp=1");  // the model alone matters
-  const checkpoint::Checkpoint checkpoint(train::find_checkpoint(arguments.checkpoint));
-  train::require_same_model(checkpoint.manifest(), config.math_fields);
-  write_result(result_text(exchange::export_model(config.model, checkpoint, options), arguments));
+  const train::OpenedRun run = train::open_run(
+      arguments.checkpoint, arguments.config, {},
+      fmt::format("name its config: lockstep export {} --config CONFIG", arguments.checkpoint));
+  write_result(result_text(exchange::export_model(run.config.model, run.checkpoint, options), arguments));
   return static_cast<int>(ExitCode::done);
 }
 
