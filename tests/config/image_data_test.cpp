@@ -122,6 +122,14 @@ TEST(ImageData, RefusesWhatContradictsItself) {
   EXPECT_THAT(refusal("cifar {} transforms { flip { horizontal: 2 } }"), HasSubstr("flip.horizontal"));
 }
 
+TEST(ImageData, RefusesWhatWouldBeIgnored) {
+  EXPECT_THAT(refusal("cifar {} threads: AUTOMATIC prefetch_threads: 2"), HasSubstr("data.threads"));
+  EXPECT_THAT(refusal("cifar {} threads: AUTOMATIC prefetch_depth: 8"), HasSubstr("data.threads"));
+  EXPECT_THAT(refusal("cifar {} cache_directory: \"c\""), HasSubstr("data.cache_directory"));
+  EXPECT_THAT(refusal("images { train: \"a\" } cache_bytes: 7"), HasSubstr("data.cache_bytes"));
+  EXPECT_THAT(refusal("records { channels: 2 }"), HasSubstr("data.records.channels"));
+}
+
 TEST(ImageData, CountsForWhatDecidesNumbers) {
   const auto hash = [](const std::string& data) { return read(data).math_hash; };
   EXPECT_EQ(hash("images { train: \"a\" }"), hash("images { train: \"b/a\" }"));
