@@ -81,7 +81,7 @@ TEST(Predict, NamesClassesOfATableAndTellsNumbersInItsUnits) {
       "layer {name: \"a\" input: \"features\" linear {units: 8}} layer {name: \"b\" tanh {}} "
       "layer {name: \"c\" linear {units: ";
   train("kinds", "{table {files: \"t.csv\" target: \"kind\" eval_fraction: 0.2}}",
-        "{input {name: \"features\" shape: [2]} input {name: \"label\" dtype: INT32} " + layers +
+        "{input {name: \"features\" shape: [2]} input {name: \"label\" type: INT32} " + layers +
             "2}} layer {name: \"loss\" input: [\"c\", \"label\"] softmax_cross_entropy {}}}");
   const Json kinds = only_json(
       lockstep({"predict", "--checkpoint", config / "kinds", "--out", config / "kinds.csv", "--json"}));
