@@ -202,7 +202,7 @@ class Studio:
         self.browser.picture(self.out / "tensorboard.webp")
 
     def mlflow(self, tracker):
-        self.browser.open(tracker + "/#/experiments/1/runs?compareRunsMode=CHART", 1280, 900, ["gentle", "brisk", "accuracy"])
+        self.browser.open(tracker + "/#/experiments/1/runs", 1280, 900, ["gentle", "brisk"])
         self.browser.click("Close")  # an assistant
         self.browser.picture(self.out / "mlflow.webp")
 
