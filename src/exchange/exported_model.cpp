@@ -123,7 +123,7 @@ class NewFolder {
   }
   void finish() {
     files_.sync_directory(unfinished());
-    if (checkpoint::path_exists(path_)) files_.remove_all(path_);
+    if (path_exists(path_)) files_.remove_all(path_);
     files_.rename(unfinished(), path_);
     finished_ = true;
     const std::string parent = fs::path(path_).parent_path().string();

@@ -64,7 +64,7 @@ Folder read_index(const fs::path& folder, const std::string& index) {
   }
   for (const auto& name : files) {
     found.files.push_back((folder / name).string());
-    if (!checkpoint::path_exists(found.files.back()))
+    if (!path_exists(found.files.back()))
       throw CheckpointError(
           fmt::format("{}: expected the file {}, which {} names, found none", folder.string(), name, index));
   }
@@ -79,11 +79,11 @@ Folder look_at(const std::string& path) {
     return {{path}, {}};
   }
   const fs::path folder(path);
-  if (const std::string index = (folder / checkpoint::kIndexName).string(); checkpoint::path_exists(index))
+  if (const std::string index = (folder / checkpoint::kIndexName).string(); path_exists(index))
     return read_index(folder, index);
-  if (const std::string file = (folder / kTensorFile).string(); checkpoint::path_exists(file))
+  if (const std::string file = (folder / kTensorFile).string(); path_exists(file))
     return {{file}, {}};
-  if (const std::string pickle = (folder / "pytorch_model.bin").string(); checkpoint::path_exists(pickle))
+  if (const std::string pickle = (folder / "pytorch_model.bin").string(); path_exists(pickle))
     throw CheckpointError(fmt::format("{}: is {}", pickle, kPickle));
   throw CheckpointError(fmt::format("{}: expected {}, or {} with the files that it names, found neither",
                                     path, kTensorFile, checkpoint::kIndexName));
@@ -105,7 +105,7 @@ class SafetensorsStore : public TensorStore {
   const std::map<std::string, std::string>& metadata() const override { return files_.front().metadata(); }
   std::optional<std::string> tokenizer_text() const override {
     const std::string file = (fs::path(path_) / tokenizer::kTokenizerFile).string();
-    return checkpoint::path_exists(file) ? std::optional(read_text_file(file)) : std::nullopt;
+    return path_exists(file) ? std::optional(read_text_file(file)) : std::nullopt;
   }
 
   void read(const std::string& name, int64_t first, int64_t count, float* to) const override {

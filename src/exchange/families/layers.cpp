@@ -95,7 +95,7 @@ class Walk {
   }
 
   void place(int parameter, const model::Node& node, const std::optional<Shape>& image) {
-    const auto& [name, spec, uses] = graph_.parameter(parameter);
+    const auto& [name, spec, uses, frozen] = graph_.parameter(parameter);
     Piece piece = as_here(name, spec.shape);
     if (std::holds_alternative<Conv2d>(node.op) && spec.shape.rank() == 4)
       piece = channels_first(name, spec.shape);
