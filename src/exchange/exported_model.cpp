@@ -97,8 +97,11 @@ std::vector<std::byte> elements_of(const Output& output, const checkpoint::Check
 class NewFolder {
  public:
   NewFolder(std::string path, FileSystem& files) : path_(std::move(path)), files_(files) {
+    path_ = fs::absolute(path_).lexically_normal().string();
     while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
     std::error_code unknown;
+    if (fs::equivalent(path_, fs::current_path(), unknown))
+      throw ConfigError(fmt::format("--out {}: is the current folder; name another", path_));
     if (fs::exists(path_, unknown) && !(fs::is_directory(path_, unknown) && fs::is_empty(path_, unknown)))
       throw ConfigError(fmt::format("--out {}: is not an empty folder; name another", path_));
     files_.remove_all(unfinished());  // of an attempt that was interrupted
@@ -123,8 +126,7 @@ class NewFolder {
   }
   void finish() {
     files_.sync_directory(unfinished());
-    if (path_exists(path_)) files_.remove_all(path_);
-    files_.rename(unfinished(), path_);
+    files_.rename(unfinished(), path_);  // replaces an empty folder, and no other
     finished_ = true;
     const std::string parent = fs::path(path_).parent_path().string();
     files_.sync_directory(parent.empty() ? "." : parent);

@@ -33,13 +33,14 @@ constexpr const char* kPickle =
     "a pickle of PyTorch, which may run any program when it is read; convert it: "
     "safetensors.torch.save_file(torch.load(FILE, weights_only=True), \"model.safetensors\")";
 
-/// Pickles are zip archives, or begin with the number of their protocol.
+/// Pickles are zip archives, or begin with the number of their protocol, as does the length of some safetensors
+/// files' headers, behind which is a brace.
 bool is_pickle(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  char begin[4] = {};
+  char begin[9] = {};
   file.read(begin, sizeof begin);
   return std::string_view(begin, 4) == "PK\x03\x04" ||
-         (begin[0] == '\x80' && begin[1] >= 2 && begin[1] <= 5 && begin[2] != 0);
+         (begin[0] == '\x80' && begin[1] >= 2 && begin[1] <= 5 && begin[8] != '{');
 }
 
 /// The files of a folder, and what the index says of each tensor; nothing without an index.
@@ -50,7 +51,8 @@ struct Folder {
 
 Folder read_index(const fs::path& folder, const std::string& index) {
   const auto json = checkpoint::parse_strict_json(read_text_file(index), index);
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object() ||
+      json["weight_map"].empty())
     throw CheckpointError(fmt::format("{}: expected a weight_map of tensors and files, found none", index));
   Folder found;
   std::set<std::string> files;

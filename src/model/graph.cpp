@@ -332,13 +332,15 @@ class GraphMaker {
 };
 
 struct OptionText {
+  std::string_view op;
   std::string text;
   template <class T>
   void operator()(std::string_view field, const T& value) {
     // They came later: profiles from before them are of the same model.
-    if ((field == "count_include_pad" || field == "key_value_heads") && value == T{}) return;
-    if constexpr (std::is_same_v<T, bool>)
-      if (field == "causal" && value) return;
+    const bool is_new = field == "count_include_pad" || field == "key_value_heads" || field == "zero_weight" ||
+                        field == "label_smoothing" || (op == Conv2d::kName && field == "init_std");
+    if (is_new && value == T{}) return;
+    if ((field == "causal" || field == "groups" || field == "dilation") && value == T{1}) return;
     if constexpr (std::is_enum_v<T>) {
       text += fmt::format(" {}={}", field, static_cast<int>(value));
     } else {
@@ -348,7 +350,7 @@ struct OptionText {
 };
 
 std::string options_text(Op op) {
-  OptionText out;
+  OptionText out{.op = name_of(op), .text = ""};
   std::visit([&](auto& o) { o.visit(out); }, op);
   return out.text;
 }
@@ -404,6 +406,7 @@ uint64_t hash_of(const Graph& graph) {
     for (const int parameter : node.parameters)
       text += fmt::format(" {}{}", graph.parameter(parameter).name,
                           graph.parameter(parameter).spec.shape.to_string());
+    if (node.frozen) text += " frozen";
     text += "\n";
   }
   return hash64(text);

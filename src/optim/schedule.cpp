@@ -56,8 +56,10 @@ double in_unit(ScheduleUnit unit, int64_t step, const Stretch& stretch, const Sc
 
 /// The number of changes up to `at`, or up to the step that begins there.
 double changes(const ScheduleOptions& schedule, double at) {
-  if (schedule.every > 0) return std::floor(at / schedule.every);
-  return static_cast<double>(std::ranges::upper_bound(schedule.milestones, at) - schedule.milestones.begin());
+  constexpr double kRounding = 1e-9;  // of fractions such as 0.3 / 0.1, which is a little less than 3
+  if (schedule.every > 0) return std::floor(at / schedule.every * (1 + kRounding));
+  return static_cast<double>(std::ranges::upper_bound(schedule.milestones, at * (1 + kRounding)) -
+                             schedule.milestones.begin());
 }
 
 double factor_at(const ScheduleOptions& schedule, double at) {

@@ -53,6 +53,8 @@ void ParameterProof::check_read(const Place& at, const program::Operand& operand
         expected != nullptr ? fmt::format("'{}'", nth(parameters, expected->parameter).name) : "a parameter",
         text(at, piece.expression));
   const ModelParameter& parameter = nth(parameters, piece.parameter);
+  if (parameter.frozen && parameter.trained)
+    return wrong(fmt::format("'{}', which is frozen", parameter.name), "those of an update");
   const int version = parameter.trained ? at.iteration : 0;
   if (node.a != Expressions::kPulled && node.a != version)
     wrong(fmt::format("'{}' after {} updates", parameter.name, version), text(at, piece.expression));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 
 #include "data/stage_clock.h"
 #include "data/transforms/chain.h"
@@ -15,6 +16,33 @@ namespace lockstep::data {
 namespace {
 
 ImageShape image_shape(const Shape& shape) { return {shape[0], shape[1], shape[2]}; }
+
+/// Room of the calling thread. Data sets around each other have one each, since the outer one's is filled while
+/// the inner one reads.
+class ThreadRoom {
+ public:
+  ThreadRoom() : room_(enter()) {}
+  ~ThreadRoom() { --depth(); }
+  ThreadRoom(const ThreadRoom&) = delete;
+  std::vector<float>& originals() { return room_.originals; }
+  std::vector<float>& cut() { return room_.cut; }
+
+ private:
+  struct Room {
+    std::vector<float> originals, cut;
+  };
+  static size_t& depth() {
+    thread_local size_t depth = 0;
+    return depth;
+  }
+  static Room& enter() {
+    thread_local std::deque<Room> rooms;  // whose elements stay where they are
+    if (depth() == rooms.size()) rooms.emplace_back();
+    return rooms[depth()++];
+  }
+
+  Room& room_;
+};
 
 class TransformedDataset : public WrappedDataset {
  public:
@@ -45,9 +73,9 @@ class TransformedDataset : public WrappedDataset {
     std::copy(destinations.begin(), destinations.end(), inner.begin());
     int64_t most = 0;
     for (const auto& image : images_) most += image.shape.count();
-    thread_local std::vector<float> originals, cut;
-    originals.resize(static_cast<size_t>(most));
-    float* next = originals.data();
+    ThreadRoom room;
+    room.originals().resize(static_cast<size_t>(most));
+    float* next = room.originals().data();
     for (const auto& image : images_) {
       if (inner[image.field] != nullptr) inner[image.field] = reinterpret_cast<std::byte*>(next);
       next += image.shape.count();
@@ -56,7 +84,7 @@ class TransformedDataset : public WrappedDataset {
     const StageTimer timer(DataStage::transform);
     for (const auto& image : images_) {
       if (destinations[image.field] == nullptr) continue;
-      MemoryPixels source(image.shape, reinterpret_cast<const float*>(inner[image.field]), cut);
+      MemoryPixels source(image.shape, reinterpret_cast<const float*>(inner[image.field]), room.cut());
       chain_.apply(key, source, reinterpret_cast<float*>(destinations[image.field]), scratch);
     }
   }

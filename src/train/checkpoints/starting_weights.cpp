@@ -71,13 +71,17 @@ void write_held(Worker& worker, const exchange::WeightSource& source,
 void warn_of_other_tokenizer(const exchange::WeightSource& source, const Worker& worker) {
   const auto ours = worker.train_data().encodings();
   const auto name = std::string(tokenizer::kTokenizerFile);
-  const auto theirs = source.tokenizer_text();
-  if (!theirs || !ours.contains(name)) return;
   try {
+    const auto theirs = source.tokenizer_text();
+    if (!theirs || !ours.contains(name)) return;
     if (tokenizer::tokenizer_from_json(*theirs, name) == tokenizer::tokenizer_from_json(ours.at(name), name))
       return;
   } catch (const DataError&) {
     // Of another kind than lockstep's, so certainly not the data's.
+  } catch (const std::exception& error) {
+    log_warning(fmt::format("the tokenizer of {} cannot be compared with the data's: {}", source.path(),
+                            error.what()));
+    return;
   }
   log_warning(
       fmt::format("the data's tokenizer is not the one that the weights of {} were trained with: unless the "

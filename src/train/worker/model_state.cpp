@@ -124,9 +124,22 @@ checkpoint::CheckpointShare::Shard shard_of(const std::vector<std::vector<layout
 }
 
 /// Of a rank that owns some of the parameters, all that it holds; others have nothing that is theirs alone.
+checkpoint::NamedTensor tensor_of(const Worker& worker, const HeldParameter& held) {
+  const auto& parameter = worker.compiled().graph().parameter(held.parameter);
+  return {parameter.name, DType::float32, parameter.spec.shape, held.data,
+          elements_of({4 * held.first, 4 * (held.first + held.count)}, parameter.spec.shape)};
+}
+
+/// What nobody else brings when a job goes on: frozen parameters have no owner.
 std::vector<checkpoint::NamedTensor> owned_tensors(const Worker& worker) {
-  if (!worker.compiled().ownership().owns(worker.rank())) return {};
-  std::vector<checkpoint::NamedTensor> tensors = parameter_tensors(worker);
+  std::vector<checkpoint::NamedTensor> tensors;
+  if (!worker.compiled().ownership().owns(worker.rank())) {
+    for (const HeldParameter& held : worker.held_parameters())
+      if (worker.compiled().graph().parameter(held.parameter).frozen)
+        tensors.push_back(tensor_of(worker, held));
+    return tensors;
+  }
+  tensors = parameter_tensors(worker);
   for (auto& tensor : optimizer_tensors(worker)) tensors.push_back(std::move(tensor));
   return tensors;
 }
@@ -156,11 +169,7 @@ void OwnedState::restore(Worker& worker) const {
 
 std::vector<checkpoint::NamedTensor> parameter_tensors(const Worker& worker) {
   std::vector<checkpoint::NamedTensor> tensors;
-  for (const HeldParameter& held : worker.held_parameters()) {
-    const auto& parameter = worker.compiled().graph().parameter(held.parameter);
-    tensors.push_back({parameter.name, DType::float32, parameter.spec.shape, held.data,
-                       elements_of({4 * held.first, 4 * (held.first + held.count)}, parameter.spec.shape)});
-  }
+  for (const HeldParameter& held : worker.held_parameters()) tensors.push_back(tensor_of(worker, held));
   return tensors;
 }
 
