@@ -76,8 +76,8 @@ TEST(Schedule, ThatContradictsItselfIsRefused) {
 TEST(Groups, TheFirstThatMatchesCounts) {
   const RunConfig run =
       parse(kSmallConfig, {"optimizer.weight_decay=0.1",
-                           "optimizer.groups={parameters: \"fc1.*\" learning_rate_factor: 0.5}",
-                           "optimizer.groups={parameters: [\"*.bias\", \"fc?.weight\"] weight_decay: 0.2}"});
+                           "optimizer.groups=[{parameters: \"fc1.*\" learning_rate_factor: 0.5}, "
+                           "{parameters: [\"*.bias\", \"fc?.weight\"] weight_decay: 0.2}]"});
   // Biases do not decay unless a group says so.
   EXPECT_EQ(run.group_rates, (optim::GroupRates{{"fc1.weight", {0.1, 0.5}},
                                                 {"fc1.bias", {0, 0.5}},
@@ -97,8 +97,8 @@ TEST(Groups, PatternsWithoutAParameterAreRefusedWithTheNearestName) {
   EXPECT_THAT(refusal_of("weight_decay: 0"), Mentions("optimizer.groups[0].parameters"));
   EXPECT_THAT(refusal_of("parameters: \"*\" learning_rate_factor: 0"),
               Mentions("learning_rate_factor: expected"));
-  EXPECT_THAT(refusal(kSmallConfig, {"optimizer.groups={parameters: \"*\" weight_decay: 0}",
-                                     "optimizer.groups={parameters: \"fc1.*\" weight_decay: 1}"}),
+  EXPECT_THAT(refusal(kSmallConfig, {"optimizer.groups=[{parameters: \"*\" weight_decay: 0}, {parameters: "
+                                     "\"fc1.*\" weight_decay: 1}]"}),
               Mentions("optimizer.groups[1]: ... ignored"));
   EXPECT_THAT(refusal(kSmallConfig,
                       {"model.frozen=[\"fc1\"]", "optimizer.groups={parameters: \"fc1.*\" weight_decay: 0}"}),
@@ -109,13 +109,12 @@ TEST(Groups, PatternsWithoutAParameterAreRefusedWithTheNearestName) {
 }
 
 TEST(Groups, ASharedParameterIsInOne) {
-  const std::vector<std::string> by_other_name = {
-      "optimizer.groups={parameters: \"lm_head.weight\" learning_rate_factor: 0.5}"};
-  EXPECT_EQ(parse(kSmallGpt, by_other_name).group_rates,
+  const std::string by_other_name = "{parameters: \"lm_head.weight\" learning_rate_factor: 0.5}";
+  EXPECT_EQ(parse(kSmallGpt, {"optimizer.groups=" + by_other_name}).group_rates,
             (optim::GroupRates{{"wte.weight", {.learning_rate_factor = 0.5}}}));
-  EXPECT_THAT(
-      refusal(kSmallGpt, {by_other_name[0], "optimizer.groups={parameters: \"wte.*\" weight_decay: 0}"}),
-      Mentions("optimizer.groups[0]: 'lm_head.weight' ... 'wte.weight' ... groups[1]"));
+  EXPECT_THAT(refusal(kSmallGpt,
+                      {"optimizer.groups=[" + by_other_name + ", {parameters: \"wte.*\" weight_decay: 0}]"}),
+              Mentions("optimizer.groups[0]: 'lm_head.weight' ... 'wte.weight' ... groups[1]"));
 }
 
 TEST(Frozen, LayersHaveNoGradientsAndThoseBeforeThemNone) {
