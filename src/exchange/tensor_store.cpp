@@ -33,8 +33,8 @@ constexpr const char* kPickle =
     "a pickle of PyTorch, which may run any program when it is read; convert it: "
     "safetensors.torch.save_file(torch.load(FILE, weights_only=True), \"model.safetensors\")";
 
-/// Pickles are zip archives, or begin with the number of their protocol, as does the length of some safetensors
-/// files' headers, behind which is a brace.
+/// Pickles are zip archives, or begin with the number of their protocol, as does the length of some
+/// safetensors files' headers, behind which is a brace.
 bool is_pickle(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   char begin[9] = {};
@@ -83,8 +83,7 @@ Folder look_at(const std::string& path) {
   const fs::path folder(path);
   if (const std::string index = (folder / checkpoint::kIndexName).string(); path_exists(index))
     return read_index(folder, index);
-  if (const std::string file = (folder / kTensorFile).string(); path_exists(file))
-    return {{file}, {}};
+  if (const std::string file = (folder / kTensorFile).string(); path_exists(file)) return {{file}, {}};
   if (const std::string pickle = (folder / "pytorch_model.bin").string(); path_exists(pickle))
     throw CheckpointError(fmt::format("{}: is {}", pickle, kPickle));
   throw CheckpointError(fmt::format("{}: expected {}, or {} with the files that it names, found neither",

@@ -337,8 +337,9 @@ struct OptionText {
   template <class T>
   void operator()(std::string_view field, const T& value) {
     // They came later: profiles from before them are of the same model.
-    const bool is_new = field == "count_include_pad" || field == "key_value_heads" || field == "zero_weight" ||
-                        field == "label_smoothing" || (op == Conv2d::kName && field == "init_std");
+    const bool is_new = field == "count_include_pad" || field == "key_value_heads" ||
+                        field == "zero_weight" || field == "label_smoothing" ||
+                        (op == Conv2d::kName && field == "init_std");
     if (is_new && value == T{}) return;
     if ((field == "causal" || field == "groups" || field == "dilation") && value == T{1}) return;
     if constexpr (std::is_enum_v<T>) {

@@ -17,8 +17,8 @@ namespace {
 
 ImageShape image_shape(const Shape& shape) { return {shape[0], shape[1], shape[2]}; }
 
-/// Room of the calling thread. Data sets around each other have one each, since the outer one's is filled while
-/// the inner one reads.
+/// Room of the calling thread. Data sets around each other have one each, since the outer one's is filled
+/// while the inner one reads.
 class ThreadRoom {
  public:
   ThreadRoom() : room_(enter()) {}
