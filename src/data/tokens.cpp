@@ -43,7 +43,8 @@ std::shared_ptr<const tokenizer::Tokenizer> find_tokenizer(const DataOptions& op
         tokenizer::read_tokenizer(data_file(options, stated)));
   const auto& first = paths.train.empty() ? paths.eval.front() : paths.train.front();
   const fs::path beside = fs::path(first).parent_path() / tokenizer::kTokenizerFile;
-  if (!fs::exists(beside, unknown)) return options.trains ? nullptr : tokenizer_of_model(options);
+  // Files of evaluation alone may lie elsewhere than the tokenizer that they share with those of training.
+  if (!fs::exists(beside, unknown)) return paths.train.empty() ? tokenizer_of_model(options) : nullptr;
   return std::make_shared<const tokenizer::Tokenizer>(tokenizer::read_tokenizer(beside.string()));
 }
 

@@ -119,7 +119,7 @@ TEST_F(ExportedModelTest, RefusesNumbersThatFloat16DoesNotHold) {
   EXPECT_THAT(message_of<ConfigError>([&] { export_model(model, checkpoint, options); }),
               Mentions("k_proj.weight ... --dtype bfloat16"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "narrow"));
-  EXPECT_THAT(checkpoint::list_directory(folder_.path()), ElementsAre("checkpoints"));
+  EXPECT_THAT(list_directory(folder_.path()), ElementsAre("checkpoints"));
 }
 
 TEST_F(ExportedModelTest, ReplacesNoFiles) {

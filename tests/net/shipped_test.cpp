@@ -67,10 +67,10 @@ std::vector<std::string> made_small(const std::string& text, bool drops) {
                       "model.llama.hidden=10", "data.synthetic={samples: 30 eval_samples: 5 classes: 37}"});
   } else if (text.find("resnet {") != std::string::npos) {
     // Batch norms want several pixels in the last stage.
-    overrides.insert(overrides.end(),
-                     {"data={synthetic { samples: 30 eval_samples: 5 classes: 10 }}",
-                      "model.resnet.image=[33, 33, 3]", "model.resnet.depth=18", "model.resnet.width=2",
-                      "model.resnet.classes=10", "model.resnet.width_per_group=64"});
+    overrides.insert(overrides.end(), {"data={synthetic { samples: 30 eval_samples: 5 classes: 10 }}",
+                                       "model.resnet.image=[33, 33, 3]", "model.resnet.depth=18",
+                                       "model.resnet.width=2", "model.resnet.classes=10",
+                                       "model.resnet.width_per_group=64", "checkpoint.keep_best=false"});
   } else {
     const std::string model = text.find("mlp {") != std::string::npos ? "mlp" : "lenet";
     overrides.insert(overrides.end(), {"data.synthetic={samples: 30 eval_samples: 5 classes: 10}",

@@ -48,13 +48,13 @@ std::vector<Values> OracleTraining::first_parameters() const {
   return parameters;
 }
 
-MicroBatch OracleTraining::read(const data::Dataset& dataset, const std::vector<int64_t>& samples,
+MicroBatch OracleTraining::read(const data::Dataset& dataset, const std::vector<data::SampleKey>& samples,
                                 int64_t first_sample) const {
   MicroBatch batch{.samples = static_cast<int64_t>(samples.size()), .first_sample = first_sample};
   const auto& fields = dataset.fields();
   for (const auto& input : config_.model.inputs) {
     Values values;
-    for (const int64_t sample : samples) {
+    for (const data::SampleKey& sample : samples) {
       std::vector<std::byte> room;
       std::vector<std::byte*> destinations(fields.size(), nullptr);
       size_t f = 0;
@@ -76,9 +76,9 @@ std::vector<MicroBatch> OracleTraining::batches_of(int64_t step) const {
   const int64_t size = micro_batch_of(config_.trainer);
   std::vector<MicroBatch> batches;
   for (int64_t first = 0; first < config_.trainer.global_batch; first += size) {
-    std::vector<int64_t> samples;
+    std::vector<data::SampleKey> samples;
     for (int64_t i = first; i < first + size; ++i)
-      samples.push_back(order_.sample(step * config_.trainer.global_batch + i));
+      samples.push_back(order_.key(step * config_.trainer.global_batch + i));
     batches.push_back(read(*data_.train, samples, first));
   }
   return batches;
@@ -140,8 +140,8 @@ void OracleTraining::update(int64_t step, const Step& computed, double scale, st
 }
 
 double OracleTraining::evaluate(const Pass& pass) const {
-  std::vector<int64_t> samples;
-  for (int64_t i = 0; i < data_.eval->size(); ++i) samples.push_back(i);
+  std::vector<data::SampleKey> samples;
+  for (int64_t i = 0; i < data_.eval->size(); ++i) samples.emplace_back(i);
   const LossSums sums = interpreter_.run(read(*data_.eval, samples, 0), pass, nullptr);
   return mean_loss(sums.loss, sums.count);
 }

@@ -40,7 +40,7 @@ class OracleTraining {
     std::vector<Values> first, second;
   };
   std::vector<MicroBatch> batches_of(int64_t step) const;
-  MicroBatch read(const data::Dataset& dataset, const std::vector<int64_t>& samples,
+  MicroBatch read(const data::Dataset& dataset, const std::vector<data::SampleKey>& samples,
                   int64_t first_sample) const;
   Step compute(const std::vector<MicroBatch>& batches, const Pass& pass, bool with_gradients) const;
   double norm_of(const Step& step) const;
