@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 #include "base/ensure.h"
 #include "train/worker/model_state.h"
@@ -46,6 +47,14 @@ AveragedParameters::AveragedParameters(Worker& worker, comm::Communicator& world
     if (!worker.is_worker() || here == held.end()) continue;
     kept_.push_back({*here, copy_of(worker, *here)});
     write(worker, *here, average.data() + here->first);
+  }
+}
+
+AveragedParameters::~AveragedParameters() {
+  try {
+    restore();
+  } catch (const std::exception&) {
+    // The device has failed, which is what the evaluation is about to say.
   }
 }
 

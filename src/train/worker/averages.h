@@ -17,6 +17,8 @@ class AveragedParameters {
   /// COLLECTIVE: from now on the worker's parameters are the averages. REQUIRES: the optimizer keeps
   /// averages.
   AveragedParameters(Worker& worker, comm::Communicator& world);
+  /// Restores, so that whoever goes on after a failed evaluation has the parameters.
+  ~AveragedParameters();
   AveragedParameters(const AveragedParameters&) = delete;
   /// The parameters are what they were.
   void restore();
