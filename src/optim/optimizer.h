@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -7,6 +8,7 @@
 #include <string_view>
 
 #include "device/device.h"
+#include "lockstep/tensor.h"
 
 namespace lockstep::optim {
 
@@ -67,9 +69,23 @@ struct UpdateConstants {
   double average_gain = 1;                  ///< of the average
 };
 
+/// Copies of elements in a narrower type, bfloat16 or float16, each rounded to nearest, ties to even.
+struct NarrowCopy {
+  void* data = nullptr;  ///< null: none is wanted
+  DType dtype = DType::bfloat16;
+
+  /// The copy from an element on.
+  NarrowCopy from(int64_t element) const {
+    return {data == nullptr ? nullptr : static_cast<std::byte*>(data) + element * size_of(dtype), dtype};
+  }
+  /// Copies `count` elements.
+  void write(const float* values, int64_t count) const;
+};
+
 /// One contiguous range of one parameter.
 struct UpdateArguments {
   float* parameters = nullptr;
+  NarrowCopy copy = {};                ///< of what it writes to `parameters`
   const float* gradients = nullptr;    ///< summed over the global batch, already a mean
   float* state[kMostStateSlots] = {};  ///< one per slot
   int64_t count = 0;                   ///< elements
@@ -85,7 +101,7 @@ void update(const OptimizerOptions& options, const UpdateArguments& arguments,
 
 /// Statistic parameters (see ParameterRole): value += momentum * (mean - value), mean = gradients *
 /// gradient_scale.
-void update_statistic(float* values, const float* gradients, int64_t count, float momentum,
-                      double gradient_scale, device::Stream& stream);
+void update_statistic(float* values, const NarrowCopy& copy, const float* gradients, int64_t count,
+                      float momentum, double gradient_scale, device::Stream& stream);
 
 }  // namespace lockstep::optim

@@ -65,8 +65,12 @@ class ProgramWriter {
   /// Batches use so many sets of staging buffers in turn. Two suffice to fill one while the other is read,
   /// unless more micro-batches are in flight.
   void set_batch_buffers(int count) { batch_buffers_ = count; }
-  /// Makes the narrow copies of all parameters that have one; nothing if computation is in float32.
-  void cast_parameters(int lane);
+  /// Who changes parameters in the course of a program, from which their narrow copies follow.
+  enum class Changes { none, updates, arrivals };
+  /// Makes the narrow copies of all parameters that have one; nothing if computation is in float32. Copies
+  /// are made in every iteration unless the program changes nothing, or by updates of this rank alone, which
+  /// write the copies, too.
+  void cast_parameters(int lane, Changes changes);
   /// `keeps`: whether to keep what backward needs besides inputs and outputs; otherwise a recompute must
   /// follow.
   void forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate,
@@ -144,6 +148,8 @@ class ProgramWriter {
   int64_t stash_bytes(int segment, Stash stash) const;
   void add_temporary(program::Instruction& instruction, const char* name);
   void read_verdict(program::Instruction& instruction, UpdateVerdict verdict) const;
+  /// Whether this rank updates all that ever changes of its parameters of a segment.
+  bool updates_all(int segment) const;
   layout::ByteSpan complete_gradients(int segment, GradientsOf of) const;
   /// Adds the uses that are added `first`, or the others, within `complete` bytes of the segment's bucket.
   void add_ties(int lane, int segment, const layout::ByteSpan& complete, bool first,

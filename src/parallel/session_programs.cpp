@@ -67,7 +67,7 @@ program::Program compile_session_step(const ProgramPlan& plan, int rank) {
       writer.pull(pull, groups.servers, s, shard, server, part);
     });
   writer.constants(copy);
-  writer.cast_parameters(compute);
+  writer.cast_parameters(compute, ProgramWriter::Changes::arrivals);
   // A push that waits for no verdict leaves as soon as its gradients are there. Where servers need one, it
   // comes with the last push to each of them, which is of its first segment.
   std::map<int, int> first_segments;  // by server

@@ -261,7 +261,7 @@ class StepWriter {
       share_borders(writer_, lanes_.links, piece, most_under_way(events_, piece, false) + 1,
                     most_under_way(events_, piece, true) + 1);
     writer_.constants(lanes_.copy);
-    writer_.cast_parameters(lanes_.compute);
+    writer_.cast_parameters(lanes_.compute, ProgramWriter::Changes::updates);
     for (const PipelineEvent& event : events_) {
       if (event.kind == PipelineEvent::Kind::send) lanes_.links.send(event);
       if (event.kind == PipelineEvent::Kind::receive) lanes_.links.receive(event);
@@ -391,7 +391,7 @@ program::Program compile_evaluation(const ProgramPlan& plan, int rank) {
   const layout::TreeNode leaves = plan.division.leaves_of(ownership.replica_of(rank));
   add_metrics(plan, writer, rank);
   writer.constants(copy);
-  writer.cast_parameters(compute);
+  writer.cast_parameters(compute, ProgramWriter::Changes::none);
   const int first_loading = first_loading_piece(plan, writer, rank);
   const int pieces = plan.partition.piece_count();
   writer.set_batch_buffers(pieces > ownership.stages() ? ownership.stages() + 1 : 2);

@@ -10,7 +10,8 @@ void require_sums_exist(const ProgramPlan& plan);
 
 /// The program of one optimizer step of one rank. Drawn for 2 workers, each with one leaf of two
 /// micro-batches, and three segments (F forward, B backward, A agree, R reduction of a bucket, N norm, U
-/// update). If parameters are read in a narrower type, compute begins with a cast of each segment's:
+/// update). If parameters are read in a narrower type, compute begins with a cast of each segment's. If this
+/// rank updates all of a segment, its updates write the copy too, and only the first step casts:
 ///
 ///     copy      L0  L1
 ///     compute   F0 F1 F2 B2 B1 B0  F0 F1 F2 B2 B1 B0 ------ N U2 U1 U0

@@ -92,7 +92,8 @@ StepWork work_of_step(const compile::CompiledRun& run, const program::Program& s
   const std::vector<ops::OpCost> costs = costs_of(run);
   StepWork work;
   for (const Instruction& instruction : step.instructions) {
-    if (program::communicates(instruction.kind) || instruction.kind == InstructionKind::load) continue;
+    const bool is_step = !program::communicates(instruction.kind) && !instruction.anew;
+    if (!is_step || instruction.kind == InstructionKind::load) continue;
     const auto passes = passes_of(instruction.kind);
     if (!passes) {
       add_pass(work, 0, operand_bytes(instruction), speed);

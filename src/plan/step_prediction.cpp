@@ -51,6 +51,7 @@ class ComputeTimes {
         nodes_(model::measured_times(run.graph(), run.division().micro_batch, costs.profile)) {}
 
   double of(int rank, const Instruction& instruction) const {
+    if (instruction.anew) return 0;  // steps follow each other
     switch (instruction.kind) {
       case InstructionKind::constants:
         return run_.ownership().is_worker(rank) ? costs_.overhead : 0;
@@ -244,7 +245,7 @@ CommunicationTimes communication_times(const MachineFigures& figures) {
 double other_seconds(const compile::CompiledRun& run, const StepCosts& costs) {
   double bytes = 0;
   for (const Instruction& instruction : run.compile(0).step.instructions)
-    if (!program::communicates(instruction.kind) && !is_measured(instruction.kind))
+    if (!program::communicates(instruction.kind) && !is_measured(instruction.kind) && !instruction.anew)
       bytes += moved_bytes(instruction);
   return costs.addition_per_byte * bytes;
 }

@@ -25,6 +25,7 @@ class SketchedTimes {
   double operation() const { return operation_; }
 
   double of(const Instruction& instruction) const {
+    if (instruction.anew) return 0;  // steps follow each other
     switch (instruction.kind) {
       case InstructionKind::forward:
       case InstructionKind::recompute:

@@ -67,7 +67,7 @@ constexpr RoleRule kAgree[] = {{Role::metrics, R, 0, kAny},
 constexpr RoleRule kUpdate[] = {{Role::gradients, R, 1, 1},   {Role::parameters, RW, 1, 1},
                                 {Role::state, RW, 0, kAny},   {Role::constants, R, 1, 1},
                                 {Role::verdict, R, 0, kAny},  {Role::predicate, R, 0, 1},
-                                {Role::temporary, W, 0, kAny}};
+                                {Role::destination, W, 0, 1}, {Role::temporary, W, 0, kAny}};
 constexpr RoleRule kSnapshot[] = {{Role::parameters, R, 0, kAny},
                                   {Role::state, R, 0, kAny},
                                   {Role::constants, R, 0, 1},

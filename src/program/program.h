@@ -117,7 +117,7 @@ enum class Role {
   state,
   metrics,  ///< loss sums of a leaf
   source,
-  destination,  ///< add, cast
+  destination,  ///< add, cast; update: the copy in a narrower type
   data,         ///< collectives in place
   send,
   receive,    ///< exchange; `peer` says with whom
@@ -157,6 +157,9 @@ struct Instruction {
   int leaf = -1;            ///< world-wide number: where the gradient goes to
   bool accumulate = false;  ///< backward: add to the leaf; forward of a loss: add to the leaf's metrics
   bool ordered = false;     ///< all_reduce: the sum is the canonical tree over the group's ranks
+  /// cast: runs only if nothing is left of an iteration before, since other programs or the host may have
+  /// written what it reads: in the first iteration, and in the first after an executor has finished.
+  bool anew = false;
   int group = -1;           ///< communicating instructions
   int root = -1;            ///< broadcast: rank within the group
   Blocks blocks;            ///< ring_reduce_scatter, ring_all_gather: of their data
@@ -185,7 +188,7 @@ struct ParameterPlace {
     bool operator==(const Use&) const = default;
   };
   std::vector<Use> uses;   ///< in graph order
-  int narrow_buffer = -1;  ///< buffer of its copy in a narrower type, which a `cast` makes; -1: no copy
+  int narrow_buffer = -1;  ///< buffer of its copy in a narrower type, which casts and updates make; -1: no copy
   int64_t narrow_offset = 0;
   struct State {
     int buffer;  ///< in space optimizer

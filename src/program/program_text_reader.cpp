@@ -173,6 +173,8 @@ class Reader {
         i.accumulate = true;
       } else if (word == "ordered") {
         i.ordered = true;
+      } else if (word == "anew") {
+        i.anew = true;
       } else if (line.accept('=')) {
         read_field(line, p, i, word);
       } else if (access) {

@@ -38,6 +38,8 @@ class InstructionStructure {
     if (rule.needs_segment && i.segment < 0) fail(index, "it needs a segment");
     if (rule.needs_micro_batch && (i.micro_batch < 0 || i.leaf < 0 || i.leaf >= program_.leaves))
       fail(index, fmt::format("it needs a micro-batch and a leaf below {}", program_.leaves));
+    if (i.anew && i.kind != program::InstructionKind::cast)
+      fail(index, "only a cast can be made anew; everything else runs in every iteration");
     check_dependencies(index, i);
     const bool group_is_sound = check_group(index, i);
     for (const program::Operand& operand : i.operands)
@@ -195,7 +197,8 @@ class InstructionStructure {
       case program::InstructionKind::add:
         return equal_elements(index, i, program::Role::destination, program::Role::source);
       case program::InstructionKind::cast:
-        return equal_elements(index, i, program::Role::destination, program::Role::source);
+        equal_elements(index, i, program::Role::destination, program::Role::source);
+        return check_kept(index, i);
       case program::InstructionKind::update:
         return check_updated(index, i);
       case program::InstructionKind::reduce_scatter:
@@ -227,7 +230,18 @@ class InstructionStructure {
                        elements(i, a).value_or(0), program::name_of(b), elements(i, b).value_or(0)));
   }
 
-  /// Gradients are of the parameters' elements, and every slot of state, numbered from 0 on, of their bytes.
+  /// What is not made in every iteration lies where it is kept.
+  void check_kept(int index, const program::Instruction& i) {
+    for (const program::Operand& operand : i.operands)
+      if (i.anew && operand.role == program::Role::destination &&
+          program_.buffer(operand.range.buffer).space != program::Space::parameters)
+        fail(index, fmt::format("it is not made in every iteration, so that its destination must be in space "
+                                "parameters; it is in {}",
+                                program::name_of(program_.buffer(operand.range.buffer).space)));
+  }
+
+  /// Gradients are of the parameters' elements, and so is the copy; every slot of state, numbered from 0 on,
+  /// is of their bytes.
   void check_updated(int index, const program::Instruction& i) {
     equal_elements(index, i, program::Role::parameters, program::Role::gradients);
     int64_t expected = 0;
@@ -244,6 +258,11 @@ class InstructionStructure {
         break;
       }
     for (const program::Operand& operand : i.operands) {
+      if (operand.role == program::Role::destination &&
+          operand.range.size_bytes / size_of(operand.dtype) != expected / size_of(DType::float32))
+        fail(index, fmt::format("its copy has {} bytes of {} for {} bytes of parameters; both must have as "
+                                "many elements",
+                                operand.range.size_bytes, name_of(operand.dtype), expected));
       if (operand.role != program::Role::state) continue;
       if (operand.range.size_bytes != expected)
         fail(index, fmt::format("state {} has {} bytes, but parameters has {}; both must have as many",

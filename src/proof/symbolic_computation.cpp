@@ -173,16 +173,21 @@ void add(SymbolicMachine& machine, const Place& at) {
   machine.memory(at.rank).write(destination.range, result);
 }
 
-void cast(SymbolicMachine& machine, const Place& at) {
-  const auto [destination, source] = destination_and_source(machine.instruction(at));
-  const int64_t from = size_of(source.dtype), to = size_of(destination.dtype);
-  std::vector<Piece> result = machine.read(at, source);
-  for (Piece& piece : result) {
-    piece.begin = piece.begin / from * to;
-    piece.end = piece.end / from * to;
-    piece.dtype = destination.dtype;
+/// The same elements in another type.
+std::vector<Piece> converted(std::vector<Piece> pieces, DType from, DType to) {
+  for (Piece& piece : pieces) {
+    piece.begin = piece.begin / size_of(from) * size_of(to);
+    piece.end = piece.end / size_of(from) * size_of(to);
+    piece.dtype = to;
   }
-  machine.memory(at.rank).write(destination.range, result);
+  return pieces;
+}
+
+void cast(SymbolicMachine& machine, const Place& at) {
+  if (machine.instruction(at).anew && at.iteration > 0) return;  // something is left of the one before
+  const auto [destination, source] = destination_and_source(machine.instruction(at));
+  machine.memory(at.rank).write(destination.range,
+                                converted(machine.read(at, source), source.dtype, destination.dtype));
 }
 
 /// What a `norm` or `finite` has seen: only gradients that are final count.
@@ -215,7 +220,9 @@ void norm_or_finite(SymbolicMachine& machine, const Place& at) {
 
 void update(SymbolicMachine& machine, const Place& at) {
   SymbolicMemory& memory = machine.memory(at.rank);
-  for (const program::Operand& operand : machine.instruction(at).operands) {
+  const std::vector<program::Operand>& operands = machine.instruction(at).operands;
+  const auto copy = std::ranges::find(operands, program::Role::destination, &program::Operand::role);
+  for (const program::Operand& operand : operands) {
     if (operand.role == program::Role::state)
       memory.write(operand.range, machine.expressions().state(at.iteration + 1), operand.dtype);
     if (operand.role == program::Role::temporary)
@@ -228,6 +235,11 @@ void update(SymbolicMachine& machine, const Place& at) {
       std::vector<Piece> updated = machine.read(at, bytes, operand.dtype);
       for (Piece& piece : updated) piece.expression = machine.expressions().parameter(at.iteration + 1);
       memory.write(bytes, updated);
+      if (copy == operands.end() || operand.dtype != DType::float32) continue;
+      const int64_t width = size_of(copy->dtype);
+      memory.write({copy->range.buffer, copy->range.offset + part.begin / 4 * width,
+                    (part.end - part.begin) / 4 * width},
+                   converted(std::move(updated), operand.dtype, copy->dtype));
     }
   }
 }

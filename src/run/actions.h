@@ -34,6 +34,8 @@ struct StepInputs {
   StepScalars constants;
   uint64_t iteration = 0;         ///< of the data: which global batch
   bool suppress_updates = false;  ///< replay: everything runs, nothing is changed
+  /// Executors set it: nothing is left of an iteration before (program::Instruction::anew).
+  bool begins_anew = false;
   double stop_requested = 0;      ///< this rank's contribution to `agree`
   uint64_t state_hash = 0;        ///< likewise: of this replica before the program runs; 0: not compared
 };

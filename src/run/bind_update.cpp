@@ -8,6 +8,7 @@
 #include "lockstep/error.h"
 #include "program/regions.h"
 #include "run/bind.h"
+#include "tensor/convert.h"
 
 namespace lockstep::run {
 namespace {
@@ -80,7 +81,9 @@ Action bind_cast(const Binding& binding) {
                                     name_of(to->dtype)));
   return {.start = [to = binding.at(*to), to_type = to->dtype, from = binding.at(*from),
                     from_type = from->dtype, count = to->range.size_bytes / size_of(to->dtype),
-                    kernels = binding.kernels()](device::Stream& stream, const StepInputs&, const auto&) {
+                    anew = binding.instruction().anew, kernels = binding.kernels()](
+                       device::Stream& stream, const StepInputs& inputs, const auto&) {
+    if (anew && !inputs.begins_anew) return;
     kernels->cast(to, to_type, from, from_type, count, stream);
   }};
 }
@@ -171,6 +174,13 @@ Action bind_update(const Binding& binding) {
     call.state[slot] = reinterpret_cast<float*>(
         binding.exactly(program::Role::state, slot, parameters->range.size_bytes, DType::float32));
   call.parameters = reinterpret_cast<float*>(binding.at(*parameters));
+  if (const program::Operand* copy = binding.find(program::Role::destination)) {
+    const int64_t count = parameters->range.size_bytes / static_cast<int64_t>(sizeof(float));
+    if (!tensor::is_narrow(copy->dtype) || copy->range.size_bytes != count * size_of(copy->dtype))
+      throw InternalError(fmt::format("{} copies {} parameters to {} bytes of {}", binding.describe(), count,
+                                      copy->range.size_bytes, name_of(copy->dtype)));
+    call.copy = {.data = binding.at(*copy), .dtype = copy->dtype};
+  }
   call.gradients = reinterpret_cast<const float*>(binding.at(*gradients));
   call.verdict = reinterpret_cast<const program::Verdict*>(binding.required(program::Role::verdict, 0));
   call.constants = reinterpret_cast<const StepScalars*>(binding.required(program::Role::constants, 0));

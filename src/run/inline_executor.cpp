@@ -50,6 +50,7 @@ class InlineExecutor : public Executor {
     const auto place = static_cast<size_t>(begun_ % 2);
     drive([&] { return left_[place] == 0; });  // of the iteration before the last
     inputs_[place] = inputs;
+    inputs_[place].begins_anew = std::exchange(anew_, false);
     left_[place] = static_cast<int64_t>(program_.instructions.size());
     reports_left_ = reports_each_;
     ++begun_;
@@ -59,6 +60,7 @@ class InlineExecutor : public Executor {
   }
 
   void finish() override {
+    anew_ = true;
     if (left_[0] + left_[1] == 0) return;
     control::Progress* const progress = options_.progress;
     const control::Progress::Entry before =
@@ -193,6 +195,7 @@ class InlineExecutor : public Executor {
     issued_ = begun_ * static_cast<int64_t>(issue_order_.size());
     left_ = {};
     running_ = advancing_ = false;
+    anew_ = true;
   }
 
   /// Whether what the lane's instruction at a position depends on is complete.
@@ -410,6 +413,7 @@ class InlineExecutor : public Executor {
   std::array<int64_t, 2> left_{};     // instructions not complete, by the iteration's parity
   std::array<StepInputs, 2> inputs_;  // likewise
   bool running_ = false, advancing_ = false;
+  bool anew_ = true;  // what comes next is an iteration after finish(), or the first
   struct RunningOne {
     int instruction = 0;
     uint64_t iteration = 0;

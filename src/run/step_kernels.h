@@ -77,6 +77,7 @@ struct UpdateCall {
   std::vector<Piece> pieces;
   optim::OptimizerOptions optimizer;
   float* parameters = nullptr;
+  optim::NarrowCopy copy = {};  ///< of the parameters, gaps between pieces excepted
   const float* gradients = nullptr;
   float* state[optim::kMostStateSlots] = {};
   const program::Verdict* verdict = nullptr;

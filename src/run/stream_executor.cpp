@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/ensure.h"
@@ -112,6 +113,7 @@ class StreamExecutor : public Executor {
       complete(place);  // the iteration before the last
       parity_ = place;
       inputs_[parity_] = inputs;
+      inputs_[parity_].begins_anew = std::exchange(anew_, false);
       const bool goes_on = nth(left_, 1 - parity_);
       if (!goes_on) begin_anew();
       if (positions_) positions_->begin(goes_on);
@@ -128,6 +130,7 @@ class StreamExecutor : public Executor {
   }
 
   void finish() override {
+    anew_ = true;
     if (!left_[0] && !left_[1]) {
       if (stamps_) stamps_->settle();
       return;
@@ -177,6 +180,7 @@ class StreamExecutor : public Executor {
     }
     if (positions_) positions_->hush();
     left_ = {};
+    anew_ = true;
     deliveries_.forget();
     running_ = kNone;
     if (const auto first = first_error()) error = first;
@@ -533,6 +537,7 @@ class StreamExecutor : public Executor {
   static constexpr int64_t kNone = -1;
   std::atomic<int64_t> running_{kNone};  // the iteration that run() is in
   int64_t begun_ = 0;                    // iterations
+  bool anew_ = true;                     // what comes next is an iteration after finish(), or the first
   int parity_ = 0;                       // of the last one
   int issued_ = 0;                       // instructions of this iteration, with their events
   std::vector<std::unique_ptr<device::Stream>> streams_;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/half.h"
 #include "lockstep/error.h"
 #include "ops/op_testing.h"
 #include "optim/optimizer.h"
@@ -265,7 +266,9 @@ TEST_F(Update, WithoutItsStateIsRefused) {
 TEST_F(Update, StatisticsMoveByMomentumTowardsTheMean) {
   Floats values{1, 10, -4};
   const Floats sums{4, 8, 0};  // of two micro-batches: means 2, 4 and 0
-  update_statistic(values.data(), sums.data(), 3, 0.25f, 0.5, *stream_);
+  std::vector<bfloat16> copies(3);
+  update_statistic(values.data(), {copies.data(), DType::bfloat16}, sums.data(), 3, 0.25f, 0.5, *stream_);
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(copies[i].bits, bfloat16(values[i]).bits) << i;
   EXPECT_EQ(values, (Floats{1.25f, 8.5f, -3}));
 }
 

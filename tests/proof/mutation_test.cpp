@@ -186,6 +186,9 @@ TEST(Mutation, ChangingTheTypeOfWhatIsComputedWithIsMathematics) {
                                if (i.kind != kind) return false;
                                bool changed = false;
                                for (program::Operand& o : i.operands) {
+                                 const bool is_copy = kind == program::InstructionKind::update &&
+                                                      o.role == program::Role::destination;
+                                 if (is_copy) continue;
                                  if (o.role != program::Role::destination &&
                                      o.role != program::Role::source && o.role != program::Role::gradients &&
                                      o.role != program::Role::parameters)
@@ -197,6 +200,55 @@ TEST(Mutation, ChangingTheTypeOfWhatIsComputedWithIsMathematics) {
                              });
           },
           {Property::mathematics}, kind == program::InstructionKind::finite ? 2 : 10);
+}
+
+TEST(Mutation, AnUpdateWithoutItsCopyIsMathematics) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each(programs, "no copy", [](const program::Program&, program::Instruction& i) {
+          return i.kind == program::InstructionKind::update &&
+                 std::erase_if(i.operands, [](const program::Operand& o) {
+                   return o.role == program::Role::destination;
+                 }) > 0;
+        });
+      },
+      {Property::mathematics}, 4);
+}
+
+TEST(Mutation, ACopyOfAnotherTypeIsMathematics) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each_operand(programs, "in bfloat16",
+                                 [](const program::Program&, const program::Instruction& i,
+                                    program::Operand& o) {
+                                   const bool is_copy = i.kind == program::InstructionKind::update &&
+                                                        o.role == program::Role::destination;
+                                   if (is_copy) o.dtype = DType::bfloat16;
+                                   return is_copy;
+                                 });
+      },
+      {Property::mathematics}, 4);
+}
+
+TEST(Mutation, ACopyThatIsMadeOnceOfWhatChangesIsCaught) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each(programs, "anew alone", [](const program::Program&, program::Instruction& i) {
+          return i.kind == program::InstructionKind::cast && !std::exchange(i.anew, true);
+        });
+      },
+      {Property::mathematics, Property::structure}, 4);
+}
+
+TEST(Mutation, AnythingButACastThatIsMadeOnceIsStructure) {
+  expect_all_caught(
+      [](const Programs& programs) {
+        return with_each(programs, "anew", [](const program::Program&, program::Instruction& i) {
+          i.anew = true;
+          return i.kind != program::InstructionKind::cast;
+        });
+      },
+      {Property::structure}, 250);
 }
 
 TEST(Mutation, ChangingAPeerIsCaught) {

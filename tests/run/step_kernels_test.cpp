@@ -278,11 +278,12 @@ TEST_P(StepKernelsTest, WhatIsNotFiniteIsFoundInWeightsAndStatistics) {
 
 struct Updated {
   std::vector<float> parameters, first, second, third;
+  std::vector<uint16_t> copy;  ///< empty without one
   bool operator==(const Updated&) const = default;
 };
 
 Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimizer, double finite = 1,
-                  double average_gain = 0.125) {
+                  double average_gain = 0.125, DType copy = DType::float32) {
   Memory memory(kind);
   // More pieces than one launch takes, of odd sizes, at multiples of 64 bytes; every ninth is a statistic.
   UpdateCall call{.optimizer = optimizer,
@@ -321,9 +322,23 @@ Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimi
   call.state[2] = memory.put(numbers(size, 5));
   call.verdict = memory.put(std::vector<program::Verdict>{verdict});
   call.constants = memory.put(std::vector<StepScalars>{constants});
+  uint16_t* copied = nullptr;
+  if (copy != DType::float32) {
+    // What lies between pieces is nobody's.
+    copied = memory.put(std::vector<uint16_t>(size, 0x5a5a));
+    call.copy = {copied, copy};
+  }
   memory.kernels().update(call, memory.stream());
-  return {memory.get(call.parameters, size), memory.get(call.state[0], size), memory.get(call.state[1], size),
-          memory.get(call.state[2], size)};
+  Updated updated{memory.get(call.parameters, size), memory.get(call.state[0], size),
+                  memory.get(call.state[1], size), memory.get(call.state[2], size), {}};
+  if (copied == nullptr) return updated;
+  updated.copy = memory.get(copied, size);
+  auto* const cast = memory.put(std::vector<uint16_t>(size, 0x5a5a));
+  for (const UpdateCall::Piece& piece : call.pieces)
+    memory.kernels().cast(cast + piece.offset, copy, call.parameters + piece.offset, DType::float32,
+                          piece.count, memory.stream());
+  EXPECT_EQ(updated.copy == memory.get(cast, size), finite != 0) << name_of(copy);
+  return updated;
 }
 
 TEST_P(StepKernelsTest, UpdatesLikeTheCpuToTheBit) {
@@ -359,6 +374,33 @@ TEST_P(StepKernelsTest, MovesAveragesLikeTheCpuToTheBit) {
     }
   // A step that is skipped leaves it where it was.
   EXPECT_EQ(update_on(GetParam(), adamw, 0).third, numbers(update_on(GetParam(), adamw, 0).third.size(), 5));
+}
+
+/// To the bits of a cast, for every optimizer and type; parameters and state are the same without a copy.
+TEST_P(StepKernelsTest, UpdatesWriteTheCopyThatACastWouldMake) {
+  const optim::OptimizerOptions optimizers[] = {
+      {.kind = optim::OptimizerKind::sgd, .weight_decay = 0.1},
+      {.momentum = 0.9},
+      {.momentum = 0.9, .nesterov = true},
+      {.kind = optim::OptimizerKind::adam, .weight_decay = 0.1},
+      {.kind = optim::OptimizerKind::adamw, .weight_decay = 0.1},
+      {.average = {.enabled = true}},
+      {.momentum = 0.9, .average = {.enabled = true}},
+      {.kind = optim::OptimizerKind::adamw, .average = {.enabled = true}}};
+  for (const auto& optimizer : optimizers)
+    for (const DType type : {DType::bfloat16, DType::float16}) {
+      Updated updated = update_on(GetParam(), optimizer, 1, 0.125, type);
+      EXPECT_EQ(updated, update_on(device::DeviceKind::cpu, optimizer, 1, 0.125, type));
+      EXPECT_EQ(updated.copy[1], 0x5a5a) << "the first piece has one element";
+      updated.copy.clear();
+      EXPECT_EQ(updated, update_on(GetParam(), optimizer));
+    }
+}
+
+TEST_P(StepKernelsTest, ASkippedUpdateLeavesTheCopyAlone) {
+  const Updated updated =
+      update_on(GetParam(), {.kind = optim::OptimizerKind::adamw}, 0, 0.125, DType::bfloat16);
+  EXPECT_EQ(updated.copy, std::vector<uint16_t>(updated.copy.size(), 0x5a5a));
 }
 
 TEST_P(StepKernelsTest, NothingIsWrittenWhereTheVerdictIsNotFinite) {

@@ -94,12 +94,14 @@ class CpuStepKernels : public StepKernels {
     if (call.predicated && call.verdict->finite == 0) return;
     for (const auto& piece : call.pieces) {
       if (piece.is_statistic) {
-        optim::update_statistic(call.parameters + piece.offset, call.gradients + piece.offset, piece.count,
-                                piece.momentum, call.statistic_scale, stream);
+        optim::update_statistic(call.parameters + piece.offset, call.copy.from(piece.offset),
+                                call.gradients + piece.offset, piece.count, piece.momentum,
+                                call.statistic_scale, stream);
         continue;
       }
       optim::UpdateArguments arguments{
           .parameters = call.parameters + piece.offset,
+          .copy = call.copy.from(piece.offset),
           .gradients = call.gradients + piece.offset,
           .count = piece.count,
           .rates = piece.rates,

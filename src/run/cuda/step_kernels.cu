@@ -148,6 +148,7 @@ struct UpdatePieces {
   UpdateCall::Piece piece[kMostPieces];
   int first_block[kMostPieces];  // of each piece
   float* parameters;
+  optim::NarrowCopy copy;
   const float* gradients;
   float* state[optim::kMostStateSlots];
   const program::Verdict* verdict;
@@ -157,8 +158,23 @@ struct UpdatePieces {
   bool whole_step, predicated;
 };
 
+/// Rounds `Count` parameters, from element i on, to their copy of two bytes each.
+template <int Count>
+__device__ inline void write_copy(const optim::NarrowCopy& copy, int64_t i,
+                                  const device::Pack<float, Count>& values) {
+  const auto write = [&]<class T>(T* to) {
+    device::Pack<T, Count> rounded;
+    for (int e = 0; e < Count; ++e) rounded.value[e] = static_cast<T>(values.value[e]);
+    *reinterpret_cast<device::Pack<T, Count>*>(to + i) = rounded;
+  };
+  if (copy.dtype == DType::bfloat16)
+    write(static_cast<bfloat16*>(copy.data));
+  else
+    write(static_cast<float16*>(copy.data));
+}
+
 /// Applies `formula` to the elements of a block's range, `Slots` of whose state are used: (2 + Slots) reads
-/// and (1 + Slots) writes of 4 bytes an element.
+/// and (1 + Slots) writes of 4 bytes an element, and one of 2 if there is a copy.
 template <int Slots, class Formula>
 __device__ void apply(const Formula& formula, const UpdatePieces& call, int64_t begin, int64_t end) {
   const auto element = [&](int64_t i) {
@@ -182,6 +198,7 @@ __device__ void apply(const Formula& formula, const UpdatePieces& call, int64_t 
       call.state[2][i] = u;
     }
     call.parameters[i] = p;
+    if (call.copy.data != nullptr) write_copy<1>(call.copy, i, {p});
   };
   // Buckets and the parameters in them begin at multiples of 64 bytes, and so do blocks' ranges.
   for (int64_t i = begin + 4 * int64_t{threadIdx.x}; i < end; i += 4 * int64_t{blockDim.x}) {
@@ -211,6 +228,7 @@ __device__ void apply(const Formula& formula, const UpdatePieces& call, int64_t 
       *reinterpret_cast<Floats*>(call.state[1] + i) = t;
     }
     *reinterpret_cast<Floats*>(call.parameters + i) = p;
+    if (call.copy.data != nullptr) write_copy<4>(call.copy, i, p);
   }
 }
 
@@ -246,6 +264,7 @@ template <class Formula, int Slots>
 void launch_update(const UpdateCall& call, device::Stream& stream) {
   for (size_t first = 0; first < call.pieces.size(); first += kMostPieces) {
     UpdatePieces part{.parameters = call.parameters,
+                      .copy = call.copy,
                       .gradients = call.gradients,
                       .state = {call.state[0], call.state[1], call.state[2]},
                       .verdict = call.verdict,

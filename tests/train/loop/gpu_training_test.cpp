@@ -246,6 +246,19 @@ TEST(GpuTrainingOnce, EveryOptimizerFollowsTheCpu) {
   }
 }
 
+/// Without shards updates write the two-byte copies; with shards they are cast in every step.
+TEST(GpuTrainingOnce, UpdatesThatWriteTheCopyHaveTheBitsOfCastsForEveryOptimizer) {
+  NEEDS_GPUS(2);
+  for (const char* optimizer :
+       {"optimizer.sgd.momentum=0", "optimizer.sgd.momentum=0.9", "optimizer.adam.beta1=0.8"})
+    for (const char* type : {"precision.compute=BFLOAT16", "precision.compute=FLOAT16"}) {
+      config::RunConfig config = config_of(kModels[2], {optimizer, type});
+      const Trace one = train_on_gpu(config, 1);
+      config.parallel.layout = layout::parse_layout("dp=2,shard=optimizer");
+      EXPECT_EQ(train_on_gpu(config, 2), one) << optimizer << ", " << type;
+    }
+}
+
 /// That this is what a device allocates is checked behind every training (thread_ranks.cpp).
 TEST(GpuTrainingOnce, FrozenLayersGroupsAndAveragesFollowTheCpuOnAnyNumberOfGpus) {
   NEEDS_GPUS(1);

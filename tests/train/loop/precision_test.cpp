@@ -142,8 +142,9 @@ TEST(Precision, AStepReadsTheParametersRounded) {
   for (const char* compute : {"BFLOAT16", "FLOAT16"})
     with_worker(config_of(kGpt, {std::string("precision.compute=") + compute}), [](Worker& worker) {
       worker.run_step({});
+      worker.run_step({.iteration = 1});
       worker.run_step(
-          {.iteration = 1, .suppress_updates = true});  // so that nothing has changed since the cast
+          {.iteration = 2, .suppress_updates = true});  // so that nothing has changed since a step read it
       const program::Program& program = worker.programs().step;
       const DType dtype = worker.compiled().graph().compute;
       int compared = 0;
@@ -161,6 +162,41 @@ TEST(Precision, AStepReadsTheParametersRounded) {
       }
       EXPECT_GT(compared, 10);
     });
+}
+
+/// With shards the copy is cast in every step, from parameters that are gathered; without, by the updates.
+TEST(Precision, UpdatesThatWriteTheCopyHaveTheBitsOfCastsForEveryOptimizer) {
+  const char* const kRules[] = {"optimizer.sgd={}", "optimizer.sgd={momentum: 0.9}",
+                                "optimizer.sgd={momentum: 0.9 nesterov: true}", "optimizer.adam={}",
+                                "optimizer.adamw={}"};
+  for (const char* rule : kRules)
+    for (const char* type : {"precision.compute=BFLOAT16", "precision.compute=FLOAT16"})
+      for (const char* average : {"trainer.steps=8", "optimizer.ema={decay: 0.5 evaluate: true}"}) {
+        config::RunConfig config = config_of(kGpt, {rule, type, average});
+        const Trace one = train_on_threads(config, 1);
+        for (const char* layout : {"dp=2,shard=optimizer", "dp=1,pp=2", "dp=2,sync=ps,servers=1"}) {
+          config.parallel.layout = layout::parse_layout(layout);
+          EXPECT_EQ(train_on_threads(config, config.parallel.layout.world_size()), one)
+              << layout << ", " << rule << ", " << type << ", " << average;
+        }
+      }
+}
+
+/// An evaluation with averages in the places of parameters leaves copies of these behind.
+TEST(Precision, WhatOthersWriteBetweenStepsIsCastAnew) {
+  with_worker(config_of(kGpt, {"precision.compute=BFLOAT16"}), [](Worker& worker) {
+    const program::Program& program = worker.programs().step;
+    const auto& place = program.parameters[0];
+    const auto copy = [&] {
+      return *reinterpret_cast<const uint16_t*>(
+          worker.memory().at(program, {place.narrow_buffer, place.narrow_offset, 2}));
+    };
+    worker.run_step({});
+    worker.window().write(worker.parameter_data(0), 4, [](void* at) { *static_cast<float*>(at) = 3.5f; });
+    EXPECT_NE(copy(), bfloat16(3.5f).bits);
+    worker.run_step({.iteration = 1, .suppress_updates = true});
+    EXPECT_EQ(copy(), bfloat16(3.5f).bits);
+  });
 }
 
 TEST(Precision, ModelInputsAreRoundedWhereBatchesAreRead) {

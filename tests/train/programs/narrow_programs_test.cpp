@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "proof/checker.h"
 #include "train/worker/compile_options.h"
@@ -67,6 +68,63 @@ TEST(NarrowPrograms, CastParametersOnceBeforeAnythingReadsThem) {
       EXPECT_EQ(casts[n], n + 1) << program->name << " begins with the constants and its casts";
   }
   EXPECT_TRUE(casts_of(programs.boundary).empty());
+}
+
+/// By segment: whether its copy is made anew alone, and updates write it. In every layout both or none.
+std::map<int, bool> kept_copies_of(const program::Program& program) {
+  std::map<int, bool> kept;
+  for (const size_t cast : casts_of(program))
+    kept[program.instructions[cast].segment] = program.instructions[cast].anew;
+  for (const program::Instruction& instruction : program.instructions) {
+    if (instruction.kind != program::InstructionKind::update) continue;
+    const bool writes_copy = std::ranges::count(instruction.operands, program::Role::destination,
+                                                &program::Operand::role) == 1;
+    const auto cast = kept.find(instruction.segment);
+    EXPECT_EQ(writes_copy, cast != kept.end() && cast->second) << "segment " << instruction.segment;
+  }
+  return kept;
+}
+
+TEST(NarrowPrograms, CopiesAreMadeByUpdatesOfAllThatARankHolds) {
+  struct Case {
+    const char* layout;
+    int world_size;
+    bool kept;
+  };
+  for (const auto& [layout, world_size, kept] :
+       {Case{"dp=1", 1, true}, Case{"dp=2", 2, true}, Case{"dp=2,shard=optimizer", 2, false},
+        Case{"dp=1,shard=optimizer", 1, true}, Case{"dp=2,sync=ps,servers=1,placement=colocated", 2, false},
+        Case{"dp=1,sync=ps,servers=1,placement=dedicated", 2, false}}) {
+    config::RunConfig config = config::parse_run_config(kConfig, "test", {});
+    config.parallel.layout = layout::parse_layout(layout);
+    const compile::CompiledRun run = compile_run(config, {.world_size = world_size});
+    const int last = run.layout().workers() - 1;  // a worker that owns nothing if there is one server
+    const auto copies = kept_copies_of(run.compile(last).step);
+    EXPECT_GE(copies.size(), 3u) << layout;
+    for (const auto& [segment, is_kept] : copies) EXPECT_EQ(is_kept, kept) << layout << ", " << segment;
+    for (const auto& [segment, is_kept] : kept_copies_of(run.compile(last).evaluate))
+      EXPECT_TRUE(is_kept) << layout << ", evaluation, " << segment;
+    EXPECT_NO_THROW(run.check()) << layout;
+  }
+}
+
+/// The head's copy of the first stage's weights comes from there in every step.
+TEST(NarrowPrograms, AStageThatReceivesTiedWeightsCastsThemInEveryStep) {
+  config::RunConfig config = config::parse_run_config(kConfig, "test", {});
+  config.parallel.layout = layout::parse_layout("dp=1,pp=2");
+  const compile::CompiledRun run = compile_run(config, {.world_size = 2});
+  for (const auto& [segment, is_kept] : kept_copies_of(run.compile(0).step)) EXPECT_TRUE(is_kept) << segment;
+  for (const auto& [segment, is_kept] : kept_copies_of(run.compile(1).step))
+    EXPECT_EQ(is_kept, segment != 0) << segment;
+  EXPECT_NO_THROW(run.check());
+}
+
+TEST(NarrowPrograms, UpdatesOfFrozenSegmentsLeaveTheirCopiesAlone) {
+  const compile::CompiledRun run = compile_run(
+      config::parse_run_config(kConfig, "test", {"model.frozen=[\"h.1.*\"]"}),
+      {.world_size = 2});
+  for (const auto& [segment, is_kept] : kept_copies_of(run.compile(0).step)) EXPECT_TRUE(is_kept) << segment;
+  EXPECT_NO_THROW(run.check());
 }
 
 TEST(NarrowPrograms, OfFloat32HaveNoCasts) {
