@@ -16,8 +16,7 @@ times that memory limits are scaled by the speed of the copy that `kernel_benchm
 model's shapes. Rates count the operations that kernels do; a multiply-add counts twice. lockstep's own kernels are known by
 their names. Names of the library's products say nothing of what they multiply, so they are known by their neighbours: ncu
 lists kernels in the order of their launches. The head's products are next to the loss's kernels, with no layer norm between.
-Products before them belong to forward. Of products after them, a weight's gradient comes directly before a bias's column
-sum; all others are an input's gradients.
+Products before them belong to forward. Products after them take turns: an input's gradient, and a weight's.
 """
 
 import argparse
@@ -42,20 +41,24 @@ OPTIMIZER, NORM, CASTS, TIED_ADD = "optimizer", "norm", "casts", "tied add"
 FORWARD, INPUTS, WEIGHTS, HEAD = "block products forward", "block products inputs", "block products weights", "head products"
 ELSEWHERE = ""                  # known, and not in a step of GPT
 KERNELS = (
-    ("forward_kernel", r"\bForwardArguments\b", LAYER_NORM),
+    ("norm_forward_kernel", "", LAYER_NORM),
     ("forward_kernel", r"\bAttentionCall\b", ATTENTION_FORWARD),
     ("forward_kernel", r"\bRowTerm\b", CROSS_ENTROPY),
-    ("backward_kernel", r"\bBackwardArguments\b", LAYER_NORM),
+    ("norm_backward_kernel", "", LAYER_NORM),
     ("backward_kernel", r"\bAttentionCall\b", ATTENTION_BACKWARD),
     ("backward_kernel", r"\bSizes\b", CROSS_ENTROPY),
     ("fold_columns_kernel", r"\bFinishParameters\b", LAYER_NORM),
+    ("fold_columns_kernel", r"\bFinishTotal\b", COLUMN_SUMS),
     ("fold_columns_kernel", r"\bFinish(Moments|Gradients)\b", ELSEWHERE),
     ("metrics_kernel", r"\bRowTerm\b", CROSS_ENTROPY),
     ("metrics_kernel", "", ELSEWHERE),
     ("dots_kernel", "", ATTENTION_DOT),
     ("map_kernel", r"\bGeluFormula\b", GELU),
     ("map_kernel", "", ELSEWHERE),
+    ("column_sum_kernel", r"\bGeluFormula\b", GELU),
+    ("column_sum_kernel", r"\bGradientColumns\b", ELSEWHERE),
     ("column_sum_kernel", "", COLUMN_SUMS),
+    ("norm_column_sum_kernel", "", COLUMN_SUMS),
     ("sum_replicas_kernel", "", ELSEWHERE),
     ("look_up_kernel", "", EMBEDDINGS),
     ("sum_segments_kernel", "", EMBEDDINGS),
@@ -188,6 +191,7 @@ def works(shape, batch):
         # reads the other branch's gradient, which the last norm does not have.
         LAYER_NORM: Work(5.5, size_bytes=tensor * (2 * norms + 2 * (norms - 1) + 3 * norms + norms - 1)),
         GELU: Work(6.0, size_bytes=layers * 4 * tensor * (2 + 3)),
+        # As predicted, by passes of their own; since then only those of attention's input are.
         COLUMN_SUMS: Work(2.8, size_bytes=layers * 9 * tensor),
         # The least: logits are read, and their gradient takes their place. They are read again for it.
         CROSS_ENTROPY: Work(3.3, size_bytes=2 * 2 * rows * vocabulary),
@@ -228,7 +232,7 @@ def roles_of_products(kernels):
     norms = [i for i, group in enumerate(groups) if group == LAYER_NORM]
     head_begin = max((i for i in norms if i < loss[0]), default=-1)
     head_end = min((i for i in norms if i > loss[-1]), default=len(kernels))
-    roles, last = {}, None
+    roles, last, behind = {}, None, 0
     for i, (name, _) in enumerate(kernels):
         if not is_product(name):
             continue
@@ -239,8 +243,8 @@ def roles_of_products(kernels):
         elif i < loss[0]:
             roles[i] = FORWARD
         else:
-            following = next((j for j in range(i + 1, len(kernels)) if not FINISHES_PRODUCT.search(kernels[j][0])), None)
-            roles[i] = WEIGHTS if following is not None and groups[following] == COLUMN_SUMS else INPUTS
+            roles[i] = (INPUTS, WEIGHTS)[behind % 2]
+            behind += 1
         last = i
     return roles
 

@@ -1,5 +1,6 @@
 #include "model/fusion.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/index.h"
@@ -18,11 +19,14 @@ class Fuser {
   }
 
   Fusion fuse(const GpuFusions& fusions) {
-    for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
-      if (holds<LayerNorm>(n) || holds<RmsNorm>(n)) fuse_norm(n);
+    const int nodes = static_cast<int>(graph_.nodes.size());
+    for (int n = 0; n < nodes; ++n) {
+      if (is_norm(n)) fuse_norm(n);
       if (fusions.gelu && holds<Gelu>(n)) fuse_gelu(n);
       if (fusions.loss && holds<SoftmaxCrossEntropy>(n)) fuse_loss(n);
     }
+    for (int n = 0; n < nodes; ++n)
+      if (is_norm(n) || (is_activation(n) && fusion_.runs_backward(n))) fuse_bias(n);
     return std::move(fusion_);
   }
 
@@ -35,10 +39,17 @@ class Fuser {
   ops::FusedNeighbors& neighbors(int n) { return nth(fusion_.neighbors, n); }
   const Value& input(int n) const { return graph_.value(node(n).inputs[0]); }
 
-  /// Whether `before` makes the only input of the node right behind it, in the same segment.
+  bool is_norm(int n) const { return holds<LayerNorm>(n) || holds<RmsNorm>(n); }
+  bool is_activation(int n) const {
+    return holds<Relu>(n) || holds<Gelu>(n) || holds<Silu>(n) || holds<Sigmoid>(n) || holds<Tanh>(n);
+  }
+
+  /// Whether `before` makes the only input of the node right behind it; in the same segment.
+  bool is_behind(int before, int n) const {
+    return before >= 0 && n == before + 1 && input(n).producer == before;
+  }
   bool feeds(int before, int n) const {
-    return before >= 0 && n == before + 1 && input(n).producer == before &&
-           nth(segment_, before) == nth(segment_, n);
+    return is_behind(before, n) && nth(segment_, before) == nth(segment_, n);
   }
 
   bool can_fuse_gelu(int linear) const {
@@ -73,6 +84,35 @@ class Fuser {
     }
   }
 
+  /// The linear layer whose output's gradient backward of a norm or an activation writes, if its bias learns;
+  /// or -1. A norm writes the gradient of the fork before it if they are in one segment; otherwise the fork
+  /// does.
+  int linear_before(int n) const {
+    const Value* written = &input(n);
+    if (is_norm(n) && is_behind(n - 1, n) && holds<Fork>(n - 1)) written = &input(n - 1);
+    if (!written->needs_gradient || written->spec.shape.rank() == 0) return -1;
+    for (int before = n - 1; before >= 0; --before) {
+      if (!holds<Linear>(before)) continue;
+      const Node& linear = node(before);
+      const Value& output = graph_.value(linear.outputs[0]);
+      if (output.gradient_storage != written->gradient_storage) continue;
+      const bool learns = linear.parameters.size() == 2 && !graph_.parameter(linear.parameters[1]).frozen &&
+                          linear.has_second_half();
+      return learns && output.spec.shape[-1] == written->spec.shape[-1] ? before : -1;
+    }
+    return -1;
+  }
+
+  void fuse_bias(int n) {
+    const int linear = linear_before(n);
+    if (linear < 0) return;
+    if (is_norm(n)) neighbors(linear).norm_behind = true;
+    const bool forks = is_norm(n) && is_behind(n - 1, n) && holds<Fork>(n - 1);
+    if (nth(segment_, linear) != nth(segment_, n) || (forks && !neighbors(n).fork_before)) return;
+    neighbors(n).bias_before = true;
+    nth(fusion_.bias_of, n) = linear;
+  }
+
   void fuse_loss(int n) {
     const Value& logits = input(n);
     neighbors(n).gradient_in_forward =
@@ -87,10 +127,13 @@ class Fuser {
 
 }  // namespace
 
+bool Fusion::leaves_bias(int node) const { return std::ranges::find(bias_of, node) != bias_of.end(); }
+
 Fusion no_fusion(const Graph& graph) {
   Fusion fusion{.neighbors = std::vector<ops::FusedNeighbors>(graph.nodes.size()),
                 .forward_node = std::vector<int>(graph.nodes.size()),
-                .backward_node = {}};
+                .backward_node = {},
+                .bias_of = std::vector<int>(graph.nodes.size(), -1)};
   std::iota(fusion.forward_node.begin(), fusion.forward_node.end(), 0);
   fusion.backward_node = fusion.forward_node;
   return fusion;

@@ -118,9 +118,10 @@ struct KernelArguments {
   std::span<const Tensor> outputs;
   std::span<const Tensor> parameters;
   std::span<const Tensor> auxiliary;
-  std::span<const Tensor> output_gradients;     ///< backward: read
-  std::span<const Tensor> input_gradients;      ///< backward: overwritten; data null if none is wanted
-  std::span<const Tensor> parameter_gradients;  ///< backward: overwritten or, with `accumulate`, added to
+  std::span<const Tensor> output_gradients;  ///< backward: read
+  std::span<const Tensor> input_gradients;   ///< backward: overwritten; data null if none is wanted
+  /// backward: overwritten or, with `accumulate`, added to; data null if another kernel does that
+  std::span<const Tensor> parameter_gradients;
   /// Losses: kMetricCount numbers for each virtual replica, overwritten or added to.
   double* metrics = nullptr;
   bool accumulate = false;
@@ -150,6 +151,13 @@ struct FusedNeighbors {
   /// layer_norm and rms_norm, backward_input: output_gradients[1] is the gradient of the input's other
   /// reader, input_gradients[0] the sum of both. The bits are those of fork.
   bool fork_before = false;
+  /// Activations of one input, layer_norm and rms_norm, backward_input: the last of parameter_gradients, if
+  /// there is one more than the op has parameters, is the gradient of the bias of the linear layer whose
+  /// output's gradient input_gradients[0] is: the sums of its columns. The bits are those of linear.
+  bool bias_before = false;
+  /// linear: a norm writes its output's gradient, and the bias's gradient is summed in the order in which
+  /// that norm's kernel would sum it, so that it has the same bits whichever of them does.
+  bool norm_behind = false;
   bool operator==(const FusedNeighbors&) const = default;
 };
 

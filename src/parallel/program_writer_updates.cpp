@@ -13,8 +13,7 @@
 namespace lockstep::parallel {
 
 bool ProgramWriter::updates_all(int segment) const {
-  return ownership_.updated_by(segment, rank_) ==
-         layout::ByteSpan{0, partition_.bucket(segment).owned_bytes};
+  return ownership_.updated_by(segment, rank_) == layout::ByteSpan{0, partition_.bucket(segment).owned_bytes};
 }
 
 void ProgramWriter::cast_parameters(int lane, Changes changes) {
@@ -22,8 +21,7 @@ void ProgramWriter::cast_parameters(int lane, Changes changes) {
     if (narrow_parameters_[s] < 0) continue;
     program::Instruction cast =
         instruction(program::InstructionKind::cast, lane, static_cast<int>(s), -1, -1);
-    cast.anew = changes == Changes::none ||
-                (changes == Changes::updates && updates_all(static_cast<int>(s)));
+    cast.anew = changes == Changes::none || (changes == Changes::updates && updates_all(static_cast<int>(s)));
     cast.operands.push_back({program::Role::source, 0, program::Access::read, program.whole(parameters_[s])});
     cast.operands.push_back({.role = program::Role::destination,
                              .access = program::Access::write,

@@ -160,10 +160,10 @@ struct Instruction {
   /// cast: runs only if nothing is left of an iteration before, since other programs or the host may have
   /// written what it reads: in the first iteration, and in the first after an executor has finished.
   bool anew = false;
-  int group = -1;           ///< communicating instructions
-  int root = -1;            ///< broadcast: rank within the group
-  Blocks blocks;            ///< ring_reduce_scatter, ring_all_gather: of their data
-  int bound = -1;           ///< serve: updates that may be missing from what a worker pulls; -1: any number
+  int group = -1;  ///< communicating instructions
+  int root = -1;   ///< broadcast: rank within the group
+  Blocks blocks;   ///< ring_reduce_scatter, ring_all_gather: of their data
+  int bound = -1;  ///< serve: updates that may be missing from what a worker pulls; -1: any number
   std::vector<Operand> operands;
   std::vector<Dependency> after;
   DeadlineClass deadline = DeadlineClass::compute;
@@ -187,8 +187,9 @@ struct ParameterPlace {
     int64_t bucket_offset;  ///< bytes from the start of the segment's bucket; kNoGradient: it is frozen
     bool operator==(const Use&) const = default;
   };
-  std::vector<Use> uses;   ///< in graph order
-  int narrow_buffer = -1;  ///< buffer of its copy in a narrower type, which casts and updates make; -1: no copy
+  std::vector<Use> uses;  ///< in graph order
+  int narrow_buffer =
+      -1;  ///< buffer of its copy in a narrower type, which casts and updates make; -1: no copy
   int64_t narrow_offset = 0;
   struct State {
     int buffer;  ///< in space optimizer

@@ -221,22 +221,36 @@ void ModelCode::fuse_forward(int segment, KernelCall& call, const SegmentBinding
   writes(sum);
 }
 
+Tensor ModelCode::parameter_gradient(int n, size_t slot, const SegmentBindings& bindings) const {
+  const int p = nth(graph_.node(n).parameters, static_cast<int>(slot));
+  const auto& parameter = graph_.parameter(p);
+  int use = 0;
+  while (nth(parameter.uses, use).node != n || nth(parameter.uses, use).slot != static_cast<int>(slot)) ++use;
+  return {bindings.parameter_gradient(p, use), parameter.spec.shape};
+}
+
 void ModelCode::add_parameter_gradients(int n, std::byte* unused, const SegmentBindings& bindings,
                                         KernelCall& call) const {
   const auto& node = graph_.node(n);
   for (size_t slot = 0; slot < node.parameters.size(); ++slot) {
     const auto& parameter = graph_.parameter(node.parameters[slot]);
+    call.gradient_parameters.push_back(node.parameters[slot]);
     if (parameter.frozen) {
       call.parameter_gradients.push_back({unused, parameter.spec.shape});
       unused += aligned(parameter.spec.shape.count() * static_cast<int64_t>(sizeof(float)));
-      continue;
+    } else {
+      call.parameter_gradients.push_back(parameter_gradient(n, slot, bindings));
     }
-    int use = 0;
-    while (nth(parameter.uses, use).node != n || nth(parameter.uses, use).slot != static_cast<int>(slot))
-      ++use;
-    call.parameter_gradients.push_back(
-        {bindings.parameter_gradient(node.parameters[slot], use), parameter.spec.shape});
   }
+}
+
+void ModelCode::pass_bias(int n, const SegmentBindings& bindings, KernelCall& call) const {
+  constexpr size_t kBias = 1;  // its slot
+  if (fusion_.leaves_bias(n)) nth(call.parameter_gradients, kBias).data = nullptr;
+  const int linear = nth(fusion_.bias_of, n);
+  if (linear < 0) return;
+  call.parameter_gradients.push_back(parameter_gradient(linear, kBias, bindings));
+  call.gradient_parameters.push_back(nth(graph_.node(linear).parameters, static_cast<int>(kBias)));
 }
 
 std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindings& bindings,
@@ -300,6 +314,7 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
     if (has_gradients)
       add_parameter_gradients(n, bindings.temporary + nth(unused_gradients, n - range.first_node), bindings,
                               call);
+    if (kind == InstructionKind::backward) pass_bias(n, bindings, call);
     if (signature.is_loss) call.metrics = bindings.metrics;
     if (kind != InstructionKind::backward_weight &&
         (wanted || signature.backward == ops::BackwardForm::joint)) {

@@ -81,7 +81,8 @@ struct KernelCall {
   ops::KernelPhase phase = ops::KernelPhase::forward;
   int node = -1;
   std::vector<int> output_values,
-      gradient_values;  ///< of the graph: what `outputs` and `input_gradients` are
+      gradient_values;                   ///< of the graph: what `outputs` and `input_gradients` are
+  std::vector<int> gradient_parameters;  ///< likewise, of which parameters `parameter_gradients` are
   std::vector<Tensor> inputs, outputs, parameters, auxiliary, output_gradients, input_gradients,
       parameter_gradients;
   double* metrics = nullptr;
@@ -167,9 +168,13 @@ class ModelCode {
   int64_t lay_out_backward(int segment, InstructionKind kind);
   /// Room for the gradients of a node's frozen parameters, if its kernel makes them along with others.
   int64_t unused_gradient_bytes(const model::Node& node) const;
+  /// The place of the gradient of a node's parameter.
+  Tensor parameter_gradient(int node, size_t slot, const SegmentBindings& bindings) const;
   /// Places for the gradients of a node's parameters.
   void add_parameter_gradients(int node, std::byte* unused, const SegmentBindings& bindings,
                                KernelCall& call) const;
+  /// The gradient of a linear layer's bias is passed from its call to that of the node that sums it.
+  void pass_bias(int node, const SegmentBindings& bindings, KernelCall& call) const;
   Tensor view(int value, std::byte* data) const;
   /// Whether a node reads the parameter in `slot` from the narrow copy.
   bool reads_narrow(const model::Node& node, size_t slot) const;

@@ -36,6 +36,7 @@ class AccessFinder {
         backward();
         input_gradients();
         if (node_.signature.backward == ops::BackwardForm::joint) parameter_gradients();
+        bias_of_neighbour();
         break;
       case ops::KernelPhase::backward_weight:
         backward();
@@ -122,13 +123,27 @@ class AccessFinder {
 
   void parameter_gradients() {
     for (size_t slot = 0; slot < node_.parameters.size(); ++slot) {
-      const auto& uses = graph_.parameter(node_.parameters[slot]).uses;
-      int use = 0;
-      while (nth(uses, use).node != call_.node || nth(uses, use).slot != static_cast<int>(slot)) ++use;
       ensure(slot < call_.parameter_gradients.size(), "a call has a tensor for each parameter's gradient");
-      found_.writes.push_back(access(call_.parameter_gradients[slot],
-                                     {CallSymbol::Kind::parameter_gradient, node_.parameters[slot], use}));
+      // What the kernel of another node writes.
+      if (call_.parameter_gradients[slot].data != nullptr) parameter_gradient(node_, call_.node, slot, slot);
     }
+  }
+
+  /// The gradient of a parameter in a slot of a node, which is the `at`th of the call.
+  void parameter_gradient(const model::Node& node, int number, size_t slot, size_t at) {
+    const auto& uses = graph_.parameter(node.parameters[slot]).uses;
+    int use = 0;
+    while (nth(uses, use).node != number || nth(uses, use).slot != static_cast<int>(slot)) ++use;
+    found_.writes.push_back(access(call_.parameter_gradients[at],
+                                   {CallSymbol::Kind::parameter_gradient, node.parameters[slot], use}));
+  }
+
+  /// The gradient of the bias of the linear layer before a norm or an activation.
+  void bias_of_neighbour() {
+    const size_t own = node_.signature.backward == ops::BackwardForm::joint ? node_.parameters.size() : 0;
+    if (!fused_.bias_before || call_.parameter_gradients.size() == own) return;
+    const int linear = nth(code_.fusion().bias_of, call_.node);
+    parameter_gradient(graph_.node(linear), linear, 1, call_.parameter_gradients.size() - 1);
   }
 
   const GraphSymbols& symbols_;

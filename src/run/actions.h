@@ -36,8 +36,8 @@ struct StepInputs {
   bool suppress_updates = false;  ///< replay: everything runs, nothing is changed
   /// Executors set it: nothing is left of an iteration before (program::Instruction::anew).
   bool begins_anew = false;
-  double stop_requested = 0;      ///< this rank's contribution to `agree`
-  uint64_t state_hash = 0;        ///< likewise: of this replica before the program runs; 0: not compared
+  double stop_requested = 0;  ///< this rank's contribution to `agree`
+  uint64_t state_hash = 0;    ///< likewise: of this replica before the program runs; 0: not compared
 };
 
 /// Reported after every call of an op's kernel, and after every update, of an observed iteration.

@@ -79,13 +79,13 @@ Action bind_cast(const Binding& binding) {
     throw InternalError(fmt::format("{} casts {} bytes of {} to {} of {}", binding.describe(),
                                     from->range.size_bytes, name_of(from->dtype), to->range.size_bytes,
                                     name_of(to->dtype)));
-  return {.start = [to = binding.at(*to), to_type = to->dtype, from = binding.at(*from),
-                    from_type = from->dtype, count = to->range.size_bytes / size_of(to->dtype),
-                    anew = binding.instruction().anew, kernels = binding.kernels()](
-                       device::Stream& stream, const StepInputs& inputs, const auto&) {
-    if (anew && !inputs.begins_anew) return;
-    kernels->cast(to, to_type, from, from_type, count, stream);
-  }};
+  return {
+      .start = [to = binding.at(*to), to_type = to->dtype, from = binding.at(*from), from_type = from->dtype,
+                count = to->range.size_bytes / size_of(to->dtype), anew = binding.instruction().anew,
+                kernels = binding.kernels()](device::Stream& stream, const StepInputs& inputs, const auto&) {
+        if (anew && !inputs.begins_anew) return;
+        kernels->cast(to, to_type, from, from_type, count, stream);
+      }};
 }
 
 Action bind_norm(const Binding& binding) {

@@ -218,14 +218,14 @@ TEST(Mutation, AnUpdateWithoutItsCopyIsMathematics) {
 TEST(Mutation, ACopyOfAnotherTypeIsMathematics) {
   expect_all_caught(
       [](const Programs& programs) {
-        return with_each_operand(programs, "in bfloat16",
-                                 [](const program::Program&, const program::Instruction& i,
-                                    program::Operand& o) {
-                                   const bool is_copy = i.kind == program::InstructionKind::update &&
-                                                        o.role == program::Role::destination;
-                                   if (is_copy) o.dtype = DType::bfloat16;
-                                   return is_copy;
-                                 });
+        return with_each_operand(
+            programs, "in bfloat16",
+            [](const program::Program&, const program::Instruction& i, program::Operand& o) {
+              const bool is_copy =
+                  i.kind == program::InstructionKind::update && o.role == program::Role::destination;
+              if (is_copy) o.dtype = DType::bfloat16;
+              return is_copy;
+            });
       },
       {Property::mathematics}, 4);
 }

@@ -329,8 +329,11 @@ Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimi
     call.copy = {copied, copy};
   }
   memory.kernels().update(call, memory.stream());
-  Updated updated{memory.get(call.parameters, size), memory.get(call.state[0], size),
-                  memory.get(call.state[1], size), memory.get(call.state[2], size), {}};
+  Updated updated{memory.get(call.parameters, size),
+                  memory.get(call.state[0], size),
+                  memory.get(call.state[1], size),
+                  memory.get(call.state[2], size),
+                  {}};
   if (copied == nullptr) return updated;
   updated.copy = memory.get(copied, size);
   auto* const cast = memory.put(std::vector<uint16_t>(size, 0x5a5a));

@@ -17,7 +17,22 @@ class ColumnSum {
   /// sums[column] = (or +=) the sum over all rows of x. REQUIRES: one replica, if it accumulates.
   void run(const void* x, float* sums, bool accumulate, void* workspace, device::Stream& stream) const;
 
+  // For kernels that make the matrix (column_sum_kernel.h): they leave the sums of each part of the rows of
+  // each replica, [replicas, parts, columns], which finish() adds up.
+  int64_t rows() const { return rows_; }
+  int64_t columns() const { return columns_; }
+  int64_t parts() const { return parts_; }
+  int replicas() const { return replicas_; }
+  struct Parts {
+    float* sums;
+    bool accumulate;  ///< there is one part, whose sums are added to what is there
+  };
+  Parts parts_of(float* sums, bool accumulate, void* workspace) const;
+  void finish(float* sums, bool accumulate, void* workspace, device::Stream& stream) const;
+
  private:
+  float* of_replicas(float* sums, void* workspace) const;
+
   int64_t rows_, columns_;
   DType dtype_;
   int replicas_;

@@ -1,10 +1,12 @@
 #include "ops/cuda/linear.h"
 
 #include <algorithm>
-#include <optional>
+#include <type_traits>
+#include <variant>
 
 #include "ops/cuda/column_sum.h"
 #include "ops/cuda/folded_product.h"
+#include "ops/cuda/norm_column_sum.h"
 #include "ops/cuda/product.h"
 #include "ops/parts.h"
 
@@ -27,7 +29,8 @@ class LinearKernel : public Kernel {
   int64_t workspace_bytes(KernelPhase phase) const override {
     if (phase != KernelPhase::backward_weight) return Product::workspace_bytes();
     // The product and the bias's sums follow each other and share the memory.
-    return std::max(weight_gradient_.workspace_bytes(), bias_sum_ ? bias_sum_->workspace_bytes() : 0);
+    return std::max(weight_gradient_.workspace_bytes(),
+                    std::visit([](const auto& sum) { return workspace_of(sum); }, bias_sum_));
   }
 
   void prepare(device::Device& device) override {
@@ -41,7 +44,7 @@ class LinearKernel : public Kernel {
     ProductOperands operands{.a = arguments.inputs[0].data,
                              .b = arguments.parameters[0].data,
                              .c = arguments.outputs[0].data,
-                             .bias = bias_sum_ ? arguments.parameters[1].data : nullptr};
+                             .bias = has_bias_ ? arguments.parameters[1].data : nullptr};
     if (fused_.gelu_behind) {
       operands.kept = operands.c;
       operands.c = arguments.outputs[1].data;
@@ -67,26 +70,38 @@ class LinearKernel : public Kernel {
                          arguments.workspace, stream);
     // cuBLASLt's epilogues can sum the columns too, but only in the type of the factors, and never onto what
     // is there.
-    if (bias_sum_)
-      bias_sum_->run(dy, arguments.parameter_gradients[1].as<float>(), arguments.accumulate,
-                     arguments.workspace, stream);
+    if (!has_bias_ || arguments.parameter_gradients[1].data == nullptr) return;
+    const auto run = [&]<class Sum>(const Sum& sum) {
+      if constexpr (!std::is_same_v<Sum, std::monostate>)
+        sum.run(dy, arguments.parameter_gradients[1].as<float>(), arguments.accumulate, arguments.workspace,
+                stream);
+    };
+    std::visit(run, bias_sum_);
   }
 
  private:
   LinearKernel(const Linear& op, int64_t rows, const LinearProducts& products, const KernelOptions& options)
       : training_(options.training),
+        has_bias_(op.bias),
         fused_(options.fused),
         forward_(products.forward),
         input_gradient_(products.input_gradient),
         weight_gradient_(products.weight_gradient, options.virtual_replicas) {
-    if (op.bias) bias_sum_.emplace(rows, op.units, options.compute, options.virtual_replicas);
+    if (!has_bias_) return;
+    if (fused_.norm_behind)
+      bias_sum_.emplace<NormColumnSum>(rows, op.units, options.compute, options.virtual_replicas);
+    else
+      bias_sum_.emplace<ColumnSum>(rows, op.units, options.compute, options.virtual_replicas);
   }
 
-  bool training_;
+  static int64_t workspace_of(std::monostate) { return 0; }
+  static int64_t workspace_of(const auto& sum) { return sum.workspace_bytes(); }
+
+  bool training_, has_bias_;
   FusedNeighbors fused_;
   Product forward_, input_gradient_;
   FoldedProduct weight_gradient_;
-  std::optional<ColumnSum> bias_sum_;  ///< of the bias's gradient; none where there is no bias
+  std::variant<std::monostate, ColumnSum, NormColumnSum> bias_sum_;  ///< of the bias's gradient, if any
 };
 
 }  // namespace

@@ -137,7 +137,7 @@ std::optional<std::string> examine(const Worker& worker, const run::KernelObserv
   }
   for (size_t p = 0; p < call.parameter_gradients.size(); ++p)
     if (auto found = look(call.parameter_gradients[p], node,
-                          "the gradient of parameter " + graph.parameter(node.parameters[p]).name))
+                          "the gradient of parameter " + graph.parameter(call.gradient_parameters[p]).name))
       return found;
   return std::nullopt;
 }

@@ -77,8 +77,8 @@ std::map<int, bool> kept_copies_of(const program::Program& program) {
     kept[program.instructions[cast].segment] = program.instructions[cast].anew;
   for (const program::Instruction& instruction : program.instructions) {
     if (instruction.kind != program::InstructionKind::update) continue;
-    const bool writes_copy = std::ranges::count(instruction.operands, program::Role::destination,
-                                                &program::Operand::role) == 1;
+    const bool writes_copy =
+        std::ranges::count(instruction.operands, program::Role::destination, &program::Operand::role) == 1;
     const auto cast = kept.find(instruction.segment);
     EXPECT_EQ(writes_copy, cast != kept.end() && cast->second) << "segment " << instruction.segment;
   }
@@ -120,9 +120,8 @@ TEST(NarrowPrograms, AStageThatReceivesTiedWeightsCastsThemInEveryStep) {
 }
 
 TEST(NarrowPrograms, UpdatesOfFrozenSegmentsLeaveTheirCopiesAlone) {
-  const compile::CompiledRun run = compile_run(
-      config::parse_run_config(kConfig, "test", {"model.frozen=[\"h.1.*\"]"}),
-      {.world_size = 2});
+  const compile::CompiledRun run =
+      compile_run(config::parse_run_config(kConfig, "test", {"model.frozen=[\"h.1.*\"]"}), {.world_size = 2});
   for (const auto& [segment, is_kept] : kept_copies_of(run.compile(0).step)) EXPECT_TRUE(is_kept) << segment;
   EXPECT_NO_THROW(run.check());
 }
