@@ -174,12 +174,15 @@ std::unique_ptr<Communicator> make_gpu_communicator(Communicator& bootstrap, dev
                                                     const GpuCommunicatorOptions& options = {});
 /// The same for memory of a device that the host does not share, carried by `host` (any host backend). Not
 /// collective: other ranks may use `host` directly. Bytes pass through `staging_bytes` of pinned memory, as
-/// the largest operation needs. A larger operation allocates more, for which a GPU may wait for all of its
-/// work. Operations follow their streams, and make progress only while this host calls check_health(), poll()
-/// or synchronize().
+/// staging_of() says of the largest operation. A larger one allocates more, for which a GPU may wait for all
+/// of its work. Operations follow their streams, and make progress only while this host calls check_health(),
+/// poll() or synchronize(). A stream may pass an exchange that only sends before its messages have left:
+/// whoever goes on to something else polls until the operation is complete.
 std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<Communicator> host,
                                                        device::Device& device, int64_t staging_bytes = 0);
-/// Staging bytes of an exchange with transfers of these sizes. Other operations need as much as their data.
+/// Staging bytes if no operation needs more than these: operations take turns with two halves.
+int64_t staging_of(int64_t operation_bytes);
+/// Bytes that an exchange with transfers of these sizes needs. Other operations need as much as their data.
 int64_t staging_of_exchange(std::span<const int64_t> sizes);
 /// Pinned memory that such a communicator needs besides its staging.
 inline constexpr int64_t kStagedWordBytes = 8;

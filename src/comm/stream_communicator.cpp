@@ -13,6 +13,14 @@ bool StreamCommunicator::idle() noexcept {
   return pending_.empty();
 }
 
+bool StreamCommunicator::streams_have_passed() const noexcept {
+  try {
+    return pending_.empty() || pending_.back().behind->ready();
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 bool StreamCommunicator::has_failed() const noexcept {
   try {
     if (!pending_.empty()) pending_.front().behind->ready();
@@ -23,7 +31,8 @@ bool StreamCommunicator::has_failed() const noexcept {
 }
 
 void StreamCommunicator::retire() {
-  while (!pending_.empty() && pending_.front().behind->ready()) {
+  while (!pending_.empty() && pending_.front().behind->ready() &&
+         is_complete_behind(pending_.front().number)) {
     spare_.push_back(std::move(pending_.front().behind));
     pending_.pop_front();
   }
@@ -36,7 +45,7 @@ void StreamCommunicator::enqueue(Operation operation, device::Stream& stream) {
   issue(operation, stream);
   if (spare_.empty()) spare_.push_back(device_.create_event());
   stream.record(*spare_.back());
-  pending_.push_back({std::move(operation), Clock::now(), std::move(spare_.back()), &stream});
+  pending_.push_back({++enqueued_, std::move(operation), Clock::now(), std::move(spare_.back()), &stream});
   spare_.pop_back();
 }
 

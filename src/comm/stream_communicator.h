@@ -27,8 +27,13 @@ class StreamCommunicator : public CheckedCommunicator {
   virtual void issue(const Operation& operation, device::Stream& stream) = 0;
   /// For devices that work only when they are polled: does a moment's work, without waiting.
   virtual void advance() {}
-  /// Whether all enqueued work has passed; also false if the device cannot tell any more.
+  /// Whether the operation with this number (from 1, in the order of issue()) is complete once its stream has
+  /// passed it.
+  virtual bool is_complete_behind(int64_t) const { return true; }
+  /// Whether all operations are complete; also false if the device cannot tell any more.
   bool idle() noexcept;
+  /// Whether streams have passed all operations; likewise.
+  bool streams_have_passed() const noexcept;
   /// Whether the device cannot tell any more.
   bool has_failed() const noexcept;
 
@@ -37,6 +42,7 @@ class StreamCommunicator : public CheckedCommunicator {
 
  private:
   struct Pending {
+    int64_t number;
     Operation operation;
     Clock::time_point started;
     std::unique_ptr<device::Event> behind;
@@ -48,6 +54,7 @@ class StreamCommunicator : public CheckedCommunicator {
   void retire();  ///< forgets what is complete
 
   device::Device& device_;
+  int64_t enqueued_ = 0;
   std::deque<Pending> pending_;  // in the order of their start, which is that of their completion
   std::vector<std::unique_ptr<device::Event>> spare_;  // events cost a call to make
 };

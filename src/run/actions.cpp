@@ -107,7 +107,7 @@ int64_t staged_bytes(const program::Program& program, int group) {
     }
     most = std::max(most, comm::staging_of_exchange(transfers));
   }
-  return most;
+  return comm::staging_of(most);
 }
 
 int64_t staging_bytes(const program::Program& program, const model::Graph& graph, int64_t micro_batch,

@@ -113,7 +113,7 @@ bool is_runnable(program::InstructionKind kind);
 std::vector<Action> make_actions(const program::Program& program, const ExecutionContext& context,
                                  const KernelObserver* observer);
 
-/// The most host memory that an operation of a group needs if messages between hosts carry device memory
+/// The host memory that operations of a group need if messages between hosts carry device memory
 /// (comm::make_staged_communicator). 0: the program has no such operation.
 int64_t staged_bytes(const program::Program& program, int group);
 

@@ -80,8 +80,11 @@ class StreamExecutor : public Executor {
     for (const auto& stream : streams_) ahead_.emplace_back(device, *stream, options.most_ahead);
     if (options.progress != nullptr && !options.device_tells)
       positions_ = std::make_unique<LanePositions>(program, *options.progress, options.program_number);
-    for (const auto& action : actions_)
-      host_exchanges_ |= action.communicator != nullptr && action.communicator->needs_host();
+    for (size_t i = 0; i < actions_.size(); ++i)
+      if (actions_[i].communicator != nullptr && actions_[i].communicator->needs_host()) {
+        host_exchanges_ = true;
+        last_exchange_ = static_cast<int>(i);
+      }
     for (const auto& action : actions_)
       ensure(action.communicator == nullptr || action.communicator->size() == 1 ||
                  action.communicator->follows_stream(),
@@ -119,6 +122,7 @@ class StreamExecutor : public Executor {
       if (positions_) positions_->begin(goes_on);
       issued_ = 0;
       nth(left_, parity_) = true;
+      messages_left_ = host_exchanges_;
       running_ = begun_;
       issue(begun_++);
       for (const int report : reports_) await(parity_, report);
@@ -131,7 +135,7 @@ class StreamExecutor : public Executor {
 
   void finish() override {
     anew_ = true;
-    if (!left_[0] && !left_[1]) {
+    if (!left_[0] && !left_[1] && !messages_left_) {
       if (stamps_) stamps_->settle();
       return;
     }
@@ -141,6 +145,7 @@ class StreamExecutor : public Executor {
     report_main(control::Activity::idle);
     attempt([&] {
       for (const int place : {1 - parity_, parity_}) complete(place);
+      send_messages();
       if (stamps_) stamps_->settle();
     });
     if (positions_) positions_->hush();
@@ -181,6 +186,7 @@ class StreamExecutor : public Executor {
     if (positions_) positions_->hush();
     left_ = {};
     anew_ = true;
+    messages_left_ = false;
     deliveries_.forget();
     running_ = kNone;
     if (const auto first = first_error()) error = first;
@@ -218,6 +224,18 @@ class StreamExecutor : public Executor {
     nth(left_, place) = false;
     times_.exposed_communication_ms =
         times_.exposed_communication_ms.value_or(0) + stands_.exposed_communication_ms(place);
+  }
+
+  /// Waits for messages between hosts that their streams have passed: a rank that goes on to something else
+  /// would not look after them.
+  void send_messages() {
+    if (!messages_left_) return;
+    wait_for_peers(last_exchange_, [this] {
+      return std::ranges::all_of(communicators_, [](comm::Communicator* communicator) {
+        return communicator == nullptr || !communicator->needs_host() || communicator->test();
+      });
+    });
+    messages_left_ = false;
   }
 
   bool is_complete(int place) const {
@@ -517,6 +535,8 @@ class StreamExecutor : public Executor {
   ExecutorOptions options_;
   bool enqueues_;
   bool host_exchanges_ = false;  // some operations get on only while the host looks after them
+  int last_exchange_ = 0;        // of these, an instruction
+  bool messages_left_ = false;   // of them may be under way still
   std::unique_ptr<device::Device> immediate_device_;
   std::unique_ptr<device::Stream> immediate_;
   std::vector<Action> actions_;

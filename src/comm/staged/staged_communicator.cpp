@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <limits>
 #include <new>
 #include <utility>
 
+#include "base/index.h"
 #include "comm/halves.h"
 #include "lockstep/error.h"
 
@@ -25,6 +27,19 @@ bool has_blocks(OperationKind kind) {
   return kind == OperationKind::reduce_scatter || kind == OperationKind::all_gather;
 }
 
+bool is_exchange_without(Transfer::Direction direction, const Operation& operation) {
+  return operation.kind == OperationKind::exchange &&
+         std::ranges::none_of(operation.transfers, [direction](const Transfer& transfer) {
+           return transfer.direction == direction;
+         });
+}
+bool only_sends(const Operation& operation) {
+  return is_exchange_without(Transfer::Direction::receive, operation);
+}
+bool only_receives(const Operation& operation) {
+  return is_exchange_without(Transfer::Direction::send, operation);
+}
+
 }  // namespace
 
 StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> host, device::Device& device,
@@ -37,18 +52,30 @@ StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> host, devic
       word_memory_(device.allocate_host(kStagedWordBytes)),
       word_(new (word_memory_.data()) std::atomic<uint64_t>(0)) {
   static_assert(sizeof(std::atomic<uint64_t>) == kStagedWordBytes);
+  make_room(0);
 }
 
 StagedCommunicator::~StagedCommunicator() {
   if (idle() || has_failed()) return;
+  if (sends_the_rest()) return;
   die("went away with operations outstanding", ExitCode::peer_lost);
   drain();
+}
+
+/// Whether everything is complete: what streams have passed is sent nevertheless.
+bool StagedCommunicator::sends_the_rest() noexcept try {
+  if (death().marked() || !streams_have_passed()) return false;
+  const Deadline deadline = deadline_in(kDrainTimeout);
+  while (!test() && Clock::now() < deadline) sched_yield();
+  return idle();
+} catch (const std::exception&) {
+  return false;  // it has died of it
 }
 
 /// Streams that still copy from the staging or to it get past that; not for ever, where they wait for others.
 void StagedCommunicator::drain() noexcept {
   for (const Deadline deadline = deadline_in(kDrainTimeout);
-       !idle() && !has_failed() && Clock::now() < deadline; sched_yield())
+       !streams_have_passed() && !has_failed() && Clock::now() < deadline; sched_yield())
     try {
       last_stream_->idle();
     } catch (const std::exception&) {
@@ -77,7 +104,7 @@ void StagedCommunicator::check_health() {
 void StagedCommunicator::advance() {
   progress();
   // Some devices get on only while they are asked whether they are idle.
-  if (!idle()) last_stream_->idle();
+  if (!streams_have_passed()) last_stream_->idle();
 }
 
 int64_t StagedCommunicator::bytes_of(const Operation& operation) const {
@@ -88,29 +115,61 @@ int64_t StagedCommunicator::bytes_of(const Operation& operation) const {
   return staging_of_exchange(sizes);
 }
 
+/// Halves of what there is; of more, if that does not suffice for an operation in each.
+void StagedCommunicator::make_room(int64_t bytes) {
+  const int64_t each = staging_.size_bytes() / 2 / kAlignment * kAlignment;
+  if (bytes > each) {
+    outgrown_.push_back(std::move(staging_));
+    staging_ = device().allocate_host(2 * aligned(bytes));
+    for (Half& half : halves_) half.data = nullptr;
+  }
+  if (halves_[0].data != nullptr && staging_.size_bytes() > 0) return;
+  halves_[0].data = staging_.data();
+  halves_[1].data = staging_.data() + staging_.size_bytes() / 2 / kAlignment * kAlignment;
+}
+
+std::unique_ptr<device::Event> StagedCommunicator::record(device::Stream& stream) {
+  if (spare_.empty()) spare_.push_back(device().create_event());
+  std::unique_ptr<device::Event> event = std::move(spare_.back());
+  spare_.pop_back();
+  stream.record(*event);
+  return event;
+}
+
 void StagedCommunicator::issue(const Operation& operation, device::Stream& stream) {
   last_stream_ = &stream;
-  if (size() == 1) return;
-  if (bytes_of(operation) > staging_.size_bytes()) {
-    outgrown_.push_back(std::move(staging_));
-    staging_ = device().allocate_host(bytes_of(operation));
+  ++issued_;
+  if (size() == 1) {
+    completed_ = issued_;
+    return;
   }
-  Waiting waiting{.number = ++issued_, .operation = stage(operation, stream), .arrived = {}, .wide = {}};
-  if (spare_.empty()) spare_.push_back(device().create_event());
-  waiting.arrived = std::move(spare_.back());
-  spare_.pop_back();
-  stream.record(*waiting.arrived);
-  stream.wait_word(*word_, static_cast<uint64_t>(waiting.number));
-  unstage(operation, waiting.operation, stream);
+  make_room(bytes_of(operation));
+  Half& half = nth(halves_, issued_ % 2);
+  const bool sends_alone = only_sends(operation), receives_alone = only_receives(operation);
+  Waiting waiting{.number = issued_, .operation = {}, .arrived = {}, .wide = {}};
+  if (!receives_alone && half.only_sends) stream.wait_word(*word_, static_cast<uint64_t>(half.number));
+  waiting.operation = stage(operation, half, stream);
+  if (receives_alone)
+    waiting.arrived = std::move(half.left);
+  else
+    waiting.arrived = record(stream);
+  if (!sends_alone) {
+    stream.wait_word(*word_, static_cast<uint64_t>(waiting.number));
+    unstage(operation, waiting.operation, stream);
+  }
+  if (half.left) spare_.push_back(std::move(half.left));
+  half.left = record(stream);
+  half.number = waiting.number;
+  half.only_sends = sends_alone;
   waiting_.push_back(std::move(waiting));
 }
 
-/// All operations share the staging: what a stream copies there comes after what it has copied away, since
-/// StreamCommunicator orders operations of several streams.
-Operation StagedCommunicator::stage(const Operation& operation, device::Stream& stream) {
+/// What a stream copies to a half comes after what it has copied away from it, since StreamCommunicator
+/// orders operations of several streams.
+Operation StagedCommunicator::stage(const Operation& operation, const Half& half, device::Stream& stream) {
   Operation staged = operation;
   if (operation.kind == OperationKind::exchange) {
-    std::byte* at = staging_.data();
+    std::byte* at = half.data;
     for (Transfer& transfer : staged.transfers) {
       if (transfer.direction == Transfer::Direction::send)
         stream.copy(at, transfer.data, transfer.size_bytes);
@@ -118,13 +177,13 @@ Operation StagedCommunicator::stage(const Operation& operation, device::Stream& 
     }
     return staged;
   }
-  staged.data = staging_.data();
+  staged.data = half.data;
   // Of blocks that are gathered only the own one has anything to say.
   const bool own_block = operation.kind == OperationKind::all_gather;
   const int64_t first = own_block ? operation.block_bytes() * rank() : 0;
   const bool says = operation.kind != OperationKind::broadcast || operation.root == rank();
   if (says)
-    stream.copy(staging_.data() + first, static_cast<std::byte*>(operation.data) + first,
+    stream.copy(half.data + first, static_cast<std::byte*>(operation.data) + first,
                 own_block ? operation.block_bytes() : bytes_of(operation));
   return staged;
 }
@@ -142,7 +201,7 @@ void StagedCommunicator::unstage(const Operation& operation, const Operation& st
   const bool own_block = operation.kind == OperationKind::reduce_scatter;
   const int64_t first = own_block ? operation.block_bytes() * rank() : 0;
   if (operation.kind == OperationKind::broadcast && operation.root == rank()) return;
-  stream.copy(static_cast<std::byte*>(operation.data) + first, staging_.data() + first,
+  stream.copy(static_cast<std::byte*>(operation.data) + first, static_cast<std::byte*>(staged.data) + first,
               own_block ? operation.block_bytes() : bytes_of(operation));
 }
 
@@ -188,17 +247,28 @@ void StagedCommunicator::finish(Waiting& waiting) {
   auto before = static_cast<uint64_t>(waiting.number - 1);
   word_->compare_exchange_strong(before, static_cast<uint64_t>(waiting.number), std::memory_order_release,
                                  std::memory_order_relaxed);
-  spare_.push_back(std::move(waiting.arrived));
+  if (waiting.arrived) spare_.push_back(std::move(waiting.arrived));
+  completed_ = waiting.number;
+}
+
+/// One operation is under way, or two exchanges, each in its half.
+bool StagedCommunicator::can_start(const Waiting& waiting, bool is_first) const {
+  const auto is_exchange = [](const Waiting& one) { return one.operation.kind == OperationKind::exchange; };
+  if (!is_first && !(is_exchange(waiting) && is_exchange(waiting_.front()))) return false;
+  return waiting.arrived == nullptr || waiting.arrived->ready();
 }
 
 void StagedCommunicator::progress() {
   try {
     while (!waiting_.empty()) {
-      Waiting& next = waiting_.front();
-      if (!next.started && !next.arrived->ready()) return;
-      if (!next.started) start(next);
-      if (!host_->poll(next.ticket)) return;
-      finish(next);
+      for (size_t i = 0; i < std::min(waiting_.size(), halves_.size()); ++i) {
+        if (waiting_[i].started) continue;
+        if (!can_start(waiting_[i], i == 0)) break;
+        start(waiting_[i]);
+      }
+      Waiting& first = waiting_.front();
+      if (!first.started || !host_->poll(first.ticket)) return;
+      finish(first);
       waiting_.pop_front();
     }
   } catch (const CommError& error) {
@@ -212,6 +282,8 @@ void StagedCommunicator::die(std::string_view reason, ExitCode code) noexcept {
   // Streams are not to wait for what does not come; what they then copy nobody reads.
   word_->store(kAll, std::memory_order_release);
 }
+
+int64_t staging_of(int64_t operation_bytes) { return 2 * aligned(operation_bytes); }
 
 int64_t staging_of_exchange(std::span<const int64_t> sizes) {
   int64_t bytes = 0;
