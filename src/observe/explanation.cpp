@@ -24,7 +24,10 @@ double sum_of(const NamedTimes& times) {
                          [](double sum, const auto& time) { return sum + time.second; });
 }
 
-double working_ms(const RankTime& time) { return sum_of(time.computing_ms) + time.data_wait_ms; }
+/// A sample does not tell by how much ranks differ.
+double working_ms(const RankTime& time) {
+  return (time.tells_computing ? sum_of(time.computing_ms) : 0) + time.data_wait_ms;
+}
 
 void sort_by_time(NamedTimes& times) {
   std::stable_sort(times.begin(), times.end(),
@@ -65,13 +68,19 @@ RankExplanation explain_rank(const RankTime& time, double slowest_ms) {
   part(TimePart::communication) = time.waited_ms - part(TimePart::slower_ranks) + time.handling_ms;
   part(TimePart::bubble) = time.stage_wait_ms;
   part(TimePart::data) = time.data_wait_ms;
-  const double rest = phase(RunPhase::steps) - time.waited_ms - time.handling_ms - time.stage_wait_ms -
-                      time.data_wait_ms - sum_of(time.computing_ms);
+  const double left = std::max(
+      phase(RunPhase::steps) - time.waited_ms - time.handling_ms - time.stage_wait_ms - time.data_wait_ms,
+      0.0);
+  const double computing = sum_of(time.computing_ms);
   if (time.tells_computing) {
-    part(TimePart::compute) = sum_of(time.computing_ms);
-    part(TimePart::host) = std::max(rest, 0.0);
+    part(TimePart::compute) = computing;
+    part(TimePart::host) = std::max(left - computing, 0.0);
   } else {
-    part(TimePart::compute) = std::max(rest, 0.0);
+    const bool has_sample = computing > 0;
+    part(TimePart::compute) = has_sample ? std::min(computing, left) : left;
+    part(TimePart::host) = left - part(TimePart::compute);
+    // Sampled steps are a little slower than others.
+    for (auto& [name, ms] : rank.computing_ms) ms *= part(TimePart::compute) / std::max(computing, 1e-9);
   }
   sort_by_time(rank.computing_ms);
   sort_by_time(rank.preparing_ms);
@@ -155,6 +164,7 @@ std::string to_text(const RankTime& time) {
                    {"stage", time.stage},
                    {"phases", time.phases_ms},
                    {"tells", time.tells_computing},
+                   {"sampled", time.sampled_steps},
                    {"computing", json_of(time.computing_ms)},
                    {"preparing", json_of(time.preparing_ms)},
                    {"waited", time.waited_ms},
@@ -172,6 +182,7 @@ RankTime rank_time_from_text(std::string_view text) try {
           .stage = json.at("stage").get<int>(),
           .phases_ms = json.at("phases").get<std::array<double, kRunPhases>>(),
           .tells_computing = json.at("tells").get<bool>(),
+          .sampled_steps = json.at("sampled").get<int64_t>(),
           .computing_ms = times_of(json.at("computing")),
           .preparing_ms = times_of(json.at("preparing")),
           .waited_ms = json.at("waited").get<double>(),
@@ -230,11 +241,19 @@ Explanation explain(std::span<const RankTime> ranks, int64_t step, bool goes_on)
     if (time.stage >= 0) slowest[time.stage] = std::max(slowest[time.stage], working_ms(time));
   Explanation explanation{.step = step, .goes_on = goes_on, .ranks = {}, .notes = {}};
   bool tells = true;
+  int64_t sampled = step;
   for (const RankTime& time : ranks) {
     explanation.ranks.push_back(explain_rank(time, time.stage >= 0 ? slowest[time.stage] : 0));
     tells &= time.tells_computing;
+    if (!time.tells_computing && time.stage >= 0) sampled = std::min(sampled, time.sampled_steps);
   }
-  if (!tells) explanation.notes.push_back("compute includes launches and the host: lanes are streams");
+  if (!tells)
+    explanation.notes.push_back(
+        sampled == 0
+            ? "compute includes launches and the host: lanes are streams, and no step was sampled"
+            : fmt::format("compute is that of {} of {} steps, in which each kernel was timed: lanes are "
+                          "streams",
+                          sampled, step));
   if (goes_on)
     explanation.notes.push_back(
         "the run goes on: of rank 0 alone, whose waiting for slower ranks counts as communication");

@@ -22,14 +22,16 @@ struct RankTime {
   int rank = 0;
   int stage = -1;  ///< of a pipeline, or 0; -1: the rank only serves
   std::array<double, kRunPhases> phases_ms{};
-  // Of steps. On devices whose lanes are streams, computing is not told apart from launches and the host.
+  // Of steps. On devices whose lanes are streams, computing is told apart from launches and the host by a
+  // sample of steps.
   bool tells_computing = true;
-  NamedTimes computing_ms;   ///< by kind of op, or of instruction
-  NamedTimes preparing_ms;   ///< of threads that prepare data, all together: read, decode, transform
-  double waited_ms = 0;      ///< nothing could run, because of communication between replicas
-  double stage_wait_ms = 0;  ///< likewise, between stages of a pipeline
-  double handling_ms = 0;    ///< the computing thread passed messages on, and summed what they brought
-  double data_wait_ms = 0;   ///< waiting for data, and moving them into place
+  int64_t sampled_steps = 0;  ///< of such devices; 0: none, so that nothing is told apart
+  NamedTimes computing_ms;    ///< by kind of op, or of instruction; of a sample, scaled to all steps
+  NamedTimes preparing_ms;    ///< of threads that prepare data, all together: read, decode, transform
+  double waited_ms = 0;       ///< nothing could run, because of communication between replicas
+  double stage_wait_ms = 0;   ///< likewise, between stages of a pipeline
+  double handling_ms = 0;     ///< the computing thread passed messages on, and summed what they brought
+  double data_wait_ms = 0;    ///< waiting for data, and moving them into place
   /// The time that the machine's speed would allow for the same operations, as a share of what a step took;
   /// and the share of the device's 16-bit products that layers use (MFU). Absent: not known.
   std::optional<double> speed_of_light, flops_utilization;

@@ -239,7 +239,8 @@ observe::Timeline predict_timeline(const compile::CompiledRun& run,
     for (const TimedInstruction& timed : sketch.ranks[rank])
       times.push_back({(timed.start - sketch.begin) * unit, (timed.end - sketch.begin) * unit});
     for (size_t i = 0; i < times.size(); ++i)
-      part.slices.push_back(slices.of_instruction(static_cast<int>(i), 0, times[i].begin, times[i].end));
+      if (!programs[rank].instructions[i].anew)
+        part.slices.push_back(slices.of_instruction(static_cast<int>(i), 0, times[i].begin, times[i].end));
     for (auto& wait : slices.waits_between(times)) part.slices.push_back(std::move(wait));
     part.slices.push_back(TimelineSlices::of_phase("step 1", 0, sketch.duration() * unit));
     timeline.ranks.push_back(std::move(part));

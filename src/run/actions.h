@@ -103,6 +103,11 @@ struct Action {
 
 using KernelObserver = std::function<void(const KernelObservation&)>;
 
+/// Whether an instruction of this program does anything in an iteration with these inputs.
+inline bool runs(const program::Instruction& instruction, const StepInputs& inputs) {
+  return !instruction.anew || inputs.begins_anew;
+}
+
 /// Whether executors have an action for instructions of this kind.
 bool is_runnable(program::InstructionKind kind);
 

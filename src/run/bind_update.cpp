@@ -81,9 +81,9 @@ Action bind_cast(const Binding& binding) {
                                     name_of(to->dtype)));
   return {
       .start = [to = binding.at(*to), to_type = to->dtype, from = binding.at(*from), from_type = from->dtype,
-                count = to->range.size_bytes / size_of(to->dtype), anew = binding.instruction().anew,
+                count = to->range.size_bytes / size_of(to->dtype), instruction = &binding.instruction(),
                 kernels = binding.kernels()](device::Stream& stream, const StepInputs& inputs, const auto&) {
-        if (anew && !inputs.begins_anew) return;
+        if (!runs(*instruction, inputs)) return;
         kernels->cast(to, to_type, from, from_type, count, stream);
       }};
 }

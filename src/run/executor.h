@@ -41,6 +41,8 @@ struct ExecutorOptions {
   std::function<void(uint64_t iteration, int instruction)> before;
   /// Gets the times of the iterations that it wants; null: nobody wants any.
   StampRecorder* recorder = nullptr;
+  /// If lanes are streams: whether to sample the times of kernels (sampled_times()).
+  bool samples_kernels = false;
   /// If lanes are streams: called once with an iteration's error, before communicators are aborted, because a
   /// library may never return from that; may be empty.
   std::function<void(const std::exception_ptr& error)> failed;
@@ -81,6 +83,8 @@ class Executor {
   virtual IterationTimes last_times() const = 0;
   /// Of all iterations so far; null if lanes do not share one thread.
   virtual const WorkTimes* work_times() const { return nullptr; }
+  /// Of iterations that were sampled, if lanes are streams; null: nobody asked for any.
+  virtual const SampledTimes* sampled_times() const { return nullptr; }
 };
 
 /// Runs everything on the calling thread. Instructions of compute and copy lanes run in program order as they

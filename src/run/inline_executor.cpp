@@ -138,7 +138,8 @@ class InlineExecutor : public Executor {
     const double busy = milliseconds_between(begin, end);
     *times_.busy_ms += busy;
     if (action.parts.empty()) nth(work_.kinds_ms, static_cast<int>(program_.instruction(index).kind)) += busy;
-    stamp({.instruction = index, .iteration = inputs.iteration, .begin = begin, .end = end});
+    if (runs(program_.instruction(index), inputs))
+      stamp({.instruction = index, .iteration = inputs.iteration, .begin = begin, .end = end});
   }
 
   /// One of a segment's kernels has ended.

@@ -74,8 +74,11 @@ class StreamExecutor : public Executor {
           last_of_lanes_.push_back(static_cast<int>(i));
           break;
         }
-    if (options.recorder != nullptr)
-      stamps_ = std::make_unique<DeviceStamps>(device, *options.recorder, program.instructions.size());
+    if (options.recorder != nullptr || options.samples_kernels)
+      stamps_ = std::make_unique<DeviceStamps>(device, program_, actions_,
+                                               DeviceStamps::Options{.recorder = options.recorder,
+                                                                     .samples = options.samples_kernels,
+                                                                     .nodes = context.graph.nodes.size()});
     if (!enqueues_) return;
     for (const auto& stream : streams_) ahead_.emplace_back(device, *stream, options.most_ahead);
     if (options.progress != nullptr && !options.device_tells)
@@ -154,6 +157,9 @@ class StreamExecutor : public Executor {
   }
 
   IterationTimes last_times() const override { return times_; }
+  const SampledTimes* sampled_times() const override {
+    return options_.samples_kernels ? &stamps_->sampled() : nullptr;
+  }
 
  private:
   program::LaneKind lane_kind(int instruction) const {
@@ -261,7 +267,7 @@ class StreamExecutor : public Executor {
     const auto& events = events_[parity_];
     const auto& events_before = events_[1 - parity_];
     stands_.begin(parity_);
-    if (stamps_) stamps_->begin_iteration(parity_, inputs.iteration);
+    if (stamps_) stamps_->begin_iteration(parity_, inputs);
     for (size_t i = 0; i < program_.instructions.size(); ++i) {
       const auto& instruction = program_.instructions[i];
       auto& stream = *nth(streams_, instruction.lane);
@@ -277,7 +283,9 @@ class StreamExecutor : public Executor {
       if (enqueues_) {
         enqueue(static_cast<int>(i), stream, inputs);
       } else {
-        stream.launch([this, i, iteration, &inputs] { execute(static_cast<int>(i), iteration, inputs); });
+        stream.launch([this, i, iteration, place = parity_, &inputs] {
+          execute(static_cast<int>(i), iteration, place, inputs);
+        });
       }
       if (stamps_) stamps_->after(parity_, static_cast<int>(i), stream);
       stream.record(*events[i]);
@@ -331,7 +339,7 @@ class StreamExecutor : public Executor {
           ahead.given(wait);
         }
       } else if (action.start) {
-        action.start(stream, inputs, [&] { ahead.given(wait); });
+        start(index, stream, inputs, [&] { ahead.given(wait); });
       }
       if (action.finish) action.finish(stream);
     } catch (const Error& error) {
@@ -487,7 +495,37 @@ class StreamExecutor : public Executor {
       options_.progress->enter(control::Progress::kMainSlot, activity, options_.program_number, instruction);
   }
 
-  void execute(int index, int64_t iteration, const StepInputs& inputs) {
+  /// Enqueues an instruction without communication, and events around its kernels if somebody wants their
+  /// times. `given` may wait, so that the next kernel begins after it.
+  void start(int index, device::Stream& stream, const StepInputs& inputs,
+             const std::function<void()>& given) {
+    const Action& action = nth(actions_, index);
+    if (!stamps_ || action.parts.empty() || !stamps_->records(parity_))
+      return action.start(stream, inputs, given);
+    size_t part = 0;
+    stamps_->part_begins(parity_, index, part, stream);
+    action.start(stream, inputs, [&] {
+      stamps_->part_ends(parity_, index, part, stream);
+      given();
+      if (++part < action.parts.size()) stamps_->part_begins(parity_, index, part, stream);
+    });
+  }
+
+  /// The same on the lane's thread.
+  void start_here(int index, int place, const StepInputs& inputs) {
+    const Action& action = nth(actions_, index);
+    if (!stamps_ || action.parts.empty() || !stamps_->records(place))
+      return action.start(*immediate_, inputs, [] {});
+    size_t part = 0;
+    auto begin = Clock::now();
+    action.start(*immediate_, inputs, [&] {
+      const auto end = Clock::now();
+      stamps_->part_took(place, index, part++, begin, end);
+      begin = end;
+    });
+  }
+
+  void execute(int index, int64_t iteration, int place, const StepInputs& inputs) {
     auto& action = nth(actions_, index);
     const auto& instruction = program_.instruction(index);
     const auto report = [&](control::Activity activity) {
@@ -499,7 +537,7 @@ class StreamExecutor : public Executor {
     try {
       if (options_.before) options_.before(inputs.iteration, index);
       if (action.communicator == nullptr) {
-        action.start(*immediate_, inputs, [] {});
+        start_here(index, place, inputs);
       } else {
         action.communicate(*immediate_, inputs);
         action.communicator->synchronize(*immediate_, communication_deadline());

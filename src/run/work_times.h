@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <vector>
 
 #include "program/program.h"
@@ -19,6 +20,14 @@ struct WorkTimes {
   std::vector<double> waited_ms;
 
   double kind_ms(program::InstructionKind kind) const { return kinds_ms[static_cast<size_t>(kind)]; }
+};
+
+/// The times of kernels and instructions of some iterations, of executors whose lanes are streams: a device
+/// tells them by events, which cost a little. Compute lanes alone; communication is not told apart.
+struct SampledTimes {
+  int64_t iterations = 0;        ///< that were sampled
+  std::vector<double> nodes_ms;  ///< of all of these together, as in WorkTimes
+  std::array<double, program::kInstructionKindCount> kinds_ms{};
 };
 
 }  // namespace lockstep::run

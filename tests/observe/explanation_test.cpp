@@ -79,6 +79,41 @@ TEST(Explanation, OfStreamsCountsTheRestAsComputing) {
   EXPECT_EQ(explanation.notes.size(), 1U);
 }
 
+TEST(Explanation, OfStreamsTellsWhatASampleOfStepsTold) {
+  RankTime time = time_of(0, 0, 300);
+  time.computing_ms = {{"linear", 300}, {"update", 100}};
+  time.tells_computing = false;
+  time.sampled_steps = 2;
+  const Explanation explanation = explain({&time, 1}, 100, false);
+  expect_all_explained(explanation);
+  const RankExplanation& rank = explanation.ranks[0];
+  EXPECT_EQ(rank.part_ms(TimePart::compute), 400);
+  EXPECT_EQ(rank.part_ms(TimePart::host), 250);
+  EXPECT_EQ(rank.computing_ms, (NamedTimes{{"linear", 300}, {"update", 100}}));
+  ASSERT_EQ(explanation.notes.size(), 1U);
+  EXPECT_THAT(explanation.notes[0], testing::HasSubstr("2 of 100 steps"));
+  EXPECT_EQ(rank_time_from_text(to_text(time)).sampled_steps, 2);
+}
+
+/// Steps with events take longer than those without.
+TEST(Explanation, OfASampleIsAtMostWhatPassed) {
+  RankTime time = time_of(0, 0, 300);
+  time.computing_ms = {{"linear", 975}, {"update", 325}};
+  time.tells_computing = false;
+  time.sampled_steps = 1;
+  const RankExplanation rank = explain({&time, 1}, 100, false).ranks[0];
+  EXPECT_NEAR(rank.part_ms(TimePart::compute), 650, 1e-9);
+  EXPECT_NEAR(rank.computing_ms[0].second, 487.5, 1e-9);
+  EXPECT_NEAR(rank.explained(), 1, 1e-9);
+}
+
+/// How long a rank computes is not known well enough to compare it with others.
+TEST(Explanation, ASampleSaysNothingOfSlowerRanks) {
+  std::vector<RankTime> times{time_of(0, 100, 300), time_of(1, 600, 0)};
+  for (RankTime& time : times) time.tells_computing = false, time.sampled_steps = 1;
+  EXPECT_EQ(explain(times, 10, false).ranks[0].part_ms(TimePart::slower_ranks), 0);
+}
+
 TEST(Explanation, SaysIfMoreWasMeasuredThanPassed) {
   const RankTime time = time_of(0, 2000, 0);
   EXPECT_GT(explain({&time, 1}, 10, false).ranks[0].explained(), 1.4);

@@ -131,9 +131,17 @@ void read_event(const TraceJson& event, std::map<int, RankTimeline*>& ranks) {
   rank.slices.push_back(std::move(slice));
 }
 
-/// How Holistic Trace Analysis tells kinds of kernels apart.
+std::string text_argument(const TimelineSlice& slice, std::string_view name) {
+  for (const auto& [of, value] : slice.arguments)
+    if (of == name && std::holds_alternative<std::string>(value)) return std::get<std::string>(value);
+  return "";
+}
+
+/// How Holistic Trace Analysis tells kinds of kernels apart. It adds up kernels of one name.
 std::string profiler_name(const TimelineSlice& slice) {
   switch (slice.kind) {
+    case SliceKind::kernel:
+      return text_argument(slice, "op") + " " + text_argument(slice, "pass");
     case SliceKind::communication:
       return "ncclKernel " + slice.name;
     case SliceKind::copy:
@@ -244,6 +252,25 @@ Timeline timeline_from_chrome_trace(std::string_view text) try {
   throw DataError(fmt::format("the timeline cannot be read: {}", error.what()));
 }
 
+/// What Holistic Trace Analysis takes for kernels: those of a device, and instructions without any. Of times
+/// that the host took, instructions, whose kernels follow each other without a gap that the host would tell.
+std::vector<bool> kernels_for_profiler(const RankTimeline& rank) {
+  const bool by_device = rank.device_error > 0;
+  std::vector<bool> chosen;
+  for (size_t i = 0; i < rank.slices.size(); ++i) {
+    const TimelineSlice& slice = rank.slices[i];
+    // Slices are sorted: what an instruction encloses follows it.
+    const TimelineSlice* next = i + 1 < rank.slices.size() ? &rank.slices[i + 1] : nullptr;
+    const bool encloses = next != nullptr && next->row == slice.row && next->kind == SliceKind::kernel &&
+                          next->begin < slice.end;
+    const bool is_instruction = slice.kind == SliceKind::compute || slice.kind == SliceKind::copy ||
+                                slice.kind == SliceKind::communication;
+    chosen.push_back(slice.kind == SliceKind::kernel ? by_device
+                                                     : is_instruction && !(by_device && encloses));
+  }
+  return chosen;
+}
+
 std::string to_profiler_trace(const Timeline& timeline, const RankTimeline& rank) {
   // It looks for `"rank": ` with a blank, and takes all files for rank 0's without it.
   const std::string head = fmt::format(
@@ -252,9 +279,10 @@ std::string to_profiler_trace(const Timeline& timeline, const RankTimeline& rank
       rank.rank, timeline.ranks.size());
   Events events;
   int64_t correlation = kFirstCorrelation;
-  for (const TimelineSlice& slice : rank.slices) {
-    if (slice.kind == SliceKind::kernel || slice.kind == SliceKind::wait || slice.kind == SliceKind::phase)
-      continue;
+  const std::vector<bool> chosen = kernels_for_profiler(rank);
+  for (size_t i = 0; i < rank.slices.size(); ++i) {
+    if (!chosen[i]) continue;
+    const TimelineSlice& slice = rank.slices[i];
     ++correlation;
     events.add({{"ph", "X"},
                 {"cat", "cuda_runtime"},

@@ -46,6 +46,7 @@ void TimeAccount::part() { former_ = totals(); }
 
 void TimeAccount::add(const StepRecord& record) {
   step_ = record.step;
+  ++steps_;
   data_wait_ms_ += record.data_wait_ms;
   exposed_ms_ += record.exposed_communication_ms;
   histogram_ms_ += record.histogram_ms;
@@ -70,7 +71,27 @@ TimeAccount::Former TimeAccount::totals() const {
   for (size_t stage = 0; stage < stages.size(); ++stage) totals.preparing_ms[stage] += stages[stage];
   for (const run::WorkTimes* work : {worker_->work_times(), worker_->observed_work_times()})
     if (work != nullptr) add(*work, totals);
+  if (const run::SampledTimes* sampled = worker_->sampled_times()) add(*sampled, totals);
   return totals;
+}
+
+void TimeAccount::add(const run::SampledTimes& sampled, Former& totals) const {
+  const auto& nodes = worker_->compiled().graph().nodes;
+  for (size_t node = 0; node < nodes.size(); ++node)
+    totals.sampled_ms[std::string(lockstep::name_of(nodes[node].op))] += sampled.nodes_ms[node];
+  for (int kind = 0; kind < program::kInstructionKindCount; ++kind)
+    totals.sampled_ms[std::string(program::name_of(static_cast<program::InstructionKind>(kind)))] +=
+        nth(sampled.kinds_ms, kind);
+  totals.sampled_steps += sampled.iterations;
+}
+
+/// As if all steps were like those of the sample.
+void TimeAccount::tell_sample(const Former& totals, observe::RankTime& time) const {
+  time.sampled_steps = totals.sampled_steps;
+  if (totals.sampled_steps == 0) return;
+  const double scale = static_cast<double>(steps_) / static_cast<double>(totals.sampled_steps);
+  for (const auto& [name, ms] : totals.sampled_ms)
+    if (ms > 0) time.computing_ms.emplace_back(name, scale * ms);
 }
 
 void TimeAccount::add(const run::WorkTimes& work, Former& totals) const {
@@ -113,6 +134,7 @@ observe::RankTime TimeAccount::own() const {
   if (!time.tells_computing) {
     time.data_wait_ms = data_wait_ms_;
     (ownership.stages() > 1 ? time.stage_wait_ms : time.waited_ms) = exposed_ms_;
+    tell_sample(totals, time);
     return time;
   }
   // Values are counted within the updates that use them.

@@ -40,9 +40,14 @@ class TimeAccount {
     std::map<std::string, double> computing_ms;
     double waited_ms = 0, stage_wait_ms = 0, handling_ms = 0, load_ms = 0;
     data::StageTimes preparing_ms{};
+    // Of devices whose lanes are streams: of the steps that were sampled, together.
+    std::map<std::string, double> sampled_ms;
+    int64_t sampled_steps = 0;
   };
   Former totals() const;
   void add(const run::WorkTimes& work, Former& totals) const;
+  void add(const run::SampledTimes& sampled, Former& totals) const;
+  void tell_sample(const Former& totals, observe::RankTime& time) const;
   observe::RankTime own() const;
   bool is_between_stages(const program::Instruction& instruction) const;
 
@@ -50,7 +55,7 @@ class TimeAccount {
   const observe::PhaseClock& phases_;
   Former former_;
   double data_wait_ms_ = 0, exposed_ms_ = 0, histogram_ms_ = 0;  // of all steps
-  int64_t step_ = 0;
+  int64_t step_ = 0, steps_ = 0;                                 // the last one; how many
   observe::StepTimes times_;
   std::optional<plan::MachineSpeed> speed_;  // of what this rank computes on
   plan::StepWork work_;                      // if that is known

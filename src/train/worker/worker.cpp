@@ -292,6 +292,7 @@ std::unique_ptr<run::Executor> Worker::make_executor(int program_number, const r
   if (options_.progress != nullptr) options.communication_timeout.reset();
   if (program_number == kStepProgram || program_number == kReplayProgram)
     options.recorder = options_.recorder;
+  options.samples_kernels = program_number == kStepProgram;
   // A server waits for most of a step, and may share its cores with workers.
   if (!is_worker()) options.longest_nap = run::kLongestNap;
   if (options_.before_instruction)

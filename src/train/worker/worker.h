@@ -92,6 +92,7 @@ class Worker {
   }
   /// Of all steps so far, apart from observed ones; null if lanes do not share one thread.
   const run::WorkTimes* work_times() const { return step_executor_->work_times(); }
+  const run::SampledTimes* sampled_times() const { return step_executor_->sampled_times(); }
   /// Of observed and replayed steps; likewise, or null if the layout has none.
   const run::WorkTimes* observed_work_times() const {
     return replay_executor_ ? replay_executor_->work_times() : nullptr;
