@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <cstddef>
+
 #include "comm/conformance.h"
 #include "comm/device_twin.h"
 #include "comm/shared_support.h"
@@ -80,6 +83,122 @@ INSTANTIATE_TEST_SUITE_P(Checks, EmulatedStreams,
                                           testing::ValuesIn(stream_checks().begin(), stream_checks().end()),
                                           testing::Values(kOwn, kStaged)),
                          name_of_check);
+
+/// Rank 0 has a GPU, rank 1 is a server in the host's memory.
+void run_with_a_server(
+    const std::function<void(Communicator& world, device::Device& device, device::Stream& stream)>& worker,
+    const std::function<void(Communicator& host, device::Stream& stream)>& server) {
+  run_group(2, [&](Communicator& group) {
+    auto host = group.split(0, group.rank());
+    if (group.rank() == 1) {
+      const auto cpu = device::make_cpu_device();
+      const auto stream = cpu->create_stream("server");
+      return server(*host, *stream);
+    }
+    const auto device = make_device(0);
+    const auto world = make_staged_communicator(std::move(host), *device, staging_of(64));
+    const auto stream = device->create_stream("lane");
+    worker(*world, *device, *stream);
+  });
+}
+
+/// The stream goes on to the next copy while messages are under way; with the third it waits for the first.
+TEST(StagedCommunicator, AStreamPassesTwoExchangesThatOnlySend) {
+  std::atomic<bool> passed{false};
+  run_with_a_server(
+      [&](Communicator& world, device::Device& device, device::Stream& stream) {
+        const device::Buffer data = device.allocate(64);
+        std::vector<std::unique_ptr<device::Event>> behind;
+        for (int message = 0; message < 3; ++message) {
+          const Transfer sends[] = {send_to(1, data.data(), 64)};
+          world.exchange(sends, stream);
+          behind.push_back(device.create_event());
+          stream.record(*behind.back());
+        }
+        while (!behind[1]->ready()) stream.idle();
+        for (int turn = 0; turn < 20; ++turn) stream.idle();
+        EXPECT_FALSE(behind[2]->ready()) << "the memory of the first is still read";
+        EXPECT_FALSE(world.test());
+        passed = true;
+        world.synchronize(stream, patience());
+        EXPECT_TRUE(behind[2]->ready());
+      },
+      [&](Communicator& host, device::Stream& stream) {
+        while (!passed) std::this_thread::yield();
+        std::vector<std::byte> data(64);
+        for (int message = 0; message < 3; ++message) {
+          const Transfer receives[] = {receive_from(0, data.data(), 64)};
+          host.exchange(receives, stream);
+          host.synchronize(stream, patience());
+        }
+      });
+}
+
+/// Two messages arrive while the stream is busy with something else.
+TEST(StagedCommunicator, WhatOnlyArrivesDoesNotWaitForTheStream) {
+  std::atomic<bool> sent{false};
+  run_with_a_server(
+      [&](Communicator& world, device::Device& device, device::Stream& stream) {
+        device::Buffer data = device.allocate(2 * 64), seen = device.allocate_host(2 * 64);
+        dynamic_cast<device::EmulatedStream&>(stream).launch_polled([&] { return sent.load(); });
+        for (int message = 0; message < 2; ++message) {
+          const Transfer receives[] = {receive_from(1, data.data() + 64 * message, 64)};
+          world.exchange(receives, stream);
+        }
+        stream.copy(seen.data(), data.data(), 2 * 64);
+        while (!sent) world.check_health();
+        world.synchronize(stream, patience());
+        stream.synchronize();
+        for (int i = 0; i < 2 * 64; ++i)
+          EXPECT_EQ(seen.data()[i], std::byte{static_cast<unsigned char>(i)}) << i;
+      },
+      [&](Communicator& host, device::Stream& stream) {
+        std::vector<std::byte> data(2 * 64);
+        for (size_t i = 0; i < data.size(); ++i) data[i] = std::byte{static_cast<unsigned char>(i)};
+        for (int message = 0; message < 2; ++message) {
+          const Transfer sends[] = {send_to(0, data.data() + 64 * message, 64)};
+          host.exchange(sends, stream);
+        }
+        host.synchronize(stream, patience());
+        sent = true;
+      });
+}
+
+/// Who waits for the stream alone has nevertheless sent.
+TEST(StagedCommunicator, SendsWhatItsStreamHasPassedBeforeItGoesAway) {
+  std::atomic<bool> passed{false};
+  run_with_a_server(
+      [&](Communicator& world, device::Device& device, device::Stream& stream) {
+        const device::Buffer data = device.allocate(64);
+        const Transfer sends[] = {send_to(1, data.data(), 64)};
+        world.exchange(sends, stream);
+        stream.synchronize();
+        passed = true;
+      },
+      [&](Communicator& host, device::Stream& stream) {
+        while (!passed) std::this_thread::yield();
+        std::vector<std::byte> data(64);
+        const Transfer receives[] = {receive_from(0, data.data(), 64)};
+        host.exchange(receives, stream);
+        EXPECT_NO_THROW(host.synchronize(stream, patience()));
+      });
+}
+
+TEST(StagedCommunicator, AnAbortFreesAStreamThatWaitsForItsMemory) {
+  run_with_a_server(
+      [&](Communicator& world, device::Device& device, device::Stream& stream) {
+        const device::Buffer data = device.allocate(64);
+        for (int message = 0; message < 3; ++message) {
+          const Transfer sends[] = {send_to(1, data.data(), 64)};
+          world.exchange(sends, stream);
+        }
+        for (int turn = 0; turn < 20; ++turn) world.test();
+        world.abort("the server was lost");
+        stream.synchronize();
+        EXPECT_THAT(comm_error_of([&] { world.test(); }), HasSubstr("the server was lost"));
+      },
+      [](Communicator&, device::Stream&) {});
+}
 
 TEST(EmulatedCommunicator, NothingHappensBeforeTheDeviceWorks) {
   run_on_devices(1, [](Communicator& world, device::Device& device) {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/half.h"
+#include "base/index.h"
 #include "comm/conformance_support.h"
 
 namespace lockstep::comm {
@@ -109,6 +110,45 @@ void passes_on_what_arrives(Communicator& world, device::Device& device) {
     EXPECT_EQ(values.host()[static_cast<size_t>(hop)], 100 + (rank + size - hop) % size);
 }
 
+/// Messages that go one way: their memory is written again as soon as the stream has passed them, and all of
+/// it is given to the stream at once. Sizes go up and down, and some operations go both ways.
+void memory_of_messages_is_used_again(Communicator& world, device::Device& device) {
+  constexpr int kRounds = 24;
+  const int rank = world.rank(), size = world.size();
+  if (size == 1) return;
+  const auto stream = device.create_stream("lane");
+  const auto count_of = [](int round) { return 1 + round * 37 % 401; };
+  const auto value_of = [](int round, int i) { return 1000 * round + i; };
+  Values<int32_t> message(device, 401);
+  std::vector<Values<int32_t>> made, seen;  // in the host's memory, by round
+  for (int round = 0; round < kRounds; ++round) {
+    const int from = round / 3 % size, count = count_of(round);
+    made.emplace_back(device, 401);
+    seen.emplace_back(device, 401);
+    for (int i = 0; i < 401; ++i) made.back().host()[static_cast<size_t>(i)] = value_of(round, i);
+    if (round % 8 == 7) {
+      stream->copy(message.data(), made.back().host().data(), 4);
+      world.all_reduce(message.data(), 1, DType::int32, ReduceOp::max, *stream);
+    } else if (from == rank) {
+      stream->copy(message.data(), made.back().host().data(), 4 * count);
+      std::vector<Transfer> sends;
+      for (int to = 0; to < size; ++to)
+        if (to != rank) sends.push_back(send_to(to, message.data(), 4 * count));
+      world.exchange(sends, *stream);
+    } else {
+      const Transfer receives[] = {receive_from(from, message.data(), 4 * count)};
+      world.exchange(receives, *stream);
+    }
+    stream->copy(seen.back().host().data(), message.data(), 4 * 401);
+  }
+  wait_for(*stream, world, device);
+  for (; !world.test(); std::this_thread::yield()) {
+  }
+  for (int round = 0; round < kRounds; ++round)
+    for (int i = 0; i < (round % 8 == 7 ? 1 : count_of(round)); ++i)
+      ASSERT_EQ(nth(seen, round).host()[static_cast<size_t>(i)], value_of(round, i)) << "round " << round;
+}
+
 template <class Half>
 void check_halves(Communicator& world, device::Device& device, DType dtype) {
   const auto stream = device.create_stream("lane");
@@ -187,6 +227,7 @@ constexpr StreamCheck kChecks[] = {
     {"EventsOrderItWithOtherStreams", events_order_it_with_other_streams},
     {"KeepsItsOrderOnSeveralStreams", keeps_its_order_on_several_streams},
     {"PassesOnWhatArrives", passes_on_what_arrives},
+    {"MemoryOfMessagesIsUsedAgain", memory_of_messages_is_used_again},
     {"ReducesHalves", reduces_halves},
     {"IsHealthyUntilItIsAborted", is_healthy_until_it_is_aborted},
     {"AnAbortEndsWhatWaitsForOthers", an_abort_ends_what_waits_for_others},

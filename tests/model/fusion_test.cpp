@@ -115,6 +115,64 @@ TEST(Fusion, OfAChainOfLinearLayersAndGelusTwoLayersAreOneGroup) {
   }
 }
 
+/// "linear layer by node": whose bias's gradient another node's kernel sums; and linear layers whose order of
+/// sums is a norm's.
+struct Biases {
+  std::vector<std::string> summed_by, in_norms_order;
+};
+Biases biases_of(const Graph& graph, const Partition& partition, const GpuFusions& fusions = {}) {
+  const Fusion fusion = fuse_for_gpu(graph, partition, fusions);
+  Biases biases;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const int linear = fusion.bias_of[n];
+    EXPECT_EQ(fusion.neighbors[n].bias_before, linear >= 0) << graph.nodes[n].name;
+    if (linear >= 0) {
+      EXPECT_TRUE(fusion.leaves_bias(linear));
+      biases.summed_by.push_back(graph.node(linear).name + " by " + graph.nodes[n].name);
+    }
+    if (fusion.neighbors[n].norm_behind) biases.in_norms_order.push_back(graph.nodes[n].name);
+  }
+  return biases;
+}
+
+TEST(Fusion, NormsAndActivationsSumTheBiasesBeforeThem) {
+  const Graph graph = gpt(DType::bfloat16);
+  const Partition whole = make_partition(graph, kOneSegment);
+  EXPECT_THAT(
+      biases_of(graph, whole).summed_by,
+      ElementsAre("h.0.attn.c_proj by h.0.ln_2", "h.0.mlp.c_fc by h.0.mlp.gelu", "h.0.mlp.c_proj by ln_f"));
+  EXPECT_THAT(biases_of(graph, whole, {.gelu = true}).summed_by,
+              ElementsAre("h.0.attn.c_proj by h.0.ln_2", "h.0.mlp.c_proj by ln_f"))
+      << "a GELU whose gradient a product computes has no pass of its own";
+}
+
+/// What order a bias is summed in must not depend on where segments end.
+TEST(Fusion, EndsOfSegmentsDecideWhoSumsABiasAndNotInWhatOrder) {
+  const Graph graph = gpt(DType::bfloat16);
+  const Biases whole = biases_of(graph, make_partition(graph, kOneSegment)),
+               cut = biases_of(graph, make_partition(graph, 1));
+  EXPECT_THAT(cut.summed_by, ElementsAre("h.0.mlp.c_fc by h.0.mlp.gelu")) << "sums end segments";
+  EXPECT_THAT(whole.in_norms_order, ElementsAre("h.0.attn.c_proj", "h.0.mlp.c_proj"));
+  EXPECT_EQ(cut.in_norms_order, whole.in_norms_order);
+}
+
+TEST(Fusion, BiasesThatDoNotLearnOrDoNotExistAreNotSummed) {
+  const auto summed = [](bool bias, bool frozen) {
+    ModelSpec model{{{"x", {{8}, DType::float32}}, {"y", {{4}, DType::float32}}},
+                    {{"first", Linear{.units = 8}, {"x"}, {}},
+                     {"a", Linear{.units = 8, .bias = bias}, {"first"}, {}},
+                     {"relu", Relu{}, {"a"}, {}},
+                     {"b", Linear{.units = 4}, {"relu"}, {}},
+                     {"loss", MeanSquaredError{}, {"b", "y"}, {}}}};
+    if (frozen) model.frozen = {"a.*"};
+    const Graph graph = make_graph(model);
+    return biases_of(graph, make_partition(graph, kOneSegment)).summed_by;
+  };
+  EXPECT_THAT(summed(true, false), ElementsAre("a by relu"));
+  EXPECT_THAT(summed(false, false), IsEmpty());
+  EXPECT_THAT(summed(true, true), IsEmpty());
+}
+
 TEST(Fusion, ALossWritesItsGradientOverLogitsThatNobodyElseWants) {
   const auto fused = [](const std::vector<Layer>& layers, int64_t bucket_bytes, bool wanted = true) {
     const Graph graph =
@@ -166,7 +224,8 @@ TEST(Fusion, RmsNormsAddWhatIsBeforeThemAsLayerNormsDo) {
   const Fusion fusion = fuse_for_gpu(graph, make_partition(graph, kOneSegment), {});
   for (size_t n = 0; n < graph.nodes.size(); ++n)
     if (graph.nodes[n].name == "norm")
-      EXPECT_EQ(fusion.neighbors[n], (ops::FusedNeighbors{.add_before = true, .fork_before = true}));
+      EXPECT_EQ(fusion.neighbors[n],
+                (ops::FusedNeighbors{.add_before = true, .fork_before = true, .bias_before = true}));
 }
 
 }  // namespace

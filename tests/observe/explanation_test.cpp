@@ -1,5 +1,6 @@
 #include "observe/explanation.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -137,6 +137,29 @@ TEST(ProfilerTrace, HasAKernelAndItsLaunchForEachInstruction) {
   EXPECT_EQ(launched, ran);
 }
 
+/// Of a device's times kernels are those of ops, under names that repeat from layer to layer.
+TEST(ProfilerTrace, HasTheKernelsOfADevice) {
+  Timeline timeline{.source = "measured", .layout = {}, .config_hash = {}, .notes = {}, .ranks = {}};
+  RankTimeline rank{.host = {}, .rows = {{1, "compute"}}, .slices = {}};
+  rank.slices.push_back(slice(1, SliceKind::compute, "forward fc", 0, 10));
+  for (const double begin : {1, 5}) {
+    rank.slices.push_back(slice(1, SliceKind::kernel, begin == 1 ? "fc1" : "fc2", begin, begin + 4));
+    rank.slices.back().arguments = {{"op", std::string("linear")}, {"pass", std::string("forward")}};
+  }
+  rank.slices.push_back(slice(1, SliceKind::compute, "norm", 10, 12));
+  rank.slices.push_back(slice(2, SliceKind::communication, "all_reduce", 2, 9));
+  const auto kernels_of = [&] {
+    std::vector<std::string> names;
+    for (const auto& event : nlohmann::json::parse(to_profiler_trace(timeline, rank))["traceEvents"])
+      if (event["cat"] == "kernel") names.push_back(event["name"].get<std::string>());
+    return names;
+  };
+  EXPECT_EQ(kernels_of(), (std::vector<std::string>{"forward fc", "norm", "ncclKernel all_reduce"}));
+  rank.device_error = 0.5;
+  EXPECT_EQ(kernels_of(),
+            (std::vector<std::string>{"linear forward", "linear forward", "norm", "ncclKernel all_reduce"}));
+}
+
 TEST(RankTimeline, SurvivesItsText) {
   const RankTimeline rank = two_ranks().ranks[1];
   EXPECT_EQ(rank_timeline_from_text(to_text(rank)), rank);
