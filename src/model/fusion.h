@@ -30,10 +30,10 @@ Fusion no_fusion(const Graph& graph);
 /// The fusions of GPU kernels.
 /// - Within a segment, a layer norm adds the two terms of its input, and in backward the gradient of the
 ///   input's other reader. The bits are those of separate add, layer norm and fork.
-/// - Within a segment, a norm or an activation also sums the columns of the gradient that it writes, if that
+/// - Within a segment, a norm or an activation also sums the columns of the gradient that it writes if that
 /// is
-///   the gradient of a linear layer's output, for its bias. What order they are summed in is up to the graph,
-///   not to ends of segments: linear layers sum in the same order.
+///   the gradient of a linear layer's output, for its bias. The order follows from the graph, not from ends
+///   of segments: linear layers sum in the same order.
 /// - `loss`: a softmax cross entropy overwrites its logits with their gradient as it reads them, if they were
 ///   made in its segment and have no other reader. The bits are those of separate forward and backward.
 /// - `gelu`: linear layers before and after a GELU compute it and its gradient, if ops/fusion.h can and they

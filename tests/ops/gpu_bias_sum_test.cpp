@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "ops/cuda/column_sum.h"
 #include "ops/cuda/norm_column_sum.h"
 #include "ops/gpu_memory.h"

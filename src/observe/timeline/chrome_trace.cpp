@@ -151,6 +151,25 @@ std::string profiler_name(const TimelineSlice& slice) {
   }
 }
 
+/// What Holistic Trace Analysis takes for kernels: those of a device, and instructions without any. Of times
+/// that the host took, instructions, whose kernels follow each other without a gap that the host would tell.
+std::vector<bool> kernels_for_profiler(const RankTimeline& rank) {
+  const bool by_device = rank.device_error > 0;
+  std::vector<bool> chosen;
+  for (size_t i = 0; i < rank.slices.size(); ++i) {
+    const TimelineSlice& slice = rank.slices[i];
+    // Slices are sorted: what an instruction encloses follows it.
+    const TimelineSlice* next = i + 1 < rank.slices.size() ? &rank.slices[i + 1] : nullptr;
+    const bool encloses = next != nullptr && next->row == slice.row && next->kind == SliceKind::kernel &&
+                          next->begin < slice.end;
+    const bool is_instruction = slice.kind == SliceKind::compute || slice.kind == SliceKind::copy ||
+                                slice.kind == SliceKind::communication;
+    chosen.push_back(slice.kind == SliceKind::kernel ? by_device
+                                                     : is_instruction && !(by_device && encloses));
+  }
+  return chosen;
+}
+
 }  // namespace
 
 ChromeTraceWriter::ChromeTraceWriter(const Timeline& head, double first,
@@ -250,25 +269,6 @@ Timeline timeline_from_chrome_trace(std::string_view text) try {
   return timeline;
 } catch (const TraceJson::exception& error) {
   throw DataError(fmt::format("the timeline cannot be read: {}", error.what()));
-}
-
-/// What Holistic Trace Analysis takes for kernels: those of a device, and instructions without any. Of times
-/// that the host took, instructions, whose kernels follow each other without a gap that the host would tell.
-std::vector<bool> kernels_for_profiler(const RankTimeline& rank) {
-  const bool by_device = rank.device_error > 0;
-  std::vector<bool> chosen;
-  for (size_t i = 0; i < rank.slices.size(); ++i) {
-    const TimelineSlice& slice = rank.slices[i];
-    // Slices are sorted: what an instruction encloses follows it.
-    const TimelineSlice* next = i + 1 < rank.slices.size() ? &rank.slices[i + 1] : nullptr;
-    const bool encloses = next != nullptr && next->row == slice.row && next->kind == SliceKind::kernel &&
-                          next->begin < slice.end;
-    const bool is_instruction = slice.kind == SliceKind::compute || slice.kind == SliceKind::copy ||
-                                slice.kind == SliceKind::communication;
-    chosen.push_back(slice.kind == SliceKind::kernel ? by_device
-                                                     : is_instruction && !(by_device && encloses));
-  }
-  return chosen;
 }
 
 std::string to_profiler_trace(const Timeline& timeline, const RankTimeline& rank) {
