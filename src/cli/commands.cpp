@@ -70,6 +70,12 @@ void add_checkpoint(CLI::App& command, std::string& path) {
       ->required();
 }
 
+void add_average(CLI::App& command, std::optional<bool>& average) {
+  command.add_flag("--average,!--no-average", average,
+                   "Use the moving averages of the parameters (optimizer.ema) in place of these, or do not; "
+                   "default: what evaluations of the training used (ema.evaluate)");
+}
+
 void add_output(CLI::App& command, jobs::OutputArguments& arguments) {
   add_json(command, arguments);
   command.add_flag("--quiet", arguments.quiet, "Only warnings and errors on stderr")

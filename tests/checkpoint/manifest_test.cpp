@@ -38,6 +38,7 @@ Manifest full_manifest() {
   manifest.evaluations_since_best = 2;
   manifest.keeps_best = true;
   manifest.last_evaluated_step = 6;
+  manifest.evaluates_average = true;
   manifest.evaluation_data_identity = 0x8000000000000009u;
   manifest.files = {{"model-00001-of-00001.safetensors",
                      FileKind::model,
@@ -77,7 +78,8 @@ TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
                            json.erase("loss_scale_steps");
                            json.erase("overflowed_steps");
                            for (const char* field : {"best_step", "evaluations_since_best",
-                                                     "last_evaluated_step", "evaluation_data_identity"})
+                                                     "last_evaluated_step", "evaluates_average",
+                                                     "evaluation_data_identity"})
                              json.erase(field);
                          }),
                          "name");
@@ -93,6 +95,7 @@ TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
   expected.evaluations_since_best = 0;
   expected.keeps_best = false;
   expected.last_evaluated_step = -1;
+  expected.evaluates_average = false;
   expected.evaluation_data_identity = 0;
   EXPECT_EQ(older, expected);
 }
