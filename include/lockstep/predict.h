@@ -41,8 +41,8 @@ enum class ModelWeights {
 class Model {
  public:
   /// Opens a run's folder (its newest checkpoint), a checkpoint, or "RUN/best". `threads` 0: all cores; no
-  /// bit depends on them. Throws ConfigError if the run has kept no config, or no averages that are asked for, CheckpointError for a checkpoint
-  /// that is missing or damaged.
+  /// bit depends on them. Throws ConfigError if the run has kept no config, or no averages that are asked
+  /// for, CheckpointError for a checkpoint that is missing or damaged.
   static Model open(const std::string& checkpoint, int threads = 0,
                     ModelWeights weights = ModelWeights::as_evaluated);
   ~Model();

@@ -71,9 +71,14 @@ void add_checkpoint(CLI::App& command, std::string& path) {
 }
 
 void add_average(CLI::App& command, std::optional<bool>& average) {
-  command.add_flag("--average,!--no-average", average,
-                   "Use the moving averages of the parameters (optimizer.ema) in place of these, or do not; "
-                   "default: what evaluations of the training used (ema.evaluate)");
+  CLI::Option* use = command.add_flag_callback(
+      "--average", [&average] { average = true; },
+      "Use the moving averages of the parameters (optimizer.ema); default: whatever the training evaluated");
+  command
+      .add_flag_callback(
+          "--no-average", [&average] { average = false; },
+          "Use the parameters, also if the training evaluated their averages (ema.evaluate)")
+      ->excludes(use);
 }
 
 void add_output(CLI::App& command, jobs::OutputArguments& arguments) {

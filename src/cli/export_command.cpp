@@ -38,9 +38,9 @@ std::string result_text(const exchange::ExportedModel& exported, const ExportArg
 
 int export_weights(const ExportArguments& arguments) {
   exchange::ExportOptions options{.format = exchange::format_from_name(arguments.format),
-                                        .dtype = dtype_from_name(arguments.dtype),
-                                        .shard_bytes = arguments.shard_mb * 1'000'000,
-                                        .directory = arguments.directory};
+                                  .dtype = dtype_from_name(arguments.dtype),
+                                  .shard_bytes = arguments.shard_mb * 1'000'000,
+                                  .directory = arguments.directory};
   const train::OpenedRun run = train::open_run(
       arguments.checkpoint, arguments.config, {}, arguments.average,
       fmt::format("name its config: lockstep export {} --config CONFIG", arguments.checkpoint));

@@ -69,20 +69,19 @@ TEST(Manifest, ReadsBackWhatItWrote) {
 }
 
 TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
-  const auto older =
-      manifest_from_text(rehashed([](auto& json) {
-                           json.erase("pending_evaluation");
-                           json.erase("skipped_steps");
-                           json.erase("optimizer_updates");
-                           json.erase("loss_scale");
-                           json.erase("loss_scale_steps");
-                           json.erase("overflowed_steps");
-                           for (const char* field : {"best_step", "evaluations_since_best",
-                                                     "last_evaluated_step", "evaluates_average",
-                                                     "evaluation_data_identity"})
-                             json.erase(field);
-                         }),
-                         "name");
+  const auto older = manifest_from_text(
+      rehashed([](auto& json) {
+        json.erase("pending_evaluation");
+        json.erase("skipped_steps");
+        json.erase("optimizer_updates");
+        json.erase("loss_scale");
+        json.erase("loss_scale_steps");
+        json.erase("overflowed_steps");
+        for (const char* field : {"best_step", "evaluations_since_best", "last_evaluated_step",
+                                  "evaluates_average", "evaluation_data_identity"})
+          json.erase(field);
+      }),
+      "name");
   Manifest expected = full_manifest();
   expected.pending_evaluation = false;
   expected.skipped_steps = 0;

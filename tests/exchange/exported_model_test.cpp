@@ -29,8 +29,7 @@ using ::testing::Not;
 class ExportedModelTest : public ::testing::Test {
  protected:
   /// A checkpoint whose parameters are whole numbers, each from another one on.
-  checkpoint::Checkpoint saved(const ModelSpec& model, float factor = 1,
-                               const std::string& averaged = "") {
+  checkpoint::Checkpoint saved(const ModelSpec& model, float factor = 1, const std::string& averaged = "") {
     const auto graph = model::make_graph(model);
     std::vector<std::vector<float>> values;
     std::vector<checkpoint::NamedTensor> tensors, averages;

@@ -25,9 +25,10 @@ struct OpenedRun {
 bool uses_average(const config::RunConfig& config, std::optional<bool> wished);
 
 /// Opens a checkpoint as its user named it (find_checkpoint). `config`: the path of its config; empty: the
-/// one that the run has kept. `average`: see uses_average(). Throws ConfigError if the config is of another model, CheckpointError if the
-/// checkpoint is damaged.
+/// one that the run has kept. `average`: see uses_average(). Throws ConfigError if the config is of another
+/// model, CheckpointError if the checkpoint is damaged.
 OpenedRun open_run(const std::string& checkpoint, const std::string& config,
-                   std::vector<std::string> overrides, std::optional<bool> average, const std::string& advice);
+                   std::vector<std::string> overrides, std::optional<bool> average,
+                   const std::string& advice);
 
 }  // namespace lockstep::train

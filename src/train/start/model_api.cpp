@@ -61,7 +61,8 @@ Model Model::open(const std::string& checkpoint, int threads, ModelWeights weigh
   if (threads == 0) threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   device::set_openmp_team(threads);
   return Model(std::make_unique<Parts>(
-      train::open_run(checkpoint, "", {}, wish_of(weights), "open a run's folder, or a checkpoint in it"), threads));
+      train::open_run(checkpoint, "", {}, wish_of(weights), "open a run's folder, or a checkpoint in it"),
+      threads));
 }
 
 int64_t Model::step() const { return parts_->run.checkpoint.manifest().step; }
