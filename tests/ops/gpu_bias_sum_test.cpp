@@ -94,39 +94,40 @@ void expect_the_bits_of_a_pass_of_its_own(const Case& c) {
 constexpr DType kTypes[] = {DType::float32, DType::bfloat16, DType::float16};
 
 TEST(BiasSums, OfActivationsHaveTheBitsOfAPassOfItsOwn) {
-  for (const Op& op : {Op{Gelu{}}, Op{Relu{}}, Op{Silu{}}, Op{Sigmoid{}}, Op{Tanh{}}})
-    for (const DType type : kTypes)
-      for (const auto& [rows, width] :
-           {std::pair<int64_t, int64_t>{1, 1}, {7, 3}, {64, 10}, {5000, 8}, {300, 520}, {1031, 72}})
-        expect_the_bits_of_a_pass_of_its_own({op, rows, width, type});
+  for (const DType type : kTypes)
+    for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 1}, {7, 3}, {64, 10}, {600, 64}})
+      expect_the_bits_of_a_pass_of_its_own({Gelu{}, rows, width, type});
+  for (const Op& op : {Op{Relu{}}, Op{Silu{}}, Op{Sigmoid{}}, Op{Tanh{}}})
+    expect_the_bits_of_a_pass_of_its_own({op, 33, 24, DType::bfloat16});
 }
 
 TEST(BiasSums, OfNormsHaveTheBitsOfAPassOfItsOwn) {
-  for (const Op& op : {Op{LayerNorm{}}, Op{LayerNorm{.bias = false}}, Op{RmsNorm{}}})
-    for (const DType type : kTypes)
-      for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{9, 1},
-                                        {9, 7},
-                                        {4101, 64},  // more rows than backward has warps
-                                        {11, 250},
-                                        {11, 512},
-                                        {11, 768},
-                                        {19, 1024},
-                                        {5, 1600},
-                                        {3, 4097},
-                                        {259, 8200}})
-        for (const bool fork : {false, true})
-          if (width < 8000 || type != DType::float16)
-            expect_the_bits_of_a_pass_of_its_own({op, rows, width, type, 1, fork});
+  for (const DType type : kTypes)
+    for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{9, 1},
+                                      {9, 7},
+                                      {100, 64},
+                                      {11, 250},
+                                      {11, 512},
+                                      {11, 768},
+                                      {19, 1024},
+                                      {5, 1600},
+                                      {3, 4097}})
+      expect_the_bits_of_a_pass_of_its_own({LayerNorm{}, rows, width, type, 1, width % 2 == 0});
+  for (const Op& op : {Op{LayerNorm{.bias = false}}, Op{RmsNorm{}}})
+    for (const bool fork : {false, true})
+      expect_the_bits_of_a_pass_of_its_own({op, 11, 768, DType::bfloat16, 1, fork});
+  // More rows than backward has warps; beyond registers, and several rows of a block.
+  expect_the_bits_of_a_pass_of_its_own({LayerNorm{}, 4101, 8, DType::bfloat16});
+  expect_the_bits_of_a_pass_of_its_own({LayerNorm{}, 259, 8200, DType::float32, 1, true});
 }
 
 TEST(BiasSums, OfVirtualReplicasStayApartAndAreAddedAlongTheTree) {
-  for (const int replicas : {2, 3, 7})
+  for (const int replicas : {2, 7})
     for (const DType type : {DType::float32, DType::bfloat16}) {
-      for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{8, 10}, {64, 64}, {600, 8}})
+      for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{8, 10}, {600, 8}})
         expect_the_bits_of_a_pass_of_its_own({Gelu{}, rows, width, type, replicas});
-      for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{8, 10}, {64, 768}, {16, 1600}})
-        for (const bool fork : {false, true})
-          expect_the_bits_of_a_pass_of_its_own({LayerNorm{}, rows, width, type, replicas, fork});
+      for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{8, 10}, {16, 768}, {8, 1600}})
+        expect_the_bits_of_a_pass_of_its_own({LayerNorm{}, rows, width, type, replicas, width == 768});
     }
 }
 
@@ -152,13 +153,13 @@ Values norm_columns(int64_t rows, int64_t width, DType type, const Values& x, in
 TEST(NormColumnSum, IsExactForWholeNumbersOfEveryShapeAndType) {
   for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 1},
                                     {7, 1},
-                                    {5000, 3},
+                                    {500, 3},
                                     {64, 10},
-                                    {3000, 64},
-                                    {999, 768},
+                                    {300, 64},
+                                    {33, 768},
                                     {17, 1024},
-                                    {300, 1600},
-                                    {9, 8195}})
+                                    {30, 1600},
+                                    {3, 8195}})
     for (const DType type : kTypes) {
       const Values x = small_numbers(rows * width, 3);
       Values expected(static_cast<size_t>(width));
@@ -189,7 +190,7 @@ TEST(NormColumnSum, AddsVirtualReplicasAlongTheTree) {
 /// A linear layer whose bias a norm's kernel may sum sums it in the same order.
 TEST(BiasSums, OfLinearLayersBeforeNormsAreInTheirOrder) {
   for (const bool norm_behind : {false, true}) {
-    const Case c{LayerNorm{}, 4101, 64, DType::bfloat16};
+    const Case c{LayerNorm{}, 600, 64, DType::bfloat16};
     OpHarness linear(Linear{.units = c.width}, {{Shape{8}}},
                      {.batch = c.rows, .compute = c.compute, .fused = {.norm_behind = norm_behind}});
     fill(linear.inputs[0], random_values(c.rows * 8, 1));
