@@ -150,7 +150,8 @@ TEST(ProfilerTrace, HasTheKernelsOfADevice) {
   rank.slices.push_back(slice(2, SliceKind::communication, "all_reduce", 2, 9));
   const auto kernels_of = [&] {
     std::vector<std::string> names;
-    for (const auto& event : nlohmann::json::parse(to_profiler_trace(timeline, rank))["traceEvents"])
+    const auto trace = nlohmann::json::parse(to_profiler_trace(timeline, rank));
+    for (const auto& event : trace["traceEvents"])
       if (event["cat"] == "kernel") names.push_back(event["name"].get<std::string>());
     return names;
   };
