@@ -1,37 +1,85 @@
 #!/usr/bin/env bash
-# Feeds a parser with changed files until it has read RUNS of them, or for some seconds. Stops at the first that a sanitizer
-# objects to, and leaves it in the build folder below fuzz/TARGET.
+# Feeds parsers of bytes from outside with changed files (libFuzzer), under AddressSanitizer and UndefinedBehaviorSanitizer.
+# Stops at the first file that a sanitizer objects to, and leaves it in the build folder below fuzz/TARGET.
 #
-#     scripts/fuzz.sh TARGET RUNS              such as: scripts/fuzz.sh csv 1000000
-#     scripts/fuzz.sh TARGET --seconds N       [--build FOLDER, of the preset fuzz]
+#   scripts/fuzz.sh TARGET RUNS          # until RUNS files were read, such as: scripts/fuzz.sh csv 1000000
+#   scripts/fuzz.sh TARGET --seconds N   # for so long
+#   scripts/fuzz.sh --all                # every target for two seconds, as tests; says so and succeeds if it is skipped
 #
-# Builds it first with the preset `fuzz`, unless --build says where it is. Needs clang 16 or newer (CXX says which).
-set -euo pipefail
-cd "$(dirname "$0")/.."
-source scripts/common.sh
+# --build FOLDER   programs are built there already; default: builds them with the preset `fuzz`
+# --jobs N         number of cores for --all; default: all
+#
+# Needs clang 16 or newer (CXX says which), its runtime library and OpenMP: clang-16, libclang-rt-16-dev, libomp-16-dev.
+# tests/fuzz has the targets.
 
-[ $# -ge 2 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 64; }
-target=$1 limit=-runs=$2 build=
-shift
-if [ "$1" = --seconds ]; then
-  limit=-max_total_time=$2
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+usage() {
+  sed -n '5,13s/^# \{0,1\}//p' "$script"
+}
+
+target='' limit='' build='' jobs=$(nproc)
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --all) target=--all ;;
+    --seconds | --build | --jobs)
+      [ $# -ge 2 ] || fail "$1 needs a value"
+      case "$1" in
+        --seconds) limit=-max_total_time=$2 ;;
+        --build) build=$2 ;;
+        --jobs) jobs=$2 ;;
+      esac
+      shift
+      ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    -*) fail "unknown option $1; see --help" ;;
+    *) if [ -z "$target" ]; then target=$1; else limit=-runs=$1; fi ;;
+  esac
   shift
+done
+if [ -z "$target" ] || { [ "$target" != --all ] && [ -z "$limit" ]; }; then
+  usage >&2
+  exit 64
 fi
-shift
-if [ "${1:-}" = --build ]; then build=$2; fi
-if [ -z "$build" ]; then
-  compiler=${CXX:-}
-  for name in clang++ clang++-{16..30}; do
-    [ -n "$compiler" ] || ! command -v "$name" >/dev/null || [ "$("$name" -dumpversion | cut -d. -f1)" -lt 16 ] || compiler=$name
+
+# The first compiler that has everything: prints its name.
+find_compiler() {
+  local name
+  for name in ${CXX:-clang++ clang++-{16..30}}; do
+    if command -v "$name" >/dev/null && [ "$("$name" -dumpversion | cut -d. -f1)" -ge 16 ] &&
+      echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+      "$name" -x c++ - -fsanitize=fuzzer,address,undefined -fopenmp -o /dev/null 2>/dev/null; then
+      echo "$name"
+      return
+    fi
   done
-  [ -n "$compiler" ] || { echo "fuzz.sh: found no clang 16 or newer, which has libFuzzer: install clang-16 and libclang-rt-16-dev" >&2; exit 69; }
+}
+
+if [ -z "$build" ]; then
+  compiler=$(find_compiler)
+  if [ -z "$compiler" ]; then
+    missing="found no clang 16 or newer with libFuzzer and OpenMP: install clang-16, libclang-rt-16-dev and libomp-16-dev"
+    [ "$target" = --all ] || fail "$missing"
+    echo "fuzz.sh: skipped: $missing"
+    exit 0
+  fi
   build=build/fuzz
-  [ -f $build/build.ninja ] || cmake --preset fuzz -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_C_COMPILER="${compiler/clang++/clang}"
-  cmake --build $build --target "fuzz_$target"
+  [ -f $build/build.ninja ] ||
+    cmake --preset fuzz -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_C_COMPILER="${compiler/clang++/clang}"
+  if [ "$target" = --all ]; then goal=fuzzers; else goal=fuzz_$target; fi
+  cmake --build $build -j "$jobs" --target "$goal"
+fi
+
+if [ "$target" = --all ]; then
+  exec ctest --test-dir "$build" -j "$jobs" --output-on-failure --no-tests=error -L fuzz
 fi
 folder=$build/fuzz/$target
 mkdir -p "$folder/corpus"
 "$build/bin/fuzz_$target" --write-seeds="$folder/seeds"
 # 512 MiB at once is a claim of a header that nobody checked.
-exec "$build/bin/fuzz_$target" "$limit" -timeout=20 -rss_limit_mb=2560 -malloc_limit_mb=512 -max_len=16384 -print_final_stats=1 \
-  -artifact_prefix="$folder/" "$folder/corpus" "$folder/seeds"
+exec "$build/bin/fuzz_$target" "$limit" -timeout=20 -rss_limit_mb=2560 -malloc_limit_mb=512 -max_len=16384 \
+  -print_final_stats=1 -artifact_prefix="$folder/" "$folder/corpus" "$folder/seeds"

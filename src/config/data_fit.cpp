@@ -57,17 +57,11 @@ void fit_transforms(google::protobuf::RepeatedPtrField<schema::Transform>& trans
 
 /// A model that does not read mixtures would take a mixed image for one of its first class.
 void check_mixing(const schema::Data& data, const ModelSpec& model, const Document& document) {
-  const bool reads = std::ranges::any_of(
-      model.inputs, [](const ModelInput& input) { return input.name == data::kLabelMixField; });
-  if (mixes_labels(data) && !reads)
+  if (mixes_labels(data) && !reads_mixtures(model))
     document.refuse(
         "data.transforms",
         "mixup and cutmix mix labels, but the model does not read them; add input { name: "
         "\"label_mix\" type: INT32 shape: 2 }, and make it the third input of softmax_cross_entropy");
-  if (!mixes_labels(data) && reads && !data.has_own())
-    document.refuse("model",
-                    "reads 'label_mix', but data.transforms has neither mixup nor cutmix; add one, or remove "
-                    "the input");
 }
 
 void fit_cifar(schema::Cifar& cifar, const Document& document) {
@@ -107,6 +101,10 @@ void fit_images(schema::Images& images, const TensorSpec* image, const Document&
 
 }  // namespace
 
+bool reads_mixtures(const ModelSpec& model) {
+  return std::ranges::find(model.inputs, data::kLabelMixField, &ModelInput::name) != model.inputs.end();
+}
+
 bool mixes_labels(const schema::Data& data) {
   return std::ranges::any_of(
       data.transforms(), [](const schema::Transform& each) { return each.has_mixup() || each.has_cutmix(); });
@@ -120,12 +118,29 @@ void fit_image_data(schema::Data& data, const ModelSpec& model, const Document& 
   if (data.has_images()) fit_images(*data.mutable_images(), image, document);
   if (data.has_records()) fit_channels(*data.mutable_records(), image, document, "data.records");
   if (data.has_cifar()) fit_cifar(*data.mutable_cifar(), document);
-  if (data.has_text() && data.transforms_size() + data.eval_transforms_size() > 0)
-    document.refuse(data.transforms_size() > 0 ? "data.transforms" : "data.eval_transforms",
-                    "are for images, but the data are texts; remove them");
   if (data.on_damage() != schema::Data().on_damage() && !data.has_images() && !data.has_table() &&
       !data.has_lines() && !data.has_records())
     document.refuse("data.on_damage", "applies only to data.images, records, table and lines; remove it");
+}
+
+void check_transformed(const schema::Data& data, const ModelSpec& model, const Document& document) {
+  const bool transforms = data.transforms_size() > 0, eval_transforms = data.eval_transforms_size() > 0;
+  const char* const kind = data.has_text()     ? "text"
+                           : data.has_tokens() ? "tokens"
+                           : data.has_table()  ? "table"
+                           : data.has_lines()  ? "lines"
+                           : data.has_synthetic() && data.synthetic().shape_size() != 3 ? "synthetic"
+                                                                                        : nullptr;
+  if (kind == nullptr) return;
+  if (transforms || eval_transforms)
+    document.refuse(transforms ? "data.transforms" : "data.eval_transforms",
+                    fmt::format("are for images of shape [height, width, channels], but the samples of "
+                                "data.{} have none; remove them",
+                                kind));
+  if (reads_mixtures(model))
+    document.refuse("model", fmt::format("reads 'label_mix', which says how images are mixed, but the samples "
+                                         "of data.{} have none; remove the input",
+                                         kind));
 }
 
 }  // namespace lockstep::config

@@ -18,8 +18,9 @@ class MixedDataset : public WrappedDataset {
     const auto label = std::ranges::find(fields_, kLabelField, &Field::name);
     require(label != fields_.end() && label->spec == TensorSpec{Shape{}, DType::int32} &&
                 std::ranges::count_if(fields_, is_image) == 1,
-            fmt::format("data.transforms: mixup and cutmix are for samples with one image, a field of shape "
-                        "[height, width, channels], and a class, 'label'; the data ({}) are others",
+            fmt::format("data.transforms: mixup and cutmix, and a model that reads 'label_mix', are for samples "
+                        "with one image, a field of shape [height, width, channels], and a class, 'label'; the "
+                        "data ({}) are others",
                         base_->description()));
     require(std::ranges::find(fields_, kLabelMixField, &Field::name) == fields_.end(),
             fmt::format("data.transforms: the data ({}) mix labels themselves, in 'label_mix'; remove mixup "
@@ -42,7 +43,8 @@ class MixedDataset : public WrappedDataset {
     if (mixture != nullptr) mixture[0] = mixture[1] = 0;
     if (!mixing_ || (image == nullptr && mixture == nullptr)) return;
     const auto mixing = draw_mixing(*mixing_, key, size(), shape_);
-    if (!mixing) return;
+    // Without a share, the partner and its class do not count.
+    if (!mixing || mixing->mixture == 0) return;
     thread_local std::vector<float> partner_image;
     std::array<std::byte*, kMostFields> partner{};
     if (image != nullptr) {
