@@ -6,6 +6,7 @@
 #   scripts/fuzz.sh TARGET --seconds N   # for so long
 #   scripts/fuzz.sh --all                # every target for two seconds, as tests; says so and succeeds if it is skipped
 #
+# --build-only     builds them, and runs nothing
 # --build FOLDER   programs are built there already; default: builds them with the preset `fuzz`
 # --jobs N         number of cores for --all; default: all
 #
@@ -16,13 +17,14 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 usage() {
-  sed -n '5,13s/^# \{0,1\}//p' "$script"
+  sed -n '5,14s/^# \{0,1\}//p' "$script"
 }
 
-target='' limit='' build='' jobs=$(nproc)
+target='' limit='' build='' build_only='' jobs=$(nproc)
 while [ $# -gt 0 ]; do
   case "$1" in
     --all) target=--all ;;
+    --build-only) build_only=yes ;;
     --seconds | --build | --jobs)
       [ $# -ge 2 ] || fail "$1 needs a value"
       case "$1" in
@@ -41,7 +43,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-if [ -z "$target" ] || { [ "$target" != --all ] && [ -z "$limit" ]; }; then
+if [ -z "$target" ] || { [ "$target" != --all ] && [ -z "$limit$build_only" ]; }; then
   usage >&2
   exit 64
 fi
@@ -74,6 +76,7 @@ if [ -z "$build" ]; then
   cmake --build $build -j "$jobs" --target "$goal"
 fi
 
+[ -z "$build_only" ] || exit 0
 if [ "$target" = --all ]; then
   exec ctest --test-dir "$build" -j "$jobs" --output-on-failure --no-tests=error -L fuzz
 fi
