@@ -29,7 +29,8 @@ void handle_missing_pages() {
   const std::lock_guard lock(mutex);
   struct sigaction now {};
   // Others may have taken the signal since.
-  if (::sigaction(SIGBUS, nullptr, &now) != 0 || ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == leave_read))
+  if (::sigaction(SIGBUS, nullptr, &now) != 0 ||
+      ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == leave_read))
     return;
   before = now;
   struct sigaction action {};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <csetjmp>
 #include <cstddef>
 
@@ -37,7 +38,10 @@ template <class Read>
     return false;
   }
   detail::mapped_read = &here;
+  // The handler sees it: a compiler that saw no reader would leave the store out, or read before it.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
   read();
+  std::atomic_signal_fence(std::memory_order_seq_cst);
   detail::mapped_read = nullptr;
   return true;
 }

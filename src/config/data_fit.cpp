@@ -125,10 +125,10 @@ void fit_image_data(schema::Data& data, const ModelSpec& model, const Document& 
 
 void check_transformed(const schema::Data& data, const ModelSpec& model, const Document& document) {
   const bool transforms = data.transforms_size() > 0, eval_transforms = data.eval_transforms_size() > 0;
-  const char* const kind = data.has_text()     ? "text"
-                           : data.has_tokens() ? "tokens"
-                           : data.has_table()  ? "table"
-                           : data.has_lines()  ? "lines"
+  const char* const kind = data.has_text()                                              ? "text"
+                           : data.has_tokens()                                          ? "tokens"
+                           : data.has_table()                                           ? "table"
+                           : data.has_lines()                                           ? "lines"
                            : data.has_synthetic() && data.synthetic().shape_size() != 3 ? "synthetic"
                                                                                         : nullptr;
   if (kind == nullptr) return;
@@ -138,9 +138,10 @@ void check_transformed(const schema::Data& data, const ModelSpec& model, const D
                                 "data.{} have none; remove them",
                                 kind));
   if (reads_mixtures(model))
-    document.refuse("model", fmt::format("reads 'label_mix', which says how images are mixed, but the samples "
-                                         "of data.{} have none; remove the input",
-                                         kind));
+    document.refuse("model",
+                    fmt::format("reads 'label_mix', which says how images are mixed, but the samples "
+                                "of data.{} have none; remove the input",
+                                kind));
 }
 
 }  // namespace lockstep::config

@@ -61,31 +61,30 @@ TEST(MappedMemory, IsReadByAllThreads) {
 
 void leave(int /*signal*/) { _exit(3); }
 
+void fail_elsewhere() {
+  std::signal(SIGBUS, leave);
+  handle_missing_pages();
+  MappedFile file, other;
+  file.cut();
+  volatile uint8_t byte = 0;
+  _exit(read_mapped(other.data(), other.size(), [&] { byte = file.data()[file.size() - 1]; }) ? 4 : 5);
+}
+
+void take_back() {
+  handle_missing_pages();
+  std::signal(SIGBUS, leave);
+  handle_missing_pages();
+  MappedFile file;
+  file.cut();
+  _exit(file.read_end() ? 4 : 0);
+}
+
 TEST(MappedMemoryDeathTest, LeavesOtherSignalsToWhoHandledThem) {
-  EXPECT_EXIT(
-      {
-        std::signal(SIGBUS, leave);
-        handle_missing_pages();
-        MappedFile file, other;
-        file.cut();
-        volatile uint8_t byte = 0;
-        if (read_mapped(other.data(), other.size(), [&] { byte = file.data()[file.size() - 1]; })) _exit(4);
-        _exit(5);
-      },
-      ::testing::ExitedWithCode(3), "");
+  EXPECT_EXIT(fail_elsewhere(), ::testing::ExitedWithCode(3), "");
 }
 
 TEST(MappedMemoryDeathTest, TakesTheSignalAgainFromWhoTookItSince) {
-  EXPECT_EXIT(
-      {
-        handle_missing_pages();
-        std::signal(SIGBUS, leave);
-        handle_missing_pages();
-        MappedFile file;
-        file.cut();
-        _exit(file.read_end() ? 4 : 0);
-      },
-      ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(take_back(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

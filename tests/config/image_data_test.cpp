@@ -114,9 +114,10 @@ TEST(ImageData, RefusesTransformsOfSamplesWithoutImages) {
     });
   };
   const std::string gpt = "model { gpt { vocabulary: 9 context: 4 layers: 1 heads: 1 width: 8 } }",
-                    mlp = "model { input { name: \"features\" shape: 3 } input { name: \"label\" type: INT32 } "
-                          "layer { name: \"fc\" input: \"features\" linear { units: 3 } } "
-                          "layer { name: \"loss\" input: [\"fc\", \"label\"] softmax_cross_entropy {} } }";
+                    mlp =
+                        "model { input { name: \"features\" shape: 3 } input { name: \"label\" type: INT32 } "
+                        "layer { name: \"fc\" input: \"features\" linear { units: 3 } } "
+                        "layer { name: \"loss\" input: [\"fc\", \"label\"] softmax_cross_entropy {} } }";
   EXPECT_THAT(refusal_of(gpt, "tokens { files: \"a\" vocabulary: 9 } transforms { flip {} }"),
               AllOf(HasSubstr("data.transforms"), HasSubstr("data.tokens")));
   EXPECT_THAT(refusal_of(gpt, "text { file: \"a\" } eval_transforms { resize { shorter: 4 } }"),

@@ -86,7 +86,8 @@ TEST_F(Check, TellsWhatStopsTheOpening) {
 
 TEST_F(Check, LooksAtAllFilesThatAreReadAsAWhole) {
   options_.kind = DataKind::tokens;
-  options_.tokens = {.files = {"a.bin", "b.bin", "c.bin"}, .eval_files = {"d.bin"}, .context = 2, .vocabulary = 50};
+  options_.tokens = {
+      .files = {"a.bin", "b.bin", "c.bin"}, .eval_files = {"d.bin"}, .context = 2, .vocabulary = 50};
   write_file(directory_ / "a.bin", test::Bytes{1, 0, 99, 0, 2, 0, 98, 0});
   write_file(directory_ / "b.bin", test::Bytes{1, 0, 2, 0, 3, 0, 4, 0});
   write_file(directory_ / "c.bin", test::Bytes{1, 0, 2});

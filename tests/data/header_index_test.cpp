@@ -42,7 +42,9 @@ class Headers : public ::testing::Test {
     fs::last_write_time(path(image), time);
   }
   ImageList list() const { return list_folder(directory_ / "train"); }
-  Inspection inspect() const { return inspect_images(list(), std::vector<int32_t>(list().images.size()), options_); }
+  Inspection inspect() const {
+    return inspect_images(list(), std::vector<int32_t>(list().images.size()), options_);
+  }
   std::string index() const {
     for (const auto& entry : fs::directory_iterator(options_.cache_directory))
       if (entry.path().extension() == ".index") return entry.path().string();
@@ -78,6 +80,7 @@ TEST_F(Headers, OfChangedAndNewFilesAreRead) {
   EXPECT_EQ(inspect().images[2].header.height, 40);
   change_unseen(2);  // it is kept now
   EXPECT_EQ(inspect().images[2].header.height, 40);
+  add(2, 40);
   add(7, 9);
   EXPECT_EQ(inspect().images.at(5).header.height, 9);
   fs::remove(path(0));

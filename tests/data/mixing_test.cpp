@@ -159,7 +159,8 @@ TEST(MixedSamples, AreTwoOfTheSamplesBelow) {
     const Sample own = read(*plain.train, key), other = read(*plain.train, {mixing->partner, 2, 5}),
                  found = read(*mixed.train, key);
     EXPECT_EQ(found.label, own.label);
-    EXPECT_EQ(found.mixture, (std::array<int32_t, 2>{mixing->mixture > 0 ? other.label : 0, mixing->mixture}));
+    EXPECT_EQ(found.mixture,
+              (std::array<int32_t, 2>{mixing->mixture > 0 ? other.label : 0, mixing->mixture}));
     const float share = static_cast<float>(mixing->mixture) / kWholeShare;
     for (size_t k = 0; k < 32; ++k)
       EXPECT_NEAR(found.image[k], (1 - share) * own.image[k] + share * other.image[k], 1e-6f);

@@ -2,9 +2,9 @@
 //
 //     records_benchmark [FOLDER]
 //
-// Prints, for several sizes of a sample, the medians of nine rounds in which all take turns: reading records; memcpy out of the
-// mapped shard, at places that are known, which is what pages of 4 KiB cost; and memcpy out of memory that was allocated, whose
-// pages may be huge.
+// Prints, for several sizes of a sample, the medians of nine rounds in which all take turns: reading records;
+// memcpy out of the mapped shard, at places that are known, which is what pages of 4 KiB cost; and memcpy out
+// of memory that was allocated, whose pages may be huge.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -115,7 +115,8 @@ void measure(const std::string& folder, int64_t floats) {
   const double bytes = static_cast<double>(count) * static_cast<double>(size);
   const auto rate = [&](const std::vector<double>& each) { return bytes / median(each) / 1e9; };
   fmt::print(
-      "{:>8} bytes a sample: first {:5.2f} GB/s, records {:6.2f} GB/s, memcpy of the mapping {:6.2f} GB/s, of memory {:6.2f} "
+      "{:>8} bytes a sample: first {:5.2f} GB/s, records {:6.2f} GB/s, memcpy of the mapping {:6.2f} GB/s, "
+      "of memory {:6.2f} "
       "GB/s; records are {:.2f} of the former, {:.2f} of the latter\n",
       size, bytes / first / 1e9, rate(records), rate(mappings), rate(copies), rate(records) / rate(mappings),
       rate(records) / rate(copies));

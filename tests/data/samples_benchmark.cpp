@@ -1,10 +1,12 @@
-// How fast one thread makes batches of samples, for scripts/bench_images.py, which runs it beside other programs:
+// How fast one thread makes batches of samples, for scripts/bench_images.py, which runs it beside other
+// programs:
 //
 //     samples_benchmark files|whole_decoding|records|tokens FOLDER COUNT
 //
-// files: images in folders by class, through random_resized_crop (224), flip and normalize, decoded at a part of their size
-// where that is enough; whole_decoding: likewise, at their whole size; records: likewise, packed; tokens: windows of 1,024 of
-// FOLDER/*.bin. For each line on stdin it reads COUNT more samples, in batches of 64, and prints the seconds that they took.
+// files: images in folders by class, through random_resized_crop (224), flip and normalize, decoded at a part
+// of their size where that is enough; whole_decoding: likewise, at their whole size; records: likewise,
+// packed; tokens: windows of 1,024 of FOLDER/*.bin. For each line on stdin it reads COUNT more samples, in
+// batches of 64, and prints the seconds that they took.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -46,7 +48,8 @@ class Batches {
     for (const auto& field : data.fields()) {
       const TensorSpec& spec = field.spec;
       room_.emplace_back(static_cast<size_t>(kBatch * spec.shape.count() * size_of(spec.dtype)));
-      tensors_.push_back({.data = room_.back().data(), .shape = spec.shape.batched(kBatch), .dtype = spec.dtype});
+      tensors_.push_back(
+          {.data = room_.back().data(), .shape = spec.shape.batched(kBatch), .dtype = spec.dtype});
     }
   }
   void read(int64_t count) {

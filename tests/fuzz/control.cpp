@@ -55,9 +55,11 @@ std::vector<std::string> seeds() {
 
 void parse(std::string_view bytes) {
   may_begin_hello(bytes);
-  if (bytes.size() >= kHelloBytes) decode_hello(std::span<const char, kHelloBytes>(bytes.data(), kHelloBytes));
+  if (bytes.size() >= kHelloBytes)
+    decode_hello(std::span<const char, kHelloBytes>(bytes.data(), kHelloBytes));
   if (bytes.size() < kFrameHeaderBytes) return;
-  const auto header = decode_frame_header(std::span<const char, kFrameHeaderBytes>(bytes.data(), kFrameHeaderBytes));
+  const auto header =
+      decode_frame_header(std::span<const char, kFrameHeaderBytes>(bytes.data(), kFrameHeaderBytes));
   if (header) decode(header->type, bytes.substr(kFrameHeaderBytes, header->payload_bytes));
 }
 

@@ -25,11 +25,13 @@ std::string with_its_checksum(std::string_view bytes) {
 
 std::vector<std::string> seeds() {
   data::RecordIndex images{.source = "images", .pack = 7, .classes = 2, .class_names = {"cat", "dog"}};
-  images.parts[0] = {.identity = 1, .shards = {{.file = "train-00000.records", .size_bytes = 640, .records = 3}}};
+  images.parts[0] = {.identity = 1,
+                     .shards = {{.file = "train-00000.records", .size_bytes = 640, .records = 3}}};
   data::RecordIndex samples{.content = data::RecordContent::samples, .source = "table", .classes = 2};
   samples.fields = {{.field = {"features", {Shape{4}, DType::float32}}},
                     {.field = {"label", {Shape{}, DType::int32}}, .vocabulary = 2, .largest = 1}};
-  samples.parts[1] = {.identity = 2, .shards = {{.file = "eval-00000.records", .size_bytes = 640, .records = 1}}};
+  samples.parts[1] = {.identity = 2,
+                      .shards = {{.file = "eval-00000.records", .size_bytes = 640, .records = 1}}};
   return {to_json(images), to_json(samples)};
 }
 

@@ -13,15 +13,21 @@ const ModelSpec& gpt() {
 }
 
 const ModelSpec& llama() {
-  static const ModelSpec model = model::make_llama(
-      {.vocabulary = 11, .context = 8, .layers = 1, .heads = 2, .key_value_heads = 1, .width = 4, .hidden = 6});
+  static const ModelSpec model = model::make_llama({.vocabulary = 11,
+                                                    .context = 8,
+                                                    .layers = 1,
+                                                    .heads = 2,
+                                                    .key_value_heads = 1,
+                                                    .width = 4,
+                                                    .hidden = 6});
   return model;
 }
 
 }  // namespace
 
 std::vector<std::string> seeds() {
-  return {exchange::families::kGpt2.config_text(gpt(), {}), exchange::families::kLlama.config_text(llama(), {})};
+  return {exchange::families::kGpt2.config_text(gpt(), {}),
+          exchange::families::kLlama.config_text(llama(), {})};
 }
 
 void parse(std::string_view bytes) {

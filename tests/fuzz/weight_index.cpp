@@ -24,8 +24,10 @@ struct Folder {
   std::filesystem::path path = "/dev/shm/lockstep-fuzz-" + std::to_string(::getpid());
   Folder() {
     std::filesystem::create_directory(path);
-    write(path / "1.safetensors", safetensors(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8));
-    write(path / "2.safetensors", safetensors(R"({"b":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}})", 2));
+    write(path / "1.safetensors",
+          safetensors(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8));
+    write(path / "2.safetensors",
+          safetensors(R"({"b":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}})", 2));
   }
   ~Folder() {
     std::error_code ignored;

@@ -6,17 +6,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <iterator>
+#include <span>
+#include <utility>
 
 #include "base/file_system.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "data/images/image_file.h"
+#include "lockstep/error.h"
 
 namespace lockstep::data {
 namespace {
@@ -45,16 +48,21 @@ uint64_t paths_hash(const ImageList& list) {
   return hash;
 }
 
-std::string file_content(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+/// "" if it cannot be read.
+std::string file_content(const std::string& path) try {
+  const ImageFile file(path);
+  std::string bytes(static_cast<size_t>(file.size_bytes()), '\0');
+  bytes.resize(
+      static_cast<size_t>(file.read(0, std::span(reinterpret_cast<uint8_t*>(bytes.data()), bytes.size()))));
+  return bytes;
+} catch (const IoError&) {
+  return {};
 }
 
 bool makes_sense(const IndexEntry& entry) {
-  return entry.size_bytes < 0 ||
-         (entry.format < static_cast<uint8_t>(ImageFormat::pixels) && entry.orientation >= 1 &&
-          entry.orientation <= 8 && entry.height >= 1 && entry.width >= 1 && entry.height <= INT32_MAX &&
-          entry.width <= INT32_MAX);
+  return entry.size_bytes < 0 || (entry.format < static_cast<uint8_t>(ImageFormat::pixels) &&
+                                  entry.orientation >= 1 && entry.orientation <= 8 && entry.height >= 1 &&
+                                  entry.width >= 1 && entry.height <= INT32_MAX && entry.width <= INT32_MAX);
 }
 
 }  // namespace
@@ -108,7 +116,9 @@ HeaderIndex::HeaderIndex(const std::string& directory, const ImageList& list)
     : list_(paths_hash(list)), count_(list.images.size()) {
   posix_file_system().make_directory(directory);
   path_ = fmt::format("{}/headers-{}.index", directory, to_hex(list_));
-  const auto look = [&] { return headers_from_bytes(file_content(path_), list_, count_).value_or(std::vector<KnownHeader>()); };
+  const auto look = [&] {
+    return headers_from_bytes(file_content(path_), list_, count_).value_or(std::vector<KnownHeader>());
+  };
   known_ = look();
   if (!known_.empty()) return;
   lock_ = ::open((path_ + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -143,8 +153,9 @@ void HeaderIndex::keep(std::vector<KnownHeader> headers) {
     file.close();
     if (!file || std::rename(part.c_str(), path_.c_str()) != 0) {
       ::unlink(part.c_str());
-      log_warning(fmt::format("data.cache_directory: cannot write {}: {}; the next start reads all headers again",
-                              path_, std::strerror(errno)));
+      log_warning(
+          fmt::format("data.cache_directory: cannot write {}: {}; the next start reads all headers again",
+                      path_, std::strerror(errno)));
     }
     known_ = std::move(headers);
   }
