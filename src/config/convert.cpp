@@ -263,8 +263,6 @@ RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout
   RunConfig run;
   run.model = std::move(model);
   run.data = convert_data(config.data());
-  // A program's own samples say themselves how they are mixed.
-  run.data.label_mix = reads_mixtures(run.model) && !config.data().has_own();
   run.trainer = convert_trainer(config.trainer());
   run.optimizer = convert_optimizer(config.optimizer());
   run.evaluates_average = config.optimizer().has_ema() && config.optimizer().ema().evaluate();

@@ -57,11 +57,17 @@ void fit_transforms(google::protobuf::RepeatedPtrField<schema::Transform>& trans
 
 /// A model that does not read mixtures would take a mixed image for one of its first class.
 void check_mixing(const schema::Data& data, const ModelSpec& model, const Document& document) {
-  if (mixes_labels(data) && !reads_mixtures(model))
+  const bool reads =
+      std::ranges::find(model.inputs, data::kLabelMixField, &ModelInput::name) != model.inputs.end();
+  if (mixes_labels(data) && !reads)
     document.refuse(
         "data.transforms",
         "mixup and cutmix mix labels, but the model does not read them; add input { name: "
         "\"label_mix\" type: INT32 shape: 2 }, and make it the third input of softmax_cross_entropy");
+  if (!mixes_labels(data) && reads && !data.has_own())
+    document.refuse("model",
+                    "reads 'label_mix', but data.transforms has neither mixup nor cutmix; add one, or remove "
+                    "the input: the model stays the same, and takes the weights that it had");
 }
 
 void fit_cifar(schema::Cifar& cifar, const Document& document) {
@@ -101,10 +107,6 @@ void fit_images(schema::Images& images, const TensorSpec* image, const Document&
 
 }  // namespace
 
-bool reads_mixtures(const ModelSpec& model) {
-  return std::ranges::find(model.inputs, data::kLabelMixField, &ModelInput::name) != model.inputs.end();
-}
-
 bool mixes_labels(const schema::Data& data) {
   return std::ranges::any_of(
       data.transforms(), [](const schema::Transform& each) { return each.has_mixup() || each.has_cutmix(); });
@@ -123,25 +125,19 @@ void fit_image_data(schema::Data& data, const ModelSpec& model, const Document& 
     document.refuse("data.on_damage", "applies only to data.images, records, table and lines; remove it");
 }
 
-void check_transformed(const schema::Data& data, const ModelSpec& model, const Document& document) {
-  const bool transforms = data.transforms_size() > 0, eval_transforms = data.eval_transforms_size() > 0;
+void check_transformed(const schema::Data& data, const Document& document) {
+  const bool transforms = data.transforms_size() > 0;
   const char* const kind = data.has_text()                                              ? "text"
                            : data.has_tokens()                                          ? "tokens"
                            : data.has_table()                                           ? "table"
                            : data.has_lines()                                           ? "lines"
                            : data.has_synthetic() && data.synthetic().shape_size() != 3 ? "synthetic"
                                                                                         : nullptr;
-  if (kind == nullptr) return;
-  if (transforms || eval_transforms)
-    document.refuse(transforms ? "data.transforms" : "data.eval_transforms",
-                    fmt::format("are for images of shape [height, width, channels], but the samples of "
-                                "data.{} have none; remove them",
-                                kind));
-  if (reads_mixtures(model))
-    document.refuse("model",
-                    fmt::format("reads 'label_mix', which says how images are mixed, but the samples "
-                                "of data.{} have none; remove the input",
-                                kind));
+  if (kind == nullptr || (!transforms && data.eval_transforms_size() == 0)) return;
+  document.refuse(transforms ? "data.transforms" : "data.eval_transforms",
+                  fmt::format("are for images of shape [height, width, channels], but the samples of data.{} "
+                              "have none; remove them",
+                              kind));
 }
 
 }  // namespace lockstep::config

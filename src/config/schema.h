@@ -120,15 +120,13 @@ void write_layout(const layout::Layout& layout, schema::Parallel& parallel);
 
 /// Whether samples are mixed, so that a label is of two classes.
 bool mixes_labels(const schema::Data& data);
-/// Whether a model reads of two classes what a label is of, "label_mix".
-bool reads_mixtures(const ModelSpec& model);
 /// Fills in values of the data set that follow from the model, and refuses data that the model cannot read.
 void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Document& document);
 /// The part of it that is about images: sizes of transforms, channels, files.
 void fit_image_data(schema::Data& data, const ModelSpec& model, const Document& document);
-/// Refuses transforms, and models that read mixtures, for kinds of data whose samples have no image.
-/// REQUIRES: the shape of synthetic data is filled in.
-void check_transformed(const schema::Data& data, const ModelSpec& model, const Document& document);
+/// Refuses transforms of kinds of data whose samples have no image. REQUIRES: the shape of synthetic data is
+/// filled in.
+void check_transformed(const schema::Data& data, const Document& document);
 /// Refuses values that contradict each other or would be ignored. REQUIRES: defaults are filled in.
 void check_combinations(const schema::RunConfig& config, const ModelSpec& model, const model::Graph& graph,
                         const layout::Layout& layout, const Document& document);

@@ -79,7 +79,6 @@ struct DataOptions {
   int64_t cache_bytes = 0;                      ///< that the files there may take
   /// What happens to images, in this order. Random ones are for training alone.
   std::vector<TransformOptions> transforms, eval_transforms;
-  bool label_mix = false;  ///< samples have the field "label_mix", also if no transform mixes them
 
   bool threads_adapt = false;  ///< then how many threads read, and how far ahead, is found out
   int prefetch_threads = 1;

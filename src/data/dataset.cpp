@@ -118,7 +118,7 @@ DatasetPair open_datasets(const DataOptions& options) {
   if (!is_transformed)
     data = {transformed(std::move(data.train), plain.transforms),
             transformed(std::move(data.eval), plain.eval_transforms)};
-  if (list.mixing || options.label_mix) {
+  if (list.mixing) {
     if (data.train) data.train = mix_samples(std::move(data.train), list.mixing);
     if (data.eval) data.eval = mix_samples(std::move(data.eval), {});
   }

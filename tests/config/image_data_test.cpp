@@ -77,7 +77,7 @@ TEST(ImageData, MixedLabelsReachThePresetsLoss) {
   EXPECT_EQ(read("cifar {} transforms { flip {} }").model.inputs.size(), 2u);
 }
 
-TEST(ImageData, RefusesMixturesThatNobodyReads) {
+TEST(ImageData, RefusesMixturesThatNobodyReadsOrMakes) {
   const auto parse = [](const std::string& input, const std::string& read, const std::string& transforms) {
     parse_run_config(
         "model { input { name: \"image\" shape: [4, 4, 1] } input { name: \"label\" type: INT32 } " + input +
@@ -93,7 +93,8 @@ TEST(ImageData, RefusesMixturesThatNobodyReads) {
   EXPECT_NO_THROW(parse(input, read, mixup));
   EXPECT_THAT(message_of<ConfigError>([&] { parse("", "", mixup); }),
               AllOf(HasSubstr("data.transforms"), HasSubstr("label_mix")));
-  EXPECT_NO_THROW(parse(input, read, ""));  // every sample then is of one class
+  EXPECT_THAT(message_of<ConfigError>([&] { parse(input, read, ""); }),
+              AllOf(HasSubstr("model"), HasSubstr("mixup")));
 }
 
 TEST(ImageData, ModelsAreTheSameWithMixturesAndWithout) {

@@ -209,19 +209,6 @@ TEST(MixedSamples, ReadNoPartnerThatGetsNoShare) {
   EXPECT_EQ(counting->reads, expected);
 }
 
-TEST(MixedSamples, AreOfOneClassIfTheModelReadsMixturesThatNothingMakes) {
-  DataOptions options = synthetic({FlipOptions{}});
-  const auto plain = open_datasets(options);
-  options.label_mix = true;
-  const auto data = open_datasets(options);
-  for (const auto& [part, other] : {std::pair(data.train, plain.train), std::pair(data.eval, plain.eval)}) {
-    ASSERT_EQ(part->fields().size(), 3u);
-    const Sample found = read(*part, {2, 1, 7});
-    EXPECT_EQ(found.image, read(*other, {2, 1, 7}).image);
-    EXPECT_EQ(found.mixture, (std::array<int32_t, 2>{0, 0}));
-  }
-}
-
 TEST(MixedSamples, DrawTheSameForTransformsAfterThem) {
   // Without mixing, a transform keeps the numbers of its place.
   const auto plain = open_datasets(synthetic({FlipOptions{}, FlipOptions{0, 0}, EraseOptions{}})),

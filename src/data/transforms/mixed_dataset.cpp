@@ -16,13 +16,11 @@ class MixedDataset : public WrappedDataset {
   MixedDataset(std::shared_ptr<const Dataset> base, const std::optional<MixingOptions>& mixing)
       : WrappedDataset(std::move(base)), mixing_(mixing), base_fields_(fields_.size()) {
     const auto label = std::ranges::find(fields_, kLabelField, &Field::name);
-    require(
-        label != fields_.end() && label->spec == TensorSpec{Shape{}, DType::int32} &&
-            std::ranges::count_if(fields_, is_image) == 1,
-        fmt::format("data.transforms: mixup and cutmix, and a model that reads 'label_mix', are for samples "
-                    "with one image, a field of shape [height, width, channels], and a class, 'label'; the "
-                    "data ({}) are others",
-                    base_->description()));
+    require(label != fields_.end() && label->spec == TensorSpec{Shape{}, DType::int32} &&
+                std::ranges::count_if(fields_, is_image) == 1,
+            fmt::format("data.transforms: mixup and cutmix are for samples with one image, a field of shape "
+                        "[height, width, channels], and a class, 'label'; the data ({}) are others",
+                        base_->description()));
     require(std::ranges::find(fields_, kLabelMixField, &Field::name) == fields_.end(),
             fmt::format("data.transforms: the data ({}) mix labels themselves, in 'label_mix'; remove mixup "
                         "and cutmix",
