@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "fuzz/fuzz.h"
+#include "lockstep/error.h"
 
 namespace lockstep::fuzz {
 namespace {

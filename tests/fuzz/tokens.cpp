@@ -11,11 +11,12 @@ std::vector<std::string> seeds() {
 }
 
 void parse(std::string_view bytes) {
-  for (const auto format : {data::TokenFormat::automatic, data::TokenFormat::uint32}) {
-    const data::TokenFile file(file_of(bytes), format, 0);
-    std::vector<int32_t> tokens(static_cast<size_t>(std::min<int64_t>(file.count(), 64)));
-    file.read(file.count() - static_cast<int64_t>(tokens.size()), tokens);
-  }
+  // Of files that are whole words: others are of two bytes.
+  const auto format = bytes.size() % 4 == 0 && bytes.size() % 8 != 0 ? data::TokenFormat::uint32
+                                                                     : data::TokenFormat::automatic;
+  const data::TokenFile file(file_of(bytes), format, 0);
+  std::vector<int32_t> tokens(static_cast<size_t>(std::min<int64_t>(file.count(), 64)));
+  file.read(file.count() - static_cast<int64_t>(tokens.size()), tokens);
 }
 
 }  // namespace lockstep::fuzz

@@ -58,15 +58,15 @@ bool is_of_files(const std::string& text) {
 
 /// A folder with a few rows and lines for the examples of tables and lines, kept until the program ends.
 std::string few_rows() {
-  static const data::test::TemporaryDirectory folder;
+  static const test::TemporaryDirectory folder;
   std::string rows = "sepal_length,sepal_width,petal_length,petal_width,color,species\n", lines;
   for (int i = 0; i < 48; ++i) {
     const char letter = static_cast<char>('a' + i % 3), other = static_cast<char>('a' + i % 4);
     rows += fmt::format("{},{},{},{},{},{}\n", i * 7 % 11, i * 5 % 9, i % 8, i * i % 13, letter, i % 3);
     lines += fmt::format("{}\tline {} of {}\n", other, i * i, i);
   }
-  data::test::write_file(folder / "flowers.csv", rows);
-  data::test::write_file(folder / "lines.tsv", lines);
+  test::write_file(folder / "flowers.csv", rows);
+  test::write_file(folder / "lines.tsv", lines);
   return folder.path();
 }
 
