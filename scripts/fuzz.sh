@@ -50,8 +50,9 @@ fi
 
 # The first compiler that has everything: prints its name.
 find_compiler() {
-  local name
-  for name in ${CXX:-clang++ clang++-{16..30}}; do
+  local name known=(clang++ clang++-{16..30})
+  [ -z "${CXX:-}" ] || known=("$CXX")
+  for name in "${known[@]}"; do
     if command -v "$name" >/dev/null && [ "$("$name" -dumpversion | cut -d. -f1)" -ge 16 ] &&
       echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
       "$name" -x c++ - -fsanitize=fuzzer,address,undefined -fopenmp -o /dev/null 2>/dev/null; then

@@ -4,7 +4,7 @@
 namespace lockstep::fuzz {
 
 std::vector<std::string> seeds() {
-  return {"{\"step\": 1, \"loss\": 2.5, \"accuracy\": 0.5}\n{\"step\": 2, \"loss\": null}\n"};
+  return {"{\"step\": 1, \"loss\": 2.5, \"accuracy\": 0.5}\n{\"step\": 2, \"loss\": 2.25}\n"};
 }
 
 void parse(std::string_view bytes) { observe::read_metrics(file_of(bytes)); }

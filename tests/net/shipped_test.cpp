@@ -62,7 +62,7 @@ std::string few_rows() {
   std::string rows = "sepal_length,sepal_width,petal_length,petal_width,color,species\n", lines;
   for (int i = 0; i < 48; ++i) {
     const char letter = static_cast<char>('a' + i % 3), other = static_cast<char>('a' + i % 4);
-    rows += fmt::format("{},{},{},{},{},{}\n", i * 7 % 11, i * 5 % 9, i % 8, i * i % 13, letter, i % 3);
+    rows += fmt::format("{},{},{},{},{},kind {}\n", i * 7 % 11, i * 5 % 9, i % 8, i * i % 13, letter, i % 3);
     lines += fmt::format("{}\tline {} of {}\n", other, i * i, i);
   }
   test::write_file(folder / "flowers.csv", rows);
