@@ -53,17 +53,26 @@ set(LOCKSTEP_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "Compute capabil
 option(LOCKSTEP_PRECOMPILE "Precompile headers that most files include" ${precompile})
 option(LOCKSTEP_UNITY "Compile several files of a module as one, which takes half the time" ${precompile})
 set(LOCKSTEP_SANITIZE "" CACHE STRING "Comma list for -fsanitize: address,undefined or thread")
+option(LOCKSTEP_FUZZ "Build programs of libFuzzer as the only tests (preset fuzz)" OFF)
 set(LOCKSTEP_CPU_ARCH "native" CACHE STRING "-march of the CPU kernels; x86-64-v3 for binaries that travel")
 
 add_library(lockstep_flags INTERFACE)
 # -Wrestrict: false alarms of g++ 12 in std::string (GCC bug 105651).
 # No contraction: a fused multiply-add changes bits with the compiler's mood. Formulas that want one call std::fma.
 target_compile_options(lockstep_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wno-missing-field-initializers -Wno-restrict -ffp-contract=off>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wno-missing-field-initializers $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -ffp-contract=off>
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers,-ffp-contract=off>)
 target_include_directories(lockstep_flags INTERFACE ${lockstep_SOURCE_DIR}/include ${lockstep_SOURCE_DIR}/src)
 if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
+endif()
+if(LOCKSTEP_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "LOCKSTEP_FUZZ=ON needs clang 16 or newer, which has libFuzzer, but the compiler is ${CMAKE_CXX_COMPILER_ID}: "
+      "install clang-16 and libclang-rt-16-dev, and set -DCMAKE_CXX_COMPILER=clang++-16 -DCMAKE_C_COMPILER=clang-16.")
+  endif()
+  # Counts which branches an input takes.
+  target_compile_options(lockstep_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
 endif()

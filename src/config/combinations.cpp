@@ -433,6 +433,7 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
   if (data.has_synthetic())
     fit_synthetic(*data.mutable_synthetic(), model, data.transforms_size() + data.eval_transforms_size() > 0,
                   document);
+  check_transformed(data, document);
 }
 
 void check_combinations(const schema::RunConfig& config, const ModelSpec& model, const model::Graph& graph,

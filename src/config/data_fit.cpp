@@ -57,8 +57,8 @@ void fit_transforms(google::protobuf::RepeatedPtrField<schema::Transform>& trans
 
 /// A model that does not read mixtures would take a mixed image for one of its first class.
 void check_mixing(const schema::Data& data, const ModelSpec& model, const Document& document) {
-  const bool reads = std::ranges::any_of(
-      model.inputs, [](const ModelInput& input) { return input.name == data::kLabelMixField; });
+  const bool reads =
+      std::ranges::find(model.inputs, data::kLabelMixField, &ModelInput::name) != model.inputs.end();
   if (mixes_labels(data) && !reads)
     document.refuse(
         "data.transforms",
@@ -67,7 +67,7 @@ void check_mixing(const schema::Data& data, const ModelSpec& model, const Docume
   if (!mixes_labels(data) && reads && !data.has_own())
     document.refuse("model",
                     "reads 'label_mix', but data.transforms has neither mixup nor cutmix; add one, or remove "
-                    "the input");
+                    "the input: the model stays the same, and takes the weights that it had");
 }
 
 void fit_cifar(schema::Cifar& cifar, const Document& document) {
@@ -120,12 +120,24 @@ void fit_image_data(schema::Data& data, const ModelSpec& model, const Document& 
   if (data.has_images()) fit_images(*data.mutable_images(), image, document);
   if (data.has_records()) fit_channels(*data.mutable_records(), image, document, "data.records");
   if (data.has_cifar()) fit_cifar(*data.mutable_cifar(), document);
-  if (data.has_text() && data.transforms_size() + data.eval_transforms_size() > 0)
-    document.refuse(data.transforms_size() > 0 ? "data.transforms" : "data.eval_transforms",
-                    "are for images, but the data are texts; remove them");
   if (data.on_damage() != schema::Data().on_damage() && !data.has_images() && !data.has_table() &&
       !data.has_lines() && !data.has_records())
     document.refuse("data.on_damage", "applies only to data.images, records, table and lines; remove it");
+}
+
+void check_transformed(const schema::Data& data, const Document& document) {
+  const bool transforms = data.transforms_size() > 0;
+  const char* const kind = data.has_text()                                              ? "text"
+                           : data.has_tokens()                                          ? "tokens"
+                           : data.has_table()                                           ? "table"
+                           : data.has_lines()                                           ? "lines"
+                           : data.has_synthetic() && data.synthetic().shape_size() != 3 ? "synthetic"
+                                                                                        : nullptr;
+  if (kind == nullptr || (!transforms && data.eval_transforms_size() == 0)) return;
+  document.refuse(transforms ? "data.transforms" : "data.eval_transforms",
+                  fmt::format("are for images of shape [height, width, channels], but the samples of data.{} "
+                              "have none; remove them",
+                              kind));
 }
 
 }  // namespace lockstep::config

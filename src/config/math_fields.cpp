@@ -5,6 +5,7 @@
 #include "base/ensure.h"
 #include "base/text.h"
 #include "config/schema.h"
+#include "data/dataset.h"
 #include "layout/batch_division.h"
 
 namespace lockstep::config {
@@ -103,11 +104,23 @@ void clear_later_defaults(schema::Layer& layer) {
     layer.mutable_batch_norm()->clear_zero_weight();
 }
 
+/// How samples are mixed is the data's business: a model is the same if it reads that, or if it does not.
+void leave_out_mixtures(schema::Model& model) {
+  auto& inputs = *model.mutable_input();
+  for (int i = inputs.size() - 1; i >= 0; --i)
+    if (inputs[i].name() == data::kLabelMixField) inputs.DeleteSubrange(i, 1);
+  for (auto& layer : *model.mutable_layer())
+    if (layer.has_softmax_cross_entropy() && layer.input_size() == 3 &&
+        layer.input(2) == data::kLabelMixField)
+      layer.mutable_input()->RemoveLast();
+}
+
 void add_model(const ModelSpec& model, Fields& fields) {
   google::protobuf::TextFormat::Printer printer;
   printer.SetSingleLineMode(true);
   printer.SetUseShortRepeatedPrimitives(true);
   schema::Model plain = plain_model(model);
+  leave_out_mixtures(plain);
   const auto add = [&](const std::string& path, const google::protobuf::Message& message) {
     std::string text;
     ensure(printer.PrintToString(message, &text), "a layer could not be printed");

@@ -124,6 +124,9 @@ bool mixes_labels(const schema::Data& data);
 void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Document& document);
 /// The part of it that is about images: sizes of transforms, channels, files.
 void fit_image_data(schema::Data& data, const ModelSpec& model, const Document& document);
+/// Refuses transforms of kinds of data whose samples have no image. REQUIRES: the shape of synthetic data is
+/// filled in.
+void check_transformed(const schema::Data& data, const Document& document);
 /// Refuses values that contradict each other or would be ignored. REQUIRES: defaults are filled in.
 void check_combinations(const schema::RunConfig& config, const ModelSpec& model, const model::Graph& graph,
                         const layout::Layout& layout, const Document& document);

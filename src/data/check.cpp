@@ -4,8 +4,11 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <thread>
+#include <tuple>
 
+#include "data/file_attempts.h"
 #include "lockstep/error.h"
 
 namespace lockstep::data {
@@ -60,10 +63,17 @@ CheckedData check_data(DataOptions options, int threads) {
   try {
     data = open_datasets(options);
     checked.on_opening = options.found->take();
+  } catch (const ListedDamage&) {
+    checked.on_opening = options.found->take();
   } catch (const DataError& error) {
     checked.on_opening = options.found->take();
     checked.on_opening.push_back({.file = "", .sample = -1, .byte = -1, .what = error.what()});
   }
+  // Files that train and evaluate are opened twice if they are damaged.
+  std::set<std::tuple<std::string, int64_t, int64_t, std::string>> seen;
+  std::erase_if(checked.on_opening, [&](const SampleDamage& each) {
+    return !seen.insert({each.file, each.sample, each.byte, each.what}).second;
+  });
   if (data.train) checked.parts.push_back(check_part("train", *data.train, threads));
   if (data.eval) checked.parts.push_back(check_part("eval", *data.eval, threads));
   return checked;

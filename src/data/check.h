@@ -23,7 +23,8 @@ struct CheckedData {
 };
 
 /// Opens the data and looks at every sample once, on `threads` threads (0: as many as the host has cores).
-/// Damage ends nothing: all of it is listed, but of files that are read as a whole only the first. Throws
+/// Damage ends nothing: it is listed. Of files that are read as a whole all are looked at; of one of them the
+/// first damage is told, of CIFAR's every record, of tokens how many there are besides. Throws
 /// ConfigError, and IoError if there are no files.
 CheckedData check_data(DataOptions options, int threads);
 

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/index.h"
 #include "data/byte_source.h"
+#include "data/file_attempts.h"
 #include "data/split.h"
 #include "lockstep/error.h"
 
@@ -41,35 +42,46 @@ struct CifarRecords {
   int64_t size() const { return static_cast<int64_t>(bytes.size()) / record_bytes(); }
   const uint8_t* record(int64_t index) const { return bytes.data() + index * record_bytes(); }
   int32_t label(int64_t index) const { return record(index)[format.label_at]; }
+  int64_t file(int64_t index) const {
+    return std::prev(std::ranges::upper_bound(first, index)) - first.begin();
+  }
+  const std::string& path(int64_t index) const { return nth(paths, file(index)); }
   std::string place(int64_t index) const {
-    const auto file = std::prev(std::ranges::upper_bound(first, index)) - first.begin();
-    return fmt::format("record {} of {}", index - nth(first, file), nth(paths, file));
+    return fmt::format("record {} of {}", index - nth(first, file(index)), path(index));
   }
 };
+
+void append_file(const std::string& path, CifarRecords& records) {
+  const auto bytes = read_all_bytes(path);
+  const auto size = static_cast<int64_t>(bytes.size());
+  if (size == 0 || size % records.record_bytes() != 0)
+    throw DataError(
+        fmt::format("{}: expected whole records of {} bytes, found {} bytes: the file is truncated, or "
+                    "data.cifar.labels is for other files",
+                    path, records.record_bytes(), size));
+  records.paths.push_back(path);
+  records.first.push_back(records.size());
+  records.bytes.insert(records.bytes.end(), bytes.begin(), bytes.end());
+}
 
 std::shared_ptr<const CifarRecords> load_cifar(const DataOptions& options,
                                                const std::vector<std::string>& files) {
   auto records = std::make_shared<CifarRecords>();
   records->format = format_of(options.cifar.labels);
+  FileAttempts attempt(options);
   for (const auto& name : files) {
     const std::string path = data_file(options, name);
-    const auto bytes = read_all_bytes(path);
-    const auto size = static_cast<int64_t>(bytes.size());
-    if (size == 0 || size % records->record_bytes() != 0)
-      throw DataError(
-          fmt::format("{}: expected whole records of {} bytes, found {} bytes: the file is truncated, or "
-                      "data.cifar.labels is for other files",
-                      path, records->record_bytes(), size));
-    records->paths.push_back(path);
-    records->first.push_back(records->size());
-    records->bytes.insert(records->bytes.end(), bytes.begin(), bytes.end());
+    attempt(path, [&] { append_file(path, *records); });
   }
   for (int64_t i = 0; i < records->size(); ++i)
     if (records->label(i) >= records->format.classes)
-      throw DataError(
-          fmt::format("{}: expected a label from 0 to {}, found {}: the file is damaged, or "
-                      "data.cifar.labels is for other files",
-                      records->place(i), records->format.classes - 1, records->label(i)));
+      attempt(records->path(i), [&] {
+        throw DataError(
+            fmt::format("{}: expected a label from 0 to {}, found {}: the file is damaged, or "
+                        "data.cifar.labels is for other files",
+                        records->place(i), records->format.classes - 1, records->label(i)));
+      });
+  attempt.finish();
   return records;
 }
 
@@ -153,19 +165,23 @@ DatasetPair open_cifar_datasets(const DataOptions& options) {
   require(cifar.eval_fraction == 0 || cifar.eval_files.empty(),
           "data.cifar: expected at most one of eval_files and eval_fraction");
   DatasetPair data;
-  if (options.trains || cifar.eval_fraction > 0) {
-    const auto records = load_cifar(options, cifar.train_files);
-    auto [train, eval] = divide(*records, cifar.eval_fraction, cifar.split_seed);
-    if (train.empty() || (cifar.eval_fraction > 0 && eval.empty()))
-      throw DataError(fmt::format("{}: {} records are too few to divide by data.cifar.eval_fraction {}",
-                                  records->paths.front(), records->size(), cifar.eval_fraction));
-    if (options.trains) data.train = std::make_shared<CifarDataset>(records, std::move(train));
-    if (!eval.empty()) data.eval = std::make_shared<CifarDataset>(records, std::move(eval));
-  }
-  if (!cifar.eval_files.empty()) {
-    const auto records = load_cifar(options, cifar.eval_files);
-    data.eval = std::make_shared<CifarDataset>(records, divide(*records, 0, 0).first);
-  }
+  FileAttempts attempt(options);
+  if (options.trains || cifar.eval_fraction > 0)
+    attempt(cifar.train_files.front(), [&] {
+      const auto records = load_cifar(options, cifar.train_files);
+      auto [train, eval] = divide(*records, cifar.eval_fraction, cifar.split_seed);
+      if (train.empty() || (cifar.eval_fraction > 0 && eval.empty()))
+        throw DataError(fmt::format("{}: {} records are too few to divide by data.cifar.eval_fraction {}",
+                                    records->paths.front(), records->size(), cifar.eval_fraction));
+      if (options.trains) data.train = std::make_shared<CifarDataset>(records, std::move(train));
+      if (!eval.empty()) data.eval = std::make_shared<CifarDataset>(records, std::move(eval));
+    });
+  if (!cifar.eval_files.empty())
+    attempt(cifar.eval_files.front(), [&] {
+      const auto records = load_cifar(options, cifar.eval_files);
+      data.eval = std::make_shared<CifarDataset>(records, divide(*records, 0, 0).first);
+    });
+  attempt.finish();
   return data;
 }
 

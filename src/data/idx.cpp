@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/index.h"
 #include "data/byte_source.h"
+#include "data/file_attempts.h"
 #include "lockstep/error.h"
 
 namespace lockstep::data {
@@ -71,8 +72,10 @@ std::shared_ptr<const LabelledImages> load(const DataOptions& options, const std
   auto files = std::make_shared<LabelledImages>();
   files->path = images_path;
   files->labels_path = labels_path;
-  files->images = read_idx(images_path, 3);
-  files->labels = read_idx(labels_path, 1);
+  FileAttempts attempt(options);
+  attempt(images_path, [&] { files->images = read_idx(images_path, 3); });
+  attempt(labels_path, [&] { files->labels = read_idx(labels_path, 1); });
+  attempt.finish();
   if (files->labels.dims[0] != files->size())
     throw DataError(
         fmt::format("{}: expected {} labels, one for each image of {}, found {}; the two files do not belong "
@@ -158,6 +161,19 @@ class IdxDataset : public Dataset {
   std::array<float, 256> pixel_{};  // a pixel's value after normalisation
 };
 
+/// `train_files`: null if they are not opened.
+std::shared_ptr<const Dataset> open_evaluation(const DataOptions& options,
+                                               const std::shared_ptr<const LabelledImages>& train_files) {
+  const bool shared = train_files && options.train_images == options.eval_images &&
+                      options.train_labels == options.eval_labels;
+  const auto eval_files = shared ? train_files : load(options, options.eval_images, options.eval_labels);
+  if (train_files && train_files->image_size() != eval_files->image_size())
+    throw DataError(fmt::format("{}: expected images of {} as in {}, found {}", eval_files->path,
+                                train_files->image_size(), train_files->path, eval_files->image_size()));
+  return std::make_shared<IdxDataset>(eval_files, options.eval_range, "eval_range", options.mean,
+                                      options.deviation);
+}
+
 }  // namespace
 
 IdxArray read_idx(const std::string& path, int rank) {
@@ -229,20 +245,16 @@ DatasetPair open_idx_datasets(const DataOptions& options) {
           "data: an IDX data set needs the names of both eval_images and eval_labels, or of neither");
   DatasetPair data;
   std::shared_ptr<const LabelledImages> train_files;
-  if (options.trains) {
-    train_files = load(options, options.train_images, options.train_labels);
-    data.train = std::make_shared<IdxDataset>(train_files, options.train_range, "train_range", options.mean,
-                                              options.deviation);
-  }
-  if (options.eval_images.empty()) return data;
-  const bool shared = train_files && options.train_images == options.eval_images &&
-                      options.train_labels == options.eval_labels;
-  const auto eval_files = shared ? train_files : load(options, options.eval_images, options.eval_labels);
-  if (train_files && train_files->image_size() != eval_files->image_size())
-    throw DataError(fmt::format("{}: expected images of {} as in {}, found {}", eval_files->path,
-                                train_files->image_size(), train_files->path, eval_files->image_size()));
-  data.eval = std::make_shared<IdxDataset>(eval_files, options.eval_range, "eval_range", options.mean,
-                                           options.deviation);
+  FileAttempts attempt(options);
+  if (options.trains)
+    attempt(options.train_images, [&] {
+      train_files = load(options, options.train_images, options.train_labels);
+      data.train = std::make_shared<IdxDataset>(train_files, options.train_range, "train_range", options.mean,
+                                                options.deviation);
+    });
+  if (!options.eval_images.empty())
+    attempt(options.eval_images, [&] { data.eval = open_evaluation(options, train_files); });
+  attempt.finish();
   return data;
 }
 

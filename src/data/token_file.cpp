@@ -67,7 +67,8 @@ Width width_of(std::string_view head) {
 
 struct Looked {
   int64_t largest;
-  int64_t first_above;  // the first token that is not below the vocabulary; -1: none
+  int64_t above = 0;         // tokens that are not below the vocabulary
+  int64_t first_above = -1;  // -1: there is none
 };
 
 /// REQUIRES: count > 0.
@@ -75,9 +76,10 @@ template <class Token>
 Looked look_at(const Token* tokens, int64_t count, int64_t vocabulary) {
   Token largest = 0;
   for (int64_t i = 0; i < count; ++i) largest = std::max(largest, tokens[i]);
-  if (int64_t{largest} < vocabulary) return {largest, -1};
+  if (int64_t{largest} < vocabulary) return {largest};
   const auto above = [&](Token token) { return int64_t{token} >= vocabulary; };
-  return {largest, std::find_if(tokens, tokens + count, above) - tokens};
+  return {largest, std::count_if(tokens, tokens + count, above),
+          std::find_if(tokens, tokens + count, above) - tokens};
 }
 
 }  // namespace
@@ -149,21 +151,24 @@ void TokenFile::read_through(int64_t vocabulary) {
   if (vocabulary == 0) vocabulary = int64_t{INT32_MAX} + 1;  // models' tokens are int32
   std::vector<uint32_t> block(static_cast<size_t>(std::min(kBlockTokens, layout_.count)));
   identity_ = hash64(&layout_.token_bytes, sizeof layout_.token_bytes);
+  int64_t all_above = 0, first_above = -1;
   for (int64_t begin = 0; begin < layout_.count; begin += kBlockTokens) {
     const int64_t count = std::min(kBlockTokens, layout_.count - begin), bytes = count * layout_.token_bytes;
     read_bytes(block.data(), bytes, layout_.header_bytes + begin * layout_.token_bytes);
     identity_ = hash_combine(identity_, hash64(block.data(), static_cast<size_t>(bytes)));
-    const auto [largest, above] =
+    const auto [largest, above, first] =
         layout_.token_bytes == 2 ? look_at(reinterpret_cast<const uint16_t*>(block.data()), count, vocabulary)
                                  : look_at(block.data(), count, vocabulary);
-    if (above >= 0)
-      throw DataError(fmt::format(
-          "{}: token {} (byte {}) is not below {}: the file is damaged, is of another vocabulary, or "
-          "has tokens of another width (data.tokens.format)",
-          one_line(path_), begin + above, layout_.header_bytes + (begin + above) * layout_.token_bytes,
-          vocabulary));
+    if (above > 0 && all_above == 0) first_above = begin + first;
+    all_above += above;
     largest_ = std::max(largest_, largest);
   }
+  if (all_above > 0)
+    throw DataError(fmt::format(
+        "{}: token {} (byte {}) is not below {}, nor are {} others: the file is damaged, is of another "
+        "vocabulary, or has tokens of another width (data.tokens.format)",
+        one_line(path_), first_above, layout_.header_bytes + first_above * layout_.token_bytes, vocabulary,
+        all_above - 1));
   require_unchanged();
 }
 

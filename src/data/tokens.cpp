@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "data/byte_source.h"
+#include "data/file_attempts.h"
 #include "data/file_list.h"
 #include "data/split.h"
 #include "data/token_file.h"
@@ -48,10 +49,12 @@ std::shared_ptr<const tokenizer::Tokenizer> find_tokenizer(const DataOptions& op
   return std::make_shared<const tokenizer::Tokenizer>(tokenizer::read_tokenizer(beside.string()));
 }
 
-Files open_files(const std::vector<std::string>& paths, const TokenOptions& tokens, int64_t vocabulary) {
+Files open_files(const std::vector<std::string>& paths, const TokenOptions& tokens, int64_t vocabulary,
+                 FileAttempts& attempt) {
   Files files;
   for (const auto& path : paths)
-    files.push_back(std::make_shared<const TokenFile>(path, tokens.format, vocabulary));
+    attempt(path,
+            [&] { files.push_back(std::make_shared<const TokenFile>(path, tokens.format, vocabulary)); });
   return files;
 }
 
@@ -152,8 +155,11 @@ DatasetPair open_token_datasets(const DataOptions& options) {
   const auto tokenizer = find_tokenizer(options, paths);
   const int64_t limit = tokens.vocabulary > 0 ? tokens.vocabulary : tokenizer ? tokenizer->size() : 0;
   const bool by_file = !paths.eval.empty();
-  const Files train_files = options.trains || !by_file ? open_files(paths.train, tokens, limit) : Files();
-  const Files eval_files = open_files(paths.eval, tokens, limit);
+  FileAttempts attempt(options);
+  const Files train_files =
+      options.trains || !by_file ? open_files(paths.train, tokens, limit, attempt) : Files();
+  const Files eval_files = open_files(paths.eval, tokens, limit, attempt);
+  attempt.finish();
   const Segments segments =
       by_file ? Segments{whole(train_files), whole(eval_files)} : draw_segments(train_files, tokens);
   TokenWindowsOptions windows{

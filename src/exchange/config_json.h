@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
+#include "base/json_number.h"
 #include "lockstep/error.h"
 
 namespace lockstep::exchange {
@@ -17,7 +19,13 @@ template <class T>
 T field_of(const nlohmann::json& config, const char* name, T otherwise) {
   if (!config.is_object() || !config.contains(name) || config[name].is_null()) return otherwise;
   try {
-    return config[name].get<T>();
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      if (const auto number = whole_number<T>(config[name])) return *number;
+      throw ConfigError(fmt::format("config.json: {} is {}, no whole number in range", name,
+                                    config[name].dump(-1, ' ', true)));
+    } else {
+      return config[name].get<T>();
+    }
   } catch (const nlohmann::json::exception&) {
     throw ConfigError(fmt::format("config.json: {} is {}, of another type than expected", name,
                                   config[name].dump(-1, ' ', true)));

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/json_number.h"
 #include "lockstep/error.h"
 
 namespace lockstep::observe {
@@ -104,7 +105,7 @@ OrderedJson json_of(const RankExplanation& rank) {
 }
 
 RankExplanation rank_of(const OrderedJson& json) {
-  RankExplanation rank{.rank = json.at("rank").get<int>(),
+  RankExplanation rank{.rank = demand_whole_number<int>(json.at("rank")),
                        .only_serves = json.value("only_serves", false),
                        .wall_ms = json.at("wall_ms").get<double>()};
   for (int part = 0; part < kTimeParts; ++part)
@@ -178,8 +179,8 @@ std::string to_text(const RankTime& time) {
 
 RankTime rank_time_from_text(std::string_view text) try {
   const OrderedJson json = OrderedJson::parse(text);
-  return {.rank = json.at("rank").get<int>(),
-          .stage = json.at("stage").get<int>(),
+  return {.rank = demand_whole_number<int>(json.at("rank")),
+          .stage = demand_whole_number<int>(json.at("stage")),
           .phases_ms = json.at("phases").get<std::array<double, kRunPhases>>(),
           .tells_computing = json.at("tells").get<bool>(),
           .sampled_steps = json.at("sampled").get<int64_t>(),
@@ -286,7 +287,7 @@ Explanation explanation_from_json(std::string_view text) try {
   if (json.at("version") != kExplanationVersion)
     throw DataError(fmt::format("the explanation has version {}; this lockstep reads version {}",
                                 json.at("version").dump(), kExplanationVersion));
-  Explanation explanation{.step = json.at("step").get<int64_t>(),
+  Explanation explanation{.step = demand_whole_number<int64_t>(json.at("step")),
                           .goes_on = json.at("goes_on").get<bool>(),
                           .ranks = {},
                           .notes = json.at("notes").get<std::vector<std::string>>(),

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "base/json_number.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 #include "tokenizer/unicode.h"
@@ -127,10 +128,11 @@ TokenizerParts parts_from(const Json& json) {
                        .ignore_merges = model.value("ignore_merges", false)};
   std::map<int64_t, std::string> written, special;
   for (const auto& added : json.value("added_tokens", Json::array()))
-    special.emplace(added.at("id").get<int64_t>(), added.at("content").get<std::string>());
+    special.emplace(demand_whole_number<int64_t>(added.at("id")), added.at("content").get<std::string>());
   for (const auto& [token, number] : model.at("vocab").items())
-    if (!special.contains(number.get<int64_t>()) && !written.emplace(number.get<int64_t>(), token).second)
-      throw DataError(fmt::format("token {} is there twice", number.get<int64_t>()));
+    if (const auto id = demand_whole_number<int64_t>(number);
+        !special.contains(id) && !written.emplace(id, token).second)
+      throw DataError(fmt::format("token {} is there twice", id));
   const auto count = static_cast<int64_t>(written.size() + special.size());
   for (int64_t token = 0; token < count; ++token) {
     const auto text = written.find(token), name = special.find(token);

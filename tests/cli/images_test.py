@@ -130,6 +130,23 @@ class Images(unittest.TestCase):
         self.config.write_text(self.config.read_text().replace("cutmix { probability: 0.4 }", "cutmix { probability: 0.3 }"))
         self.assertNotEqual(self.train()["params_hash"], expected["params_hash"])
 
+    def test_a_model_that_learned_from_mixtures_is_evaluated_and_trained_on_without(self):
+        plain, mixed = self.config.read_text(), self.folder / "mixed.textproto"
+        mixed.write_text(plain.replace("  transforms { normalize", "  transforms { mixup {} }\n  transforms { normalize"))
+        out = self.folder / "mixed"
+        trained = json.loads(self.run_program(["train", mixed, "--data-dir", self.jpegs, "--json", "--out", out]).stdout)
+        evaluated = json.loads(self.run_program(["eval", self.config, "--checkpoint", out, "--data-dir", self.jpegs, "--json"]).stdout)
+        self.assertEqual(evaluated["eval_loss"], trained["eval_loss"])
+        steps = trained["steps"] + 2
+        went_on = self.train("--out", self.folder / "on", "--resume", out, "--set", f"trainer.steps={steps}",
+                             "--set", "checkpoint.allow_config_change=true")
+        self.assertEqual(went_on["steps"], steps)
+        self.train("--from", out)
+        without = self.folder / "without"
+        self.train("--out", without)
+        back = json.loads(self.run_program(["eval", mixed, "--checkpoint", without, "--data-dir", self.jpegs, "--json"]).stdout)
+        self.assertGreater(back["eval_loss"], 0)
+
     def test_damage_ends_a_run_by_name_or_is_counted(self):
         files = sorted(self.jpegs.glob("train/*/*.jpg"))
         files[3].write_bytes(b"no image")

@@ -97,6 +97,38 @@ TEST(ImageData, RefusesMixturesThatNobodyReadsOrMakes) {
               AllOf(HasSubstr("model"), HasSubstr("mixup")));
 }
 
+TEST(ImageData, ModelsAreTheSameWithMixturesAndWithout) {
+  const auto model_fields = [](const RunConfig& config) {
+    auto fields = config.math_fields;
+    std::erase_if(fields, [](const auto& field) { return !field.first.starts_with("model."); });
+    return fields;
+  };
+  EXPECT_EQ(model_fields(read("cifar {} transforms { mixup {} }")), model_fields(read("cifar {}")));
+}
+
+TEST(ImageData, RefusesTransformsOfSamplesWithoutImages) {
+  const auto refusal_of = [](const std::string& model, const std::string& data) {
+    return message_of<ConfigError>([&] {
+      parse_run_config(model + " data { " + data +
+                           " } trainer { global_batch: 8 steps: 2 } optimizer { learning_rate: 0.1 sgd {} }",
+                       "c.textproto", {});
+    });
+  };
+  const std::string gpt = "model { gpt { vocabulary: 9 context: 4 layers: 1 heads: 1 width: 8 } }",
+                    mlp =
+                        "model { input { name: \"features\" shape: 3 } input { name: \"label\" type: INT32 } "
+                        "layer { name: \"fc\" input: \"features\" linear { units: 3 } } "
+                        "layer { name: \"loss\" input: [\"fc\", \"label\"] softmax_cross_entropy {} } }";
+  EXPECT_THAT(refusal_of(gpt, "tokens { files: \"a\" vocabulary: 9 } transforms { flip {} }"),
+              AllOf(HasSubstr("data.transforms"), HasSubstr("data.tokens")));
+  EXPECT_THAT(refusal_of(gpt, "text { file: \"a\" } eval_transforms { resize { shorter: 4 } }"),
+              AllOf(HasSubstr("data.eval_transforms"), HasSubstr("data.text")));
+  EXPECT_THAT(refusal_of(gpt, "synthetic { samples: 8 classes: 9 } transforms { flip {} }"),
+              AllOf(HasSubstr("data.transforms"), HasSubstr("data.synthetic")));
+  EXPECT_THAT(refusal_of(mlp, "table { files: \"a\" target: \"label\" } transforms { flip {} }"),
+              AllOf(HasSubstr("data.transforms"), HasSubstr("data.table")));
+}
+
 TEST(ImageData, KnowsTheNamesOfCifarsFiles) {
   auto cifar = read("cifar {}").data.cifar;
   EXPECT_EQ(cifar.train_files.size(), 5u);

@@ -137,3 +137,7 @@ set_tests_properties(docs_examples_fine_tune_README_md_test PROPERTIES COST 1 PR
 set_tests_properties(exchange_test PROPERTIES COST 1 PROCESSORS 2)
 set_tests_properties(cli_text_samples_test PROPERTIES COST 8 PROCESSORS 2)
 set_tests_properties(cli_predict_test PROPERTIES COST 4 PROCESSORS 3)
+set_tests_properties(example_tables PROPERTIES COST 3 PROCESSORS 2)
+set_tests_properties(example_lines PROPERTIES COST 4 PROCESSORS 2)
+set_tests_properties(docs_examples_tables_README_md_test PROPERTIES COST 1 PROCESSORS 2)
+set_tests_properties(docs_examples_lines_README_md_test PROPERTIES COST 1 PROCESSORS 2)

@@ -84,5 +84,49 @@ TEST_F(Check, TellsWhatStopsTheOpening) {
   EXPECT_THROW(check_data(options_, 1), IoError);
 }
 
+TEST_F(Check, LooksAtAllFilesThatAreReadAsAWhole) {
+  options_.kind = DataKind::tokens;
+  options_.tokens = {
+      .files = {"a.bin", "b.bin", "c.bin"}, .eval_files = {"d.bin"}, .context = 2, .vocabulary = 50};
+  write_file(directory_ / "a.bin", test::Bytes{1, 0, 99, 0, 2, 0, 98, 0});
+  write_file(directory_ / "b.bin", test::Bytes{1, 0, 2, 0, 3, 0, 4, 0});
+  write_file(directory_ / "c.bin", test::Bytes{1, 0, 2});
+  write_file(directory_ / "d.bin", test::Bytes{77, 0, 2, 0});
+  const CheckedData checked = check_data(options_, 1);
+  ASSERT_THAT(checked.on_opening, SizeIs(3));
+  EXPECT_THAT(checked.on_opening[0].what, Mentions("a.bin ... byte 2 ... 1 others"));
+  EXPECT_EQ(checked.on_opening[1].file, directory_ / "c.bin");
+  EXPECT_EQ(checked.on_opening[2].file, directory_ / "d.bin");
+  EXPECT_THAT(checked.parts, IsEmpty());
+}
+
+TEST_F(Check, ListsEveryDamagedRecordOfCifar) {
+  options_.kind = DataKind::cifar;
+  options_.cifar = {.train_files = {"1.bin", "2.bin"}, .eval_files = {"3.bin"}};
+  test::Bytes records(3 * 3073, 1);
+  write_file(directory_ / "3.bin", records);
+  records[0] = 10;
+  records[2 * 3073] = 200;
+  write_file(directory_ / "1.bin", records);
+  write_file(directory_ / "2.bin", test::Bytes(3072, 1));
+  const CheckedData checked = check_data(options_, 1);
+  ASSERT_THAT(checked.on_opening, SizeIs(3));
+  EXPECT_EQ(checked.on_opening[0].file, directory_ / "2.bin");
+  EXPECT_THAT(checked.on_opening[1].what, Mentions("record 0 of ... 1.bin"));
+  EXPECT_THAT(checked.on_opening[2].what, Mentions("record 2 of ... 1.bin"));
+}
+
+TEST_F(Check, TellsDamageOfFilesThatTrainAndEvaluateOnce) {
+  options_.kind = DataKind::idx;
+  options_.train_images = options_.eval_images = "i";
+  options_.train_labels = options_.eval_labels = "l";
+  write_file(directory_ / "i", test::Bytes{1, 2});
+  write_file(directory_ / "l", test::Bytes{3});
+  const CheckedData checked = check_data(options_, 1);
+  ASSERT_THAT(checked.on_opening, SizeIs(2));
+  EXPECT_EQ(checked.on_opening[0].file, directory_ / "i");
+  EXPECT_EQ(checked.on_opening[1].file, directory_ / "l");
+}
+
 }  // namespace
 }  // namespace lockstep::data

@@ -9,6 +9,8 @@
 
 #include "data/dataset.h"
 #include "data/test_files.h"
+#include "data/transforms/mixed_dataset.h"
+#include "data/transforms/wrapped_dataset.h"
 #include "lockstep/error.h"
 #include "lockstep/ops.h"
 
@@ -157,7 +159,8 @@ TEST(MixedSamples, AreTwoOfTheSamplesBelow) {
     const Sample own = read(*plain.train, key), other = read(*plain.train, {mixing->partner, 2, 5}),
                  found = read(*mixed.train, key);
     EXPECT_EQ(found.label, own.label);
-    EXPECT_EQ(found.mixture, (std::array<int32_t, 2>{other.label, mixing->mixture}));
+    EXPECT_EQ(found.mixture,
+              (std::array<int32_t, 2>{mixing->mixture > 0 ? other.label : 0, mixing->mixture}));
     const float share = static_cast<float>(mixing->mixture) / kWholeShare;
     for (size_t k = 0; k < 32; ++k)
       EXPECT_NEAR(found.image[k], (1 - share) * own.image[k] + share * other.image[k], 1e-6f);
@@ -171,6 +174,39 @@ TEST(MixedSamples, AreWholeInEvaluations) {
     EXPECT_EQ(found.image, read(*plain.eval, i).image);
     EXPECT_EQ(found.mixture, (std::array<int32_t, 2>{0, 0}));
   }
+}
+
+/// Counts what is read.
+class CountingDataset : public WrappedDataset {
+ public:
+  explicit CountingDataset(std::shared_ptr<const Dataset> base) : WrappedDataset(std::move(base)) {}
+  void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
+    ++reads;
+    base_->read(key, destinations);
+  }
+  mutable int reads = 0;
+};
+
+TEST(MixedSamples, ReadNoPartnerThatGetsNoShare) {
+  const auto counting = std::make_shared<const CountingDataset>(open_datasets(synthetic({})).train);
+  // Of which most shares are 0 or 1 to 2^-24.
+  const MixingOptions options{.mixup = MixupOptions{.alpha = 0.01}};
+  const auto mixed = mix_samples(counting, options);
+  int expected = 0, without = 0;
+  for (int64_t i = 0; i < 12; ++i)
+    for (int64_t epoch = 0; epoch < 10; ++epoch) {
+      const SampleKey key{i, epoch, 5};
+      const bool has_share = draw_mixing(options, key, 12, {4, 4, 2})->mixture > 0;
+      expected += has_share ? 2 : 1;
+      without += !has_share;
+      const Sample found = read(*mixed, key);
+      if (has_share) continue;
+      EXPECT_EQ(found.image, read(*counting, key).image);
+      EXPECT_EQ(found.mixture, (std::array<int32_t, 2>{0, 0}));
+      --counting->reads;
+    }
+  EXPECT_GT(without, 20);
+  EXPECT_EQ(counting->reads, expected);
 }
 
 TEST(MixedSamples, DrawTheSameForTransformsAfterThem) {

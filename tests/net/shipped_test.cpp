@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "data/own_samples.h"
+#include "data/test_files.h"
 #include "lockstep/error.h"
 #include "net/training.h"
 #include "train/worker/compile_options.h"
@@ -50,6 +51,25 @@ const std::vector<std::string> kFewSteps{
     "trainer.micro_batch=1", "trainer.eval_every_steps=0",     "checkpoint.every_steps=0",
     "device.memory_limit=0", "parallel.reduction=REPRODUCIBLE"};
 
+/// Whether the model is small, and reads fields that only rows of a table or texts of classes have.
+bool is_of_files(const std::string& text) {
+  return text.find("table {") != std::string::npos || text.find("lines {") != std::string::npos;
+}
+
+/// A folder with a few rows and lines for the examples of tables and lines, kept until the program ends.
+std::string few_rows() {
+  static const test::TemporaryDirectory folder;
+  std::string rows = "sepal_length,sepal_width,petal_length,petal_width,color,species\n", lines;
+  for (int i = 0; i < 48; ++i) {
+    const char letter = static_cast<char>('a' + i % 3), other = static_cast<char>('a' + i % 4);
+    rows += fmt::format("{},{},{},{},{},kind {}\n", i * 7 % 11, i * 5 % 9, i % 8, i * i % 13, letter, i % 3);
+    lines += fmt::format("{}\tline {} of {}\n", other, i * i, i);
+  }
+  test::write_file(folder / "flowers.csv", rows);
+  test::write_file(folder / "lines.tsv", lines);
+  return folder.path();
+}
+
 /// Few samples of small models, whose layers are those of the file.
 std::vector<std::string> made_small(const std::string& text, bool drops) {
   std::vector<std::string> overrides = kFewSteps;
@@ -71,6 +91,8 @@ std::vector<std::string> made_small(const std::string& text, bool drops) {
                                        "model.resnet.image=[33, 33, 3]", "model.resnet.depth=18",
                                        "model.resnet.width=2", "model.resnet.classes=10",
                                        "model.resnet.width_per_group=64", "checkpoint.keep_best=false"});
+  } else if (is_of_files(text)) {
+    overrides.push_back("data.directory=\"" + few_rows() + "\"");
   } else {
     const std::string model = text.find("mlp {") != std::string::npos ? "mlp" : "lenet";
     overrides.insert(overrides.end(), {"data.synthetic={samples: 30 eval_samples: 5 classes: 10}",
@@ -122,7 +144,8 @@ class Shipped : public testing::TestWithParam<std::string> {
   /// Whether the model takes a rate of dropout.
   static bool may_drop() {
     const std::string path = std::string(LOCKSTEP_SOURCE) + "/" + GetParam();
-    return GetParam() != kProgram && text_of(path).find("resnet {") == std::string::npos;
+    return GetParam() != kProgram && text_of(path).find("resnet {") == std::string::npos &&
+           !is_of_files(text_of(path));
   }
 
   /// Whether there are as many pieces as the layout wants.

@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "data/file_list.h"
 #include "data/found_damage.h"
+#include "data/images/header_index.h"
 #include "data/images/image_file.h"
 #include "lockstep/error.h"
 
@@ -27,53 +28,56 @@ struct LookedAt {
   std::exception_ptr error;
 };
 
-void look_at(const ListedImage& listed, int32_t label, int64_t most_pixels, LookedAt& result) try {
+KnownHeader read_header(const std::string& path) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown) && !unknown) throw ImageDamage{0, "there is no such file"};
+  const ImageFile file(path);
+  if (file.size_bytes() > kMostImageFileBytes)
+    throw ImageDamage{kMostImageFileBytes, fmt::format("expected at most {} bytes, found {}",
+                                                       kMostImageFileBytes, file.size_bytes())};
+  KnownHeader found{.size_bytes = file.size_bytes(),
+                    .changed_ns = file.changed_ns(),
+                    .beginning = 0,
+                    .header = read_image_header(file)};
+  uint8_t beginning[4096];
+  found.beginning = hash64(beginning, static_cast<size_t>(file.read(0, beginning)));
+  return found;
+}
+
+/// `known`: null if the file is to be read.
+void look_at(const ListedImage& listed, int32_t label, int64_t most_pixels, const KnownHeader* known,
+             LookedAt& result) try {
+  const KnownHeader found = known != nullptr ? *known : read_header(listed.path);
   auto& image = result.image;
   image.path = listed.path;
   image.name = listed.name;
   image.label = label;
-  std::error_code unknown;
-  if (!std::filesystem::exists(listed.path, unknown) && !unknown) {
-    result.damage = ImageDamage{0, "there is no such file"};
-    return;
-  }
-  const ImageFile file(listed.path);
-  image.size_bytes = file.size_bytes();
-  image.changed_ns = file.changed_ns();
-  if (image.size_bytes > kMostImageFileBytes)
-    throw ImageDamage{kMostImageFileBytes, fmt::format("expected at most {} bytes, found {}",
-                                                       kMostImageFileBytes, image.size_bytes)};
-  image.header = read_image_header(file);
+  image.size_bytes = found.size_bytes;
+  image.changed_ns = found.changed_ns;
+  image.beginning = found.beginning;
+  image.header = found.header;
   const int64_t height = image.header.height, width = image.header.width;
   if (height > most_pixels / width)
     throw ImageDamage{0, fmt::format("expected at most {} pixels (data.images.most_pixels), found {}x{}",
                                      most_pixels, height, width)};
-  uint8_t beginning[4096];
-  image.beginning = hash64(beginning, static_cast<size_t>(file.read(0, beginning)));
 } catch (const ImageDamage& damage) {
   result.damage = damage;
 } catch (...) {
   result.error = std::current_exception();
 }
 
-}  // namespace
-
-std::string damage_message(const std::string& place, int64_t sample, const ImageDamage& damage) {
-  return fmt::format(
-      "{} (sample {}, byte {}): {}; get the file again, remove it, or set data.on_damage: SKIP", place,
-      sample, damage.byte, damage.what);
-}
-
-Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& labels,
-                          const DataOptions& options) {
+std::vector<LookedAt> look_at_all(const ImageList& list, const std::vector<int32_t>& labels,
+                                  int64_t most_pixels, const std::optional<HeaderIndex>& index) {
   const size_t count = list.images.size();
   std::vector<LookedAt> looked(count);
   std::atomic<size_t> next = 0;
   constexpr size_t kAtOnce = 64;
   const auto work = [&] {
     for (size_t begin = next.fetch_add(kAtOnce); begin < count; begin = next.fetch_add(kAtOnce))
-      for (size_t i = begin; i < std::min(count, begin + kAtOnce); ++i)
-        look_at(list.images[i], labels[i], options.images.most_pixels, looked[i]);
+      for (size_t i = begin; i < std::min(count, begin + kAtOnce); ++i) {
+        const auto* known = index ? index->find(i, list.images[i].path) : nullptr;
+        look_at(list.images[i], labels[i], most_pixels, known, looked[i]);
+      }
   };
   constexpr size_t kMostThreads = 8;
   const size_t helpful = std::min({kMostThreads, count / kAtOnce + 1,
@@ -83,10 +87,22 @@ Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& lab
     for (size_t i = 1; i < helpful; ++i) threads.emplace_back(work);
     work();
   }
+  return looked;
+}
+
+std::vector<KnownHeader> headers_of(const std::vector<LookedAt>& looked) {
+  std::vector<KnownHeader> headers(looked.size());
+  for (size_t i = 0; i < looked.size(); ++i)
+    if (const auto& image = looked[i].image; !looked[i].damage)
+      headers[i] = {image.size_bytes, image.changed_ns, image.beginning, image.header};
+  return headers;
+}
+
+/// Those that are not damaged. Of others, throws or warns of the first few.
+Inspection take_whole(const ImageList& list, std::vector<LookedAt>& looked, const DataOptions& options) {
   Inspection inspection;
   constexpr int64_t kMostWarnings = 10;
-  for (size_t i = 0; i < count; ++i) {
-    if (looked[i].error) std::rethrow_exception(looked[i].error);
+  for (size_t i = 0; i < looked.size(); ++i) {
     if (!looked[i].damage) {
       inspection.images.push_back(std::move(looked[i].image));
       continue;
@@ -103,6 +119,26 @@ Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& lab
     log_warning(fmt::format("left out: {} more images of {}", inspection.left_out - kMostWarnings,
                             one_line(list.source)));
   return inspection;
+}
+
+}  // namespace
+
+std::string damage_message(const std::string& place, int64_t sample, const ImageDamage& damage) {
+  return fmt::format(
+      "{} (sample {}, byte {}): {}; get the file again, remove it, or set data.on_damage: SKIP", place,
+      sample, damage.byte, damage.what);
+}
+
+Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& labels,
+                          const DataOptions& options) {
+  // Who looks for damage reads all headers.
+  std::optional<HeaderIndex> index;
+  if (!options.cache_directory.empty() && !options.found) index.emplace(options.cache_directory, list);
+  std::vector<LookedAt> looked = look_at_all(list, labels, options.images.most_pixels, index);
+  for (const auto& each : looked)
+    if (each.error) std::rethrow_exception(each.error);
+  if (index) index->keep(headers_of(looked));
+  return take_whole(list, looked, options);
 }
 
 bool read_image_file(const InspectedImage& image, std::vector<uint8_t>& bytes) {

@@ -25,7 +25,8 @@ struct Inspection {
 
 /// Looks at the header of every file, on several threads. Damage is a file that is missing or no image, and
 /// an image of more than `images.most_pixels`. Throws DataError for the first in the list, or with
-/// `on_damage: SKIP` warns and leaves it out, and adds it to `found`.
+/// `on_damage: SKIP` warns and leaves it out, and adds it to `found`. With `cache_directory` reads only
+/// headers that are not known from before (HeaderIndex), unless damage is looked for (`found`).
 Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& labels,
                           const DataOptions& options);
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/hash.h"
+#include "base/json_number.h"
 #include "base/text.h"
 #include "data/file_list.h"
 #include "lockstep/error.h"
@@ -50,14 +51,24 @@ std::string own_name(const Json& json) {
   return name;
 }
 
+int64_t count_of(const Json& json) {
+  constexpr int64_t kMost = int64_t{1} << 48;  // sums of thousands do not overflow
+  const auto number = whole_number<int64_t>(json);
+  if (!number || *number < -1 || *number > kMost)
+    throw std::invalid_argument(
+        fmt::format("expected a number of something, found {}", one_line(dump(json))));
+  return *number;
+}
+
 PackedPart part_of(const Json& json) {
-  PackedPart part{.identity = hex_of(json.at("identity")), .left_out = json.at("left_out"), .shards = {}};
+  PackedPart part{
+      .identity = hex_of(json.at("identity")), .left_out = count_of(json.at("left_out")), .shards = {}};
   for (const auto& shard : json.at("shards"))
     part.shards.push_back({.file = own_name(shard.at("file")),
-                           .size_bytes = shard.at("bytes"),
-                           .records = shard.at("records"),
+                           .size_bytes = count_of(shard.at("bytes")),
+                           .records = count_of(shard.at("records")),
                            .hash = hex_of(shard.at("xxh3"))});
-  if (part.records() != json.at("records").get<int64_t>() || part.records() < 1)
+  if (part.records() != count_of(json.at("records")) || part.records() < 1)
     throw std::invalid_argument("the shards do not have as many records as the part");
   return part;
 }
@@ -75,13 +86,14 @@ PackedField field_of(const Json& json) {
   const auto type = json.at("type").get<std::string>();
   if (type != name_of(DType::float32) && type != name_of(DType::int32))
     throw std::invalid_argument(fmt::format("a field has the type '{}'", one_line(type)));
-  const auto dims = json.at("shape").get<std::vector<int64_t>>();
+  std::vector<int64_t> dims;
+  for (const auto& size : json.at("shape")) dims.push_back(count_of(size));
   for (const int64_t size : dims)
     if (size < 1 || size > INT32_MAX) throw std::invalid_argument("a field has an impossible shape");
   const DType dtype = type == name_of(DType::int32) ? DType::int32 : DType::float32;
   return {.field = {json.at("name"), {Shape(dims), dtype}},
-          .vocabulary = json.at("vocabulary"),
-          .largest = json.at("largest")};
+          .vocabulary = count_of(json.at("vocabulary")),
+          .largest = count_of(json.at("largest"))};
 }
 
 RecordContent content_of(const std::string& name) {
@@ -94,9 +106,9 @@ RecordIndex index_of(const Json& json) {
   RecordIndex index{.content = content_of(json.at("content")),
                     .source = json.at("source"),
                     .pack = hex_of(json.at("pack")),
-                    .classes = json.at("classes"),
+                    .classes = count_of(json.at("classes")),
                     .class_names = json.at("class_names"),
-                    .channels = json.at("channels"),
+                    .channels = count_of(json.at("channels")),
                     .fields = {},
                     .encodings = json.at("encodings").get<Encodings>(),
                     .parts = {}};

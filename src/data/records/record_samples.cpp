@@ -52,15 +52,28 @@ class RecordSamples : public Dataset {
   Damage damage() const override { return {.left_out = left_out_, .replaced = replaced_.ascending()}; }
 
   std::optional<SampleDamage> find_damage(int64_t sample) const override {
-    if (records_->is_whole(sample)) return {};
-    return SampleDamage{records_->path(sample), sample, static_cast<int64_t>(records_->entry(sample).offset),
-                        fmt::format("{}: {}", records_->place(sample), kOtherChecksum)};
+    const RecordState state = copy(sample, {});
+    if (state == RecordState::whole) return {};
+    const RecordDamage damage = records_->damage(sample, state);
+    return SampleDamage{records_->path(sample), sample, damage.byte,
+                        fmt::format("{}: {}", records_->place(sample), damage.what)};
   }
 
+  /// With SKIP the next sample whose record is whole takes the place of one that is not.
   void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
-    const uint8_t* from = records_->bytes(whole_record(key.sample)).data();
-    for (size_t i = 0; i < sizes_.size(); from += sizes_[i], ++i)
-      if (destinations[i] != nullptr) std::memcpy(destinations[i], from, sizes_[i]);
+    for (int64_t tries = 0;; ++tries) {
+      const int64_t record = (key.sample + tries) % size();
+      const RecordState state = copy(record, destinations);
+      if (state == RecordState::whole) [[likely]]
+        return;
+      const RecordDamage damage = records_->damage(record, state);
+      const std::string message =
+          fmt::format("{} (sample {}, byte {}): {}; copy the shard again, or set data.on_damage: SKIP",
+                      records_->place(record), record, damage.byte, damage.what);
+      if (on_damage_ == DamagePolicy::fail || tries == std::min(kMostReplacedInARow, size()) - 1)
+        throw DataError(message);
+      replaced_.note(record, message);
+    }
   }
 
  private:
@@ -69,20 +82,16 @@ class RecordSamples : public Dataset {
     return found == packed_.end() ? packed_.front() : *found;
   }
 
-  /// The sample, or with SKIP the next one whose record is whole.
-  int64_t whole_record(int64_t sample) const {
-    for (int64_t tries = 0;; ++tries) {
-      const int64_t record = (sample + tries) % size();
-      if (records_->is_whole(record)) [[likely]]
-        return record;
-      const std::string message = fmt::format(
-          "{} (sample {}, byte {}): {}; "
-          "copy the shard again, or set data.on_damage: SKIP",
-          records_->place(record), record, records_->entry(record).offset, kOtherChecksum);
-      if (on_damage_ == DamagePolicy::fail || tries == std::min(kMostReplacedInARow, size()) - 1)
-        throw DataError(message);
-      replaced_.note(record, message);
-    }
+  /// `destinations`: may be empty.
+  RecordState copy(int64_t record, std::span<std::byte* const> destinations) const {
+    bool fits = true;
+    const RecordState state = records_->read(record, [&](std::span<const uint8_t> bytes) {
+      fits = bytes.size() == record_bytes_;
+      const uint8_t* from = bytes.data();
+      for (size_t i = 0; fits && i < destinations.size(); from += sizes_[i], ++i)
+        if (destinations[i] != nullptr) std::memcpy(destinations[i], from, sizes_[i]);
+    });
+    return fits ? state : RecordState::cut_short;
   }
 
   std::shared_ptr<const RecordSet> records_;

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <filesystem>
 
 #include "base/hash.h"
 #include "base/index.h"
 #include "data/byte_source.h"
+#include "data/file_attempts.h"
 #include "data/file_list.h"
 #include "lockstep/error.h"
 
@@ -43,15 +46,23 @@ class RecordImages : public ImageStore {
   int64_t count() const override { return records_->count(); }
   const ImageFacts& facts(int64_t image) const override { return nth(facts_, image); }
   std::string place(int64_t image) const override { return records_->place(image); }
-  std::span<const uint8_t> bytes(int64_t image, std::vector<uint8_t>& /*room*/) const override {
-    if (!records_->is_whole(image))
-      throw ImageDamage{static_cast<int64_t>(records_->entry(image).offset), kOtherChecksum};
-    return records_->bytes(image);
+  std::span<const uint8_t> bytes(int64_t image, std::vector<uint8_t>& room) const override {
+    // Decoders own memory: they read a copy, not what may vanish.
+    room.resize(static_cast<size_t>(facts(image).size_bytes));
+    bool fits = true;
+    RecordState state = records_->read(image, [&](std::span<const uint8_t> record) {
+      fits = record.size() == room.size();
+      if (fits) std::memcpy(room.data(), record.data(), room.size());
+    });
+    if (!fits) state = RecordState::cut_short;
+    if (state == RecordState::whole) return room;
+    const RecordDamage damage = records_->damage(image, state);
+    throw ImageDamage{damage.byte, damage.what};
   }
 
  private:
   ImageFacts facts_of(int64_t record, const std::vector<int32_t>& labels) const {
-    const ShardEntry& entry = records_->entry(record);
+    const ShardEntry entry = records_->entry(record);
     const bool known = entry.label >= 0 && static_cast<size_t>(entry.label) < labels.size();
     if (!known || entry.format > static_cast<uint8_t>(ImageFormat::pixels) || entry.orientation < 1 ||
         entry.orientation > 8 || entry.height < 1 || entry.width < 1 || entry.height > INT32_MAX ||
@@ -75,15 +86,21 @@ class RecordImages : public ImageStore {
 
 }  // namespace
 
-RecordSet::RecordSet(const std::string& folder, const RecordIndex& index, int part) {
+RecordSet::RecordSet(const std::string& folder, const RecordIndex& index, int part,
+                     const std::shared_ptr<FoundDamage>& found) {
   const PackedPart& packed = index.parts[part];
+  FileAttempts attempt(found);
   for (size_t i = 0; i < packed.shards.size(); ++i) {
     const ShardFacts& facts = packed.shards[i];
-    shards_.push_back(std::make_unique<const Shard>(path_in(folder, facts.file)));
-    check_shard(*shards_.back(), facts, index, part, i);
+    const std::string path = path_in(folder, facts.file);
+    attempt(path, [&] {
+      shards_.push_back(std::make_unique<const Shard>(path));
+      check_shard(*shards_.back(), facts, index, part, i);
+    });
     first_.push_back(count_);
     count_ += facts.records;
   }
+  attempt.finish();
 }
 
 std::pair<const Shard*, int64_t> RecordSet::find(int64_t record) const {
@@ -93,31 +110,28 @@ std::pair<const Shard*, int64_t> RecordSet::find(int64_t record) const {
   return {shards_[shard].get(), record - first_[shard]};
 }
 
-const ShardEntry& RecordSet::entry(int64_t record) const {
+ShardEntry RecordSet::entry(int64_t record) const {
   const auto [shard, within] = find(record);
   return shard->entry(within);
 }
 
-std::string RecordSet::name(int64_t record) const {
-  const auto [shard, within] = find(record);
-  return std::string(shard->name(within));
-}
-
 std::string RecordSet::place(int64_t record) const {
   const auto [shard, within] = find(record);
-  const std::string name(shard->name(within));
+  const std::string name = shard->name(within);
   return fmt::format("{}, record {}{}", one_line(shard->path()), within,
                      name.empty() ? name : fmt::format(" ({})", one_line(name)));
 }
 
-std::span<const uint8_t> RecordSet::bytes(int64_t record) const {
+RecordDamage RecordSet::damage(int64_t record, RecordState state) const {
   const auto [shard, within] = find(record);
-  return shard->bytes(within);
-}
-
-bool RecordSet::is_whole(int64_t record) const {
-  const auto [shard, within] = find(record);
-  return shard->is_whole(within);
+  if (state == RecordState::damaged)
+    return {static_cast<int64_t>(shard->entry(within).offset),
+            "the record has another checksum than the shard's table states"};
+  std::error_code unknown;
+  const auto now = std::filesystem::file_size(shard->path(), unknown);
+  return {0, fmt::format("expected the {} bytes that the shard had when it was opened, found {}: it was cut "
+                         "short or overwritten, or its disk failed",
+                         shard->size_bytes(), unknown ? "none" : std::to_string(now))};
 }
 
 std::unique_ptr<const ImageStore> images_of(std::shared_ptr<const RecordSet> records,

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "data/byte_source.h"
 #include "data/class_names.h"
+#include "data/file_attempts.h"
 #include "data/file_list.h"
 #include "data/images/image_dataset.h"
 #include "data/records/record_samples.h"
@@ -56,6 +57,18 @@ std::string describe(const std::string& folder, const RecordIndex& index) {
   return fmt::format("{} (packed: {})", folder, index.source);
 }
 
+/// Calls `open` with the number of each part that is there, and its transforms.
+template <class Open>
+DatasetPair open_parts(const DataOptions& options, const OpenedIndex& opened, Open&& open) {
+  DatasetPair data;
+  FileAttempts attempt(options);
+  if (options.trains) attempt(opened.folder, [&] { data.train = open(0, options.transforms); });
+  if (!opened.index.parts[1].shards.empty())
+    attempt(opened.folder, [&] { data.eval = open(1, options.eval_transforms); });
+  attempt.finish();
+  return data;
+}
+
 DatasetPair open_images(const DataOptions& options, const OpenedIndex& opened) {
   const auto& [folder, index] = opened;
   const RecordsOptions& records = options.records;
@@ -65,7 +78,7 @@ DatasetPair open_images(const DataOptions& options, const OpenedIndex& opened) {
   if (const auto of_model = classes_of_model(options))
     classes = {.names = *of_model, .count = static_cast<int64_t>(of_model->size())};
   const auto open = [&](int part, const std::vector<TransformOptions>& transforms) {
-    auto set = std::make_shared<const RecordSet>(folder, index, part);
+    auto set = std::make_shared<const RecordSet>(folder, index, part, options.found);
     return make_image_dataset(images_of(std::move(set), labels_for(index, classes)),
                               {.classes = classes,
                                .source = describe(folder, index),
@@ -76,10 +89,7 @@ DatasetPair open_images(const DataOptions& options, const OpenedIndex& opened) {
                                .transforms = transforms,
                                .on_damage = options.on_damage});
   };
-  DatasetPair data;
-  if (options.trains) data.train = open(0, options.transforms);
-  if (!index.parts[1].shards.empty()) data.eval = open(1, options.eval_transforms);
-  return data;
+  return open_parts(options, opened, open);
 }
 
 DatasetPair open_samples(const DataOptions& options, const OpenedIndex& opened) {
@@ -90,14 +100,11 @@ DatasetPair open_samples(const DataOptions& options, const OpenedIndex& opened) 
                     "evaluate on the files from which they were packed",
                     one_line(folder)));
   const auto open = [&](int part, const std::vector<TransformOptions>& transforms) {
-    auto dataset = make_record_samples(std::make_shared<const RecordSet>(folder, index, part), index, part,
-                                       describe(folder, index), options.on_damage);
+    auto dataset = make_record_samples(std::make_shared<const RecordSet>(folder, index, part, options.found),
+                                       index, part, describe(folder, index), options.on_damage);
     return transforms.empty() ? dataset : transform_images(std::move(dataset), transforms);
   };
-  DatasetPair data;
-  if (options.trains) data.train = open(0, options.transforms);
-  if (!index.parts[1].shards.empty()) data.eval = open(1, options.eval_transforms);
-  return data;
+  return open_parts(options, opened, open);
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ Shard::Shard(const std::string& path) : path_(path) {
   if (mapped == MAP_FAILED)
     throw IoError(fmt::format("cannot map {}: {}", one_line(path), std::strerror(problem)));
   data_ = static_cast<const uint8_t*>(mapped);
+  handle_missing_pages();
   try {
     look_at_all();
   } catch (...) {
@@ -57,8 +58,15 @@ void Shard::refuse(int64_t byte, const std::string& what) const {
 void Shard::look_at_all() {
   const size_t end = size_ - sizeof footer_;
   const auto at = [](size_t byte) { return static_cast<int64_t>(byte); };
-  if (std::memcmp(data_, kShardMagic, 8) != 0) refuse(0, fmt::format("expected {}", kShardMagic));
-  std::memcpy(&footer_, data_ + end, sizeof footer_);
+  const auto read = [&](auto&& look) {
+    if (!read_mapped(data_, size_, look)) refuse(0, "the file was cut short while it was opened");
+  };
+  bool is_shard = false;
+  read([&] {
+    is_shard = std::memcmp(data_, kShardMagic, 8) == 0;
+    std::memcpy(&footer_, data_ + end, sizeof footer_);
+  });
+  if (!is_shard) refuse(0, fmt::format("expected {}", kShardMagic));
   if (std::memcmp(footer_.magic, kFooterMagic, sizeof footer_.magic) != 0)
     refuse(at(size_ - 8), fmt::format("expected {} at the end", kFooterMagic));
   if (footer_.version != kShardVersion)
@@ -68,30 +76,53 @@ void Shard::look_at_all() {
       (names - table) / sizeof(ShardEntry) != footer_.records || (names - table) % sizeof(ShardEntry) != 0)
     refuse(at(end), fmt::format("expected a table of {} records before byte {}, found bytes {} to {}",
                                 footer_.records, end, table, names));
-  if (hash64(data_ + table, end - table) != footer_.table_hash)
-    refuse(at(table), "the table has another checksum");
+  uint64_t hash = 0;
+  read([&] { hash = hash64(data_ + table, end - table); });
+  if (hash != footer_.table_hash) refuse(at(table), "the table has another checksum");
   table_ = reinterpret_cast<const ShardEntry*>(data_ + table);
-  for (int64_t i = 0; i < count(); ++i) {
-    const ShardEntry& entry = table_[i];
-    if (entry.offset > table || entry.size_bytes > table - entry.offset || entry.name_offset > end - names ||
-        entry.name_bytes > end - names - entry.name_offset)
-      refuse(at(table) + i * at(sizeof(ShardEntry)), fmt::format("record {} is not within the file", i));
-  }
+  look_at_entries();
   whole_ = std::make_unique<std::atomic<bool>[]>(footer_.records);
 }
 
-std::string_view Shard::name(int64_t record) const {
-  const ShardEntry& entry = table_[record];
-  return {reinterpret_cast<const char*>(data_ + footer_.names_offset + entry.name_offset), entry.name_bytes};
+void Shard::look_at_entries() const {
+  const uint64_t name_bytes = size_ - sizeof footer_ - footer_.names_offset;
+  for (int64_t i = 0; i < count(); ++i) {
+    const ShardEntry entry = this->entry(i);
+    if (!is_within(entry) || entry.name_offset > name_bytes ||
+        entry.name_bytes > name_bytes - entry.name_offset)
+      refuse(static_cast<int64_t>(footer_.table_offset) + i * static_cast<int64_t>(sizeof entry),
+             fmt::format("record {} is not within the file", i));
+  }
 }
 
-bool Shard::compare(int64_t record) const {
-  const auto content = bytes(record);
-  const bool whole = hash64(content.data(), content.size()) == table_[record].hash;
+ShardEntry Shard::entry(int64_t record) const {
+  ShardEntry entry;
+  if (!read_mapped(data_, size_, [&] { entry = table_[record]; }))
+    refuse(static_cast<int64_t>(footer_.table_offset), "the file was cut short since it was opened");
+  return entry;
+}
+
+std::string Shard::name(int64_t record) const {
+  const uint64_t begin = footer_.names_offset, most = size_ - sizeof footer_ - begin;
+  ShardEntry entry;
+  const bool is_there = read_mapped(data_, size_, [&] { entry = table_[record]; });
+  if (!is_there || entry.name_offset > most || entry.name_bytes > most - entry.name_offset) return {};
+  std::string name(entry.name_bytes, '\0');
+  const bool has_name = read_mapped(
+      data_, size_, [&] { std::memcpy(name.data(), data_ + begin + entry.name_offset, name.size()); });
+  return has_name ? name : std::string();
+}
+
+bool Shard::compare(int64_t record, const ShardEntry& entry) const {
+  const bool whole = hash64(data_ + entry.offset, entry.size_bytes) == entry.hash;
   if (whole) whole_[record].store(true, std::memory_order_relaxed);
   return whole;
 }
 
-bool Shard::has_its_hash() const { return hash64(data_, size_ - sizeof footer_) == footer_.hash; }
+bool Shard::has_its_hash() const {
+  uint64_t hash = 0;
+  return read_mapped(data_, size_, [&] { hash = hash64(data_, size_ - sizeof footer_); }) &&
+         hash == footer_.hash;
+}
 
 }  // namespace lockstep::data

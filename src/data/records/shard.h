@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/mapped_memory.h"
 #include "data/records/shard_format.h"
 
 namespace lockstep::data {
@@ -19,8 +20,15 @@ struct ShardFacts {
   bool operator==(const ShardFacts&) const = default;
 };
 
-/// A shard in memory, by mmap: pages are read when they are looked at. Immutable; thread-safe. A shard must
-/// not be cut short while it is used, which would end the process; replacing or deleting it does no harm.
+/// What a record turned out to be when it was read.
+enum class RecordState {
+  whole,
+  damaged,   ///< its bytes have another checksum than the table states
+  cut_short  ///< the file is shorter than when it was opened, or its disk failed
+};
+
+/// A shard in memory, by mmap: pages are read when they are looked at. Immutable; thread-safe. If the file is
+/// cut short while it is used, its records are `cut_short`; replacing or deleting it does no harm.
 class Shard {
  public:
   /// Reads the footer, the table and the names, and checks them against each other and the file's size.
@@ -34,23 +42,35 @@ class Shard {
   const ShardFooter& footer() const { return footer_; }
   int64_t count() const { return static_cast<int64_t>(footer_.records); }
   int64_t size_bytes() const { return static_cast<int64_t>(size_); }
-  const ShardEntry& entry(int64_t record) const { return table_[record]; }
-  std::string_view name(int64_t record) const;
-  /// The record as it lies in the file; not compared with its hash.
-  std::span<const uint8_t> bytes(int64_t record) const {
-    const ShardEntry& entry = table_[record];
-    return {data_ + entry.offset, entry.size_bytes};
-  }
-  /// Whether the record's bytes have its hash. They are compared once; later calls remember.
-  bool is_whole(int64_t record) const {
-    return whole_[record].load(std::memory_order_relaxed) || compare(record);
+  /// Throws DataError if the file was cut short.
+  ShardEntry entry(int64_t record) const;
+  std::string name(int64_t record) const;  ///< "" if the file was cut short
+  /// Calls `read` with a record's bytes as they lie in the file, if they are whole. They are compared with
+  /// their hash once. REQUIRES: of `read` what read_mapped() requires.
+  template <class Read>
+  RecordState read(int64_t record, Read&& read) const {
+    RecordState state = RecordState::whole;
+    const bool is_there = read_mapped(data_, size_, [&] {
+      const ShardEntry& entry = table_[record];
+      // A file that is overwritten has another table.
+      if (!is_within(entry) || (!whole_[record].load(std::memory_order_relaxed) && !compare(record, entry)))
+        state = RecordState::damaged;
+      else
+        read(std::span(data_ + entry.offset, entry.size_bytes));
+    });
+    return is_there ? state : RecordState::cut_short;
   }
   /// Whether the whole file has its hash: reads all of it.
   bool has_its_hash() const;
 
  private:
   void look_at_all();
-  bool compare(int64_t record) const;
+  void look_at_entries() const;
+  bool is_within(const ShardEntry& entry) const {
+    const uint64_t table = footer_.table_offset;
+    return entry.offset <= table && entry.size_bytes <= table - entry.offset;
+  }
+  bool compare(int64_t record, const ShardEntry& entry) const;
   [[noreturn]] void refuse(int64_t byte, const std::string& what) const;
 
   std::string path_;

@@ -42,7 +42,8 @@ class MixedDataset : public WrappedDataset {
     if (mixture != nullptr) mixture[0] = mixture[1] = 0;
     if (!mixing_ || (image == nullptr && mixture == nullptr)) return;
     const auto mixing = draw_mixing(*mixing_, key, size(), shape_);
-    if (!mixing) return;
+    // Without a share, the partner and its class do not count.
+    if (!mixing || mixing->mixture == 0) return;
     thread_local std::vector<float> partner_image;
     std::array<std::byte*, kMostFields> partner{};
     if (image != nullptr) {

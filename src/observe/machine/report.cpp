@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/index.h"
+#include "base/json_number.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 #include "observe/machine/rate.h"
@@ -147,16 +148,16 @@ MachineReport parse_machine_report(std::string_view text) {
     subject.host = json.at("host");
     if (json.contains("rank")) {
       subject.kind = json.contains("gpu") ? Kind::gpu : Kind::process;
-      subject.rank = json.at("rank");
+      subject.rank = demand_whole_number<int>(json.at("rank"));
     }
     if (subject.kind == Kind::gpu) {
-      subject.gpu = json.at("gpu");
+      subject.gpu = demand_whole_number<int>(json.at("gpu"));
       subject.uuid = json.at("uuid");
       subject.model = json.at("model");
-      if (json.contains("slice")) subject.slice = json.at("slice").get<int>();
+      if (json.contains("slice")) subject.slice = demand_whole_number<int>(json.at("slice"));
     }
     report.seconds = json.at("seconds");
-    report.samples = json.at("samples");
+    report.samples = demand_whole_number<int64_t>(json.at("samples"));
     for (const auto& [name, value] : json.items())
       if (find_machine_figure(subject.kind, name) != nullptr)
         report.figures.push_back(figure_of(name, value));

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/index.h"
+#include "base/json_number.h"
 #include "lockstep/error.h"
 #include "observe/timeline/read_argument.h"
 
@@ -27,12 +28,12 @@ nlohmann::json to_json(const TimelineSlice& slice) {
 }
 
 TimelineSlice slice_from(const nlohmann::json& document) {
-  TimelineSlice slice{
-      .row = document.at(0).get<int>(),
-      .kind = static_cast<SliceKind>(std::clamp(document.at(1).get<int>(), 0, kSliceKinds - 1)),
-      .name = document.at(2).get<std::string>(),
-      .begin = document.at(3).get<double>(),
-      .end = document.at(4).get<double>()};
+  TimelineSlice slice{.row = demand_whole_number<int>(document.at(0)),
+                      .kind = static_cast<SliceKind>(
+                          std::clamp(demand_whole_number<int>(document.at(1)), 0, kSliceKinds - 1)),
+                      .name = document.at(2).get<std::string>(),
+                      .begin = document.at(3).get<double>(),
+                      .end = document.at(4).get<double>()};
   for (const nlohmann::json& argument : document.at(5))
     read_argument(argument.at(0).get<std::string>(), argument.at(1), slice);
   slice.sends = document.at(6).get<std::vector<uint64_t>>();
@@ -60,13 +61,14 @@ std::string to_text(const RankTimeline& rank) {
 
 RankTimeline rank_timeline_from_text(std::string_view text) try {
   const nlohmann::json document = nlohmann::json::parse(text);
-  RankTimeline rank{.rank = document.at("rank").get<int>(), .host = document.at("host").get<std::string>()};
+  RankTimeline rank{.rank = demand_whole_number<int>(document.at("rank")),
+                    .host = document.at("host").get<std::string>()};
   rank.clock_offset = document.at("offset").get<double>();
   rank.clock_error = document.at("error").get<double>();
   rank.device_error = document.at("device_error").get<double>();
-  rank.dropped_slices = document.at("dropped").get<int64_t>();
+  rank.dropped_slices = demand_whole_number<int64_t>(document.at("dropped"));
   for (const nlohmann::json& row : document.at("rows"))
-    rank.rows.push_back({row.at(0).get<int>(), row.at(1).get<std::string>()});
+    rank.rows.push_back({demand_whole_number<int>(row.at(0)), row.at(1).get<std::string>()});
   for (const nlohmann::json& slice : document.at("slices")) rank.slices.push_back(slice_from(slice));
   return rank;
 } catch (const nlohmann::json::exception& error) {

@@ -6,8 +6,10 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "checkpoint/faulty_file_system.h"
+#include "data/check.h"
 #include "data/images/image_writer.h"
 #include "data/records/record_index.h"
 #include "data/records/record_packer.h"
@@ -40,6 +42,13 @@ std::vector<std::byte> all_bytes(const Dataset& data) {
       for (const auto& field : fields) all.insert(all.end(), field.begin(), field.end());
     }
   return all;
+}
+
+test::Bytes bytes_of(const Shard& shard, int64_t record) {
+  test::Bytes bytes;
+  const auto copy = [&](std::span<const uint8_t> read) { bytes.assign(read.begin(), read.end()); };
+  EXPECT_EQ(shard.read(record, copy), RecordState::whole);
+  return bytes;
 }
 
 void expect_same(const Dataset& packed, const Dataset& original) {
@@ -137,8 +146,7 @@ TEST_F(Records, HoldTheFilesBytesAsTheyAre) {
   options_.images.eval_fraction = 0;
   pack_records(options_, pack_);
   const Shard shard(path("train-00000.records"));
-  const auto bytes = shard.bytes(0);
-  EXPECT_EQ(test::Bytes(bytes.begin(), bytes.end()), read_file(directory_ / "all/cat/a.png"));
+  EXPECT_EQ(bytes_of(shard, 0), read_file(directory_ / "all/cat/a.png"));
   EXPECT_EQ(shard.name(0), "cat/a.png");
   EXPECT_EQ(shard.entry(0).offset % kRecordAlignment, 0u);
 }
@@ -179,8 +187,7 @@ TEST_F(Records, OfSmallerImagesHaveTheLongestSideAndLeaveSmallOnesAlone) {
   EXPECT_EQ(data.train->stored_size(2), Size(30, 40));
   EXPECT_EQ(all_bytes(*data.train).size(), 3u * 3 * (8 * 8 * 3 * 4 + 4));
   const Shard shard(path("train-00000.records"));
-  const auto small = shard.bytes(2);
-  EXPECT_EQ(test::Bytes(small.begin(), small.end()), read_file(directory_ / "all/dog/small.png"));
+  EXPECT_EQ(bytes_of(shard, 2), read_file(directory_ / "all/dog/small.png"));
   EXPECT_NE(data.train->identity(), open_datasets(options_).train->identity());
 }
 
@@ -332,6 +339,17 @@ TEST_F(Records, NameAShardThatIsNotWhole) {
   EXPECT_THAT(message_of<IoError>([&] { open_datasets(packed()); }), Mentions(name));
 }
 
+TEST_F(Records, AreCheckedInAllShards) {
+  add_images(60);
+  pack_records(options_, pack_);
+  for (const char* name : {"train-00000.records", "train-00001.records", "eval-00000.records"})
+    fs::resize_file(path(name), 200);
+  const CheckedData checked = check_data(packed(), 1);
+  std::vector<std::string> files;
+  for (const auto& damage : checked.on_opening) files.push_back(fs::path(damage.file).filename());
+  EXPECT_THAT(files, ElementsAre("train-00000.records", "train-00001.records", "eval-00000.records"));
+}
+
 TEST_F(Records, AreNeverReadOutOfTheFile) {
   add_images(40);
   pack_records(options_, pack_);
@@ -397,6 +415,55 @@ TEST_F(Records, AreComparedWithTheirChecksumsWhenTheyAreRead) {
   const auto data = open_datasets(packed());
   all_bytes(*data.train);
   EXPECT_THAT(data.train->damage().replaced, ElementsAre(0));
+}
+
+// While they are used.
+
+TEST_F(Records, OfImagesInAShardThatIsCutShortAreNamed) {
+  add_images(40);
+  pack_records(options_, pack_);
+  const auto data = open_datasets(packed());
+  all_bytes(*data.train);
+  fs::resize_file(path("train-00000.records"), 5000);
+  EXPECT_THAT(message_of<DataError>([&] { all_bytes(*data.train); }),
+              Mentions("train-00000.records ... byte 0 ... 5000"));
+  const auto damage = data.train->find_damage(0);
+  ASSERT_TRUE(damage);
+  EXPECT_THAT(damage->what, Mentions("5000"));
+}
+
+TEST_F(Records, OfAShardThatIsCutShortAreReplacedIfDamageIsSkipped) {
+  add_images(40);
+  pack_records(options_, pack_);
+  options_.on_damage = DamagePolicy::skip;
+  const auto data = open_datasets(packed());
+  const int64_t first = Shard(path("train-00000.records")).count();
+  fs::resize_file(path("train-00000.records"), 0);
+  all_bytes(*data.train);
+  std::vector<int64_t> lost(static_cast<size_t>(first));
+  std::iota(lost.begin(), lost.end(), 0);
+  EXPECT_EQ(data.train->damage().replaced, lost);
+}
+
+TEST_F(Records, OfRowsInAShardThatIsCutShortAreNamed) {
+  std::string table = "a,b\n";
+  for (int i = 0; i < 500; ++i) table += fmt::format("{},{}\n", i, i % 7);
+  write_file(directory_ / "t.csv", table);
+  options_.transforms.clear();
+  options_.eval_transforms.clear();
+  options_.kind = DataKind::table;
+  options_.table = {.files = {"t.csv"}, .target = "b"};
+  pack_.shard_bytes = 1 << 20;
+  pack_records(options_, pack_);
+  const auto data = open_datasets(packed());
+  all_bytes(*data.train);
+  const auto size = fs::file_size(path("train-00000.records"));
+  // Also where the rest of the last page is there, and reads as zeros.
+  for (const auto left : {size - 64 * 400, size / 2, size_t{0}}) {
+    fs::resize_file(path("train-00000.records"), left);
+    EXPECT_THAT(message_of<DataError>([&] { all_bytes(*data.train); }), Mentions("train-00000.records"))
+        << left;
+  }
 }
 
 }  // namespace

@@ -101,6 +101,8 @@ TEST(MachineReport, ReadsBackFromItsJson) {
   }
   EXPECT_THROW(parse_machine_report("{"), DataError);
   EXPECT_THROW(parse_machine_report("{\"rank\":1}"), DataError);
+  // What an int64_t cannot hold.
+  EXPECT_THROW(parse_machine_report("{\"host\":\"a\",\"seconds\":2,\"samples\":4e108}"), DataError);
 }
 
 TEST(MachineReport, IsPartOfTheRunsReport) {
