@@ -206,7 +206,7 @@ TEST(Layers, MistakesAreNamedWithTheirPlace) {
               HasSubstr("layer[0].block.layer: is required"));
   EXPECT_THAT(refusal_of_model(R"(layer { name: "a" relu {} })"), HasSubstr("the model has no inputs"));
   EXPECT_THAT(refusal_of_model(kInputs),
-              HasSubstr("needs a preset (mlp, lenet, resnet, vgg, gpt or llama) or inputs and layers"));
+              HasSubstr("needs a preset (mlp, lenet, resnet, vgg, vit, gpt, llama or lstm) or inputs and layers"));
   EXPECT_THAT(refusal_of_model("mlp {} " + kInputs), HasSubstr("both a preset and layers"));
   EXPECT_THAT(
       refusal_of_model(kInputs +

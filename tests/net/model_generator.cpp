@@ -52,6 +52,9 @@ class ModelMaker {
   void pool();
   void view();
   void mix_positions();
+  void recurrence();
+  void sequence_to_vector();
+  void move_elements();
   void branch();
   int64_t some_width();
   void tie_or_own(std::vector<Tie>& ties, std::string_view op, const std::string& parameter, Shape shape,
@@ -293,6 +296,59 @@ void ModelMaker::mix_positions() {
   then("view", Reshape{fmt::format("{},{}", positions, channels)}, {last_}, {positions, channels});
 }
 
+void ModelMaker::recurrence() {
+  const Lstm op{.units = draw_.between(1, 5), .bidirectional = draw_.percent(40)};
+  then("lstm", op, {last_}, {shape()[0], op.bidirectional ? 2 * op.units : op.units});
+}
+
+/// Of what is no text, which has a label for each position.
+void ModelMaker::sequence_to_vector() {
+  using enum SequencePoolKind;
+  SequencePool op{.kind = draw_.of({mean, last, ends})};
+  if (width() % 2 != 0 && op.kind == ends) op.kind = mean;
+  then("seqpool", op, {last_}, {width()});
+}
+
+/// Parts, both halves in the other order, something behind something else, other dimensions. Texts keep their
+/// positions.
+void ModelMaker::move_elements() {
+  const Shape from = shape();
+  if (tokens_ && from.rank() != 2) return;
+  const auto with = [&](int axis, int64_t size) {
+    std::vector<int64_t> dims = from.dims();
+    dims[static_cast<size_t>(axis)] = size;
+    return Shape(dims);
+  };
+  const int64_t axis = tokens_ ? from.rank() - 1 : draw_.below(from.rank());
+  const int at_axis = static_cast<int>(axis);
+  const int64_t size = from[at_axis], written = draw_.percent(50) ? axis : axis - from.rank();
+  switch (draw_.weighted({2, 2, 2, 1})) {
+    case 0: {
+      if (size < 2) return;
+      const int64_t begin = draw_.below(size - 1), end = begin + draw_.between(1, size - 1 - begin);
+      then("slice", Slice{written, begin, end}, {last_}, with(at_axis, end - begin));
+      return;
+    }
+    case 1: {
+      std::vector<int> others = of_equal_shape(last_);
+      if (draw_.percent(20) || others.empty()) others = {last_};
+      if (2 * from.count() > kMostElements) return;
+      then("concat", Concatenate{written}, {draw_.of(others), last_}, with(at_axis, 2 * size));
+      return;
+    }
+    case 2:
+      if (tokens_ || from.rank() < 2) return;
+      if (from.rank() == 2)
+        then("transpose", Transpose{"1,0"}, {last_}, {from[1], from[0]});
+      else
+        then("transpose", Transpose{"2,0,1"}, {last_}, {from[2], from[0], from[1]});
+      return;
+    default:
+      if (tokens_ || from.rank() != 2) return;
+      then("token", PrependToken{.init_std = draw_.of({0.0f, 0.3f})}, {last_}, {from[0] + 1, from[1]});
+  }
+}
+
 /// Goes on from an earlier value.
 void ModelMaker::branch() {
   const int earlier = static_cast<int>(draw_.below(static_cast<int64_t>(values_.size())));
@@ -300,7 +356,12 @@ void ModelMaker::branch() {
 }
 
 bool ModelMaker::add_by_rank(int rank) {
-  switch (draw_.weighted({4, 2, 1, 2})) {
+  switch (draw_.weighted({4, 2, 1, 2, 2, 2})) {
+    case 4:
+      if (rank != 2) return false;
+      return draw_.percent(tokens_ ? 100 : 75) ? recurrence() : sequence_to_vector(), true;
+    case 5:
+      return move_elements(), true;
     case 0:
       if (rank == 3) return convolution(), true;
       if (rank == 2 && (tokens_ || draw_.percent(50))) return attention(), true;
