@@ -201,11 +201,12 @@ struct Attention {
 /// A layer of an LSTM as PyTorch computes it: [T, C] -> [T, units], from states of zeros; with bidirectional,
 /// the same from the last position to the first beside it: [T, 2 units]. With gates i, f, g and o, one after
 /// another in the weights' rows, z = W_ih x + b_ih + W_hh h + b_hh, c = sigmoid(z_f) c + sigmoid(z_i)
-/// tanh(z_g), h = sigmoid(z_o) tanh(c). Parameters weight_ih [4 units, C], weight_hh [4 units, units], bias_ih,
-/// bias_hh [4 units], uniform in ±1/sqrt(units), and those of the other direction, which end in "_reverse".
+/// tanh(z_g), h = sigmoid(z_o) tanh(c). Parameters weight_ih [4 units, C], weight_hh [4 units, units],
+/// bias_ih, bias_hh [4 units], uniform in ±1/sqrt(units), and those of the other direction, which end in
+/// "_reverse".
 ///
-/// Optional second input: mask [T]. A position where it is 0 is left out, in both directions: its output is 0,
-/// and the states pass it unchanged.
+/// Optional second input: mask [T]. A position where it is 0 is left out, in both directions: its output is
+/// 0, and the states pass it unchanged.
 struct Lstm {
   static constexpr std::string_view kName = "lstm";
   int64_t units = 0;
@@ -221,9 +222,9 @@ struct Lstm {
 enum class SequencePoolKind : int { mean, last, ends };
 
 /// One vector of a sequence: [T, C] -> [C]. mean: of its positions. last: the last position. ends: the first
-/// half of the channels at the last position, and the second half at the first one, which are the last states of
-/// both directions of an LSTM. Optional second input: mask [T]; positions where it is 0 do not count, and if
-/// none counts, the result is 0.
+/// half of the channels at the last position, and the second half at the first one, which are the last states
+/// of both directions of an LSTM. Optional second input: mask [T]; positions where it is 0 do not count, and
+/// if none counts, the result is 0.
 struct SequencePool {
   static constexpr std::string_view kName = "sequence_pool";
   SequencePoolKind kind = SequencePoolKind::mean;
@@ -335,8 +336,8 @@ struct Concatenate {
   bool operator==(const Concatenate&) const = default;
 };
 
-/// Elements [begin, end) along dimension `axis` of a sample. Negative axes, and ends, are counted from the last;
-/// an end of 0 is behind it.
+/// Elements [begin, end) along dimension `axis` of a sample. Negative axes, and ends, are counted from the
+/// last; an end of 0 is behind it.
 struct Slice {
   static constexpr std::string_view kName = "slice";
   int64_t axis = 0;
@@ -351,8 +352,8 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
-/// Dimensions of a sample in another order: dimension k of the output is dimension order[k] of the input. `order`
-/// is a comma list such as "2,0,1".
+/// Dimensions of a sample in another order: dimension k of the output is dimension order[k] of the input.
+/// `order` is a comma list such as "2,0,1".
 struct Transpose {
   static constexpr std::string_view kName = "transpose";
   std::string order;
@@ -407,8 +408,9 @@ struct MeanSquaredError {
 
 /// The table of all ops. Only ops in it can be used, and tests cover each of them.
 using Op = std::variant<Linear, Conv2d, Pool2d, GlobalPool2d, BatchNorm, LayerNorm, RmsNorm, Embedding,
-                        PositionEmbedding, RotaryEmbedding, Attention, Lstm, SequencePool, Dropout, Relu, Gelu, Silu, Sigmoid,
-                        Tanh, Add, Multiply, Fork, Flatten, Reshape, Concatenate, Slice, Transpose, PrependToken, SoftmaxCrossEntropy, MeanSquaredError>;
+                        PositionEmbedding, RotaryEmbedding, Attention, Lstm, SequencePool, Dropout, Relu,
+                        Gelu, Silu, Sigmoid, Tanh, Add, Multiply, Fork, Flatten, Reshape, Concatenate, Slice,
+                        Transpose, PrependToken, SoftmaxCrossEntropy, MeanSquaredError>;
 
 inline std::string_view name_of(const Op& op) {
   return std::visit([](const auto& o) { return o.kName; }, op);

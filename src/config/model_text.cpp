@@ -363,7 +363,8 @@ ModelSpec expand_model(const schema::Model& model, const Document& document, con
   const bool plain = model.layer_size() > 0 || model.input_size() > 0;
   if (preset && plain) document.refuse(path, "has both a preset and layers; keep only one of them");
   if (!preset && model.layer_size() == 0)
-    document.refuse(path, "needs a preset (mlp, lenet, resnet, vgg, vit, gpt, llama or lstm) or inputs and layers");
+    document.refuse(path,
+                    "needs a preset (mlp, lenet, resnet, vgg, vit, gpt, llama or lstm) or inputs and layers");
   const auto with_frozen = [&](ModelSpec spec) {
     spec.frozen.assign(model.frozen().begin(), model.frozen().end());
     return spec;

@@ -91,8 +91,8 @@ Evaluator::Step Evaluator::make_step(int number, int64_t rows) {
   return step;
 }
 
-/// Those of whole samples are the same however many rows a step computes: what one leaves there (PositionUse::
-/// previous), another one reads.
+/// Those of whole samples are the same however many rows a step computes: what one leaves there
+/// (PositionUse:: previous), another one reads.
 std::vector<Tensor> Evaluator::auxiliary_of(int number, std::span<const TensorSpec> inputs, bool in_rows) {
   if (const auto found = states_.find(number); !in_rows && found != states_.end()) return found->second;
   std::vector<Tensor> made;

@@ -15,14 +15,14 @@ LstmOptions checked(LstmOptions options) {
   if (options.classes != 0) check_range("lstm", "classes", options.classes, 2, kMaximumWidth);
   const bool classifies = options.classes > 0;
   if (!classifies && (options.bidirectional || options.pools_last))
-    throw ConfigError(
-        fmt::format("lstm: {} is of classifiers, and a language model has none: state classes, or leave it out",
-                    options.bidirectional ? "bidirectional" : "pool"));
+    throw ConfigError(fmt::format(
+        "lstm: {} is of classifiers, and a language model has none: state classes, or leave it out",
+        options.bidirectional ? "bidirectional" : "pool"));
   if (options.tied_head && (classifies || options.units != options.width))
-    throw ConfigError(
-        fmt::format("lstm: tied_head needs a language model with as many units as the width, but there are {} "
-                    "units, a width of {} and {} classes",
-                    options.units, options.width, options.classes));
+    throw ConfigError(fmt::format(
+        "lstm: tied_head needs a language model with as many units as the width, but there are {} "
+        "units, a width of {} and {} classes",
+        options.units, options.width, options.classes));
   return options;
 }
 
@@ -48,7 +48,8 @@ ModelSpec make_lstm(const LstmOptions& given) {
              Embedding{.vocabulary = options.vocabulary, .width = options.width, .init_std = 0.1f});
   dropout("drop");
   for (int64_t i = 0; i < options.layers; ++i) {
-    with_mask(fmt::format("rnn.l{}", i), Lstm{.units = options.units, .bidirectional = options.bidirectional});
+    with_mask(fmt::format("rnn.l{}", i),
+              Lstm{.units = options.units, .bidirectional = options.bidirectional});
     dropout(fmt::format("rnn.drop{}", i));
   }
   if (classifies) {

@@ -108,10 +108,10 @@ Range range_of(const Slice& op, const Shape& shape) {
   const int axis = axis_of(op.kName, op.axis, shape);
   const int64_t end = op.end <= 0 ? shape[axis] + op.end : op.end;
   if (op.begin < 0 || end > shape[axis] || op.begin >= end)
-    throw ConfigError(
-        fmt::format("{}: [{}, {}) is no part of dimension {} of an input of shape {}; begin is from 0 on, end "
-                    "at most the dimension, or counted from its end if it is not positive",
-                    op.kName, op.begin, end, axis, shape.to_string()));
+    throw ConfigError(fmt::format(
+        "{}: [{}, {}) is no part of dimension {} of an input of shape {}; begin is from 0 on, end "
+        "at most the dimension, or counted from its end if it is not positive",
+        op.kName, op.begin, end, axis, shape.to_string()));
   return {axis, op.begin, end - op.begin};
 }
 
@@ -127,11 +127,10 @@ std::vector<int> order_of(const Transpose& op, const Shape& shape) {
   std::ranges::sort(sorted);
   for (int d = 0; d < shape.rank(); ++d)
     if (std::ssize(sorted) != shape.rank() || sorted[static_cast<size_t>(d)] != d)
-      throw ConfigError(
-          fmt::format("{}: order must list each dimension of an input of shape {} once, from 0 to {}, such "
-                      "as \"{}\"; is \"{}\"",
-                      op.kName, shape.to_string(), shape.rank() - 1,
-                      shape.rank() == 2 ? "1,0" : "2,0,1", op.order));
+      throw ConfigError(fmt::format(
+          "{}: order must list each dimension of an input of shape {} once, from 0 to {}, such "
+          "as \"{}\"; is \"{}\"",
+          op.kName, shape.to_string(), shape.rank() - 1, shape.rank() == 2 ? "1,0" : "2,0,1", op.order));
   return order;
 }
 
@@ -148,9 +147,8 @@ OpSignature infer_op(const Concatenate& op, Inputs inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Shape& shape = expect_float32_input(op.kName, inputs.subspan(i, 1));
     if (shape.rank() != first.rank() || shape != with_dimension(first, axis, shape[axis]))
-      throw ConfigError(
-          fmt::format("{}: inputs may differ in dimension {} alone, are {} and {}", op.kName, axis,
-                      first.to_string(), shape.to_string()));
+      throw ConfigError(fmt::format("{}: inputs may differ in dimension {} alone, are {} and {}", op.kName,
+                                    axis, first.to_string(), shape.to_string()));
     size += shape[axis];
   }
   return moves(with_dimension(first, axis, size), inputs.size(), axis > 0);

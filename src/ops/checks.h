@@ -71,8 +71,8 @@ inline const Shape& expect_sequence_input(std::string_view op, Inputs inputs) {
   if (inputs.size() == 1) return shape;
   expect_dtype(op, "mask", inputs[1], DType::float32);
   if (inputs[1].shape != Shape{shape[0]})
-    throw ConfigError(fmt::format("{}: the mask must have a number for each of {} positions, has shape {}", op,
-                                  shape[0], inputs[1].shape.to_string()));
+    throw ConfigError(fmt::format("{}: the mask must have a number for each of {} positions, has shape {}",
+                                  op, shape[0], inputs[1].shape.to_string()));
   return shape;
 }
 

@@ -12,14 +12,13 @@ OpSignature infer_op(const Lstm& op, Inputs inputs) {
   const int64_t positions = shape[0], width = shape[1], gates = 4 * op.units;
   const Initializer init{Initializer::Kind::uniform, 1.0f / std::sqrt(static_cast<float>(op.units))};
   const bool masked = inputs.size() > 1;
-  OpSignature signature{
-      .outputs = {{Shape{positions, op.bidirectional ? 2 * op.units : op.units}}},
-      .backward = BackwardForm::joint,
-      .differentiable = {true},
-      .backward_needs_input = {true},
-      .backward_needs_output = true,
-      // A mask of a text that is being written is not known.
-      .positions = op.bidirectional || masked ? PositionUse::any : PositionUse::previous};
+  OpSignature signature{.outputs = {{Shape{positions, op.bidirectional ? 2 * op.units : op.units}}},
+                        .backward = BackwardForm::joint,
+                        .differentiable = {true},
+                        .backward_needs_input = {true},
+                        .backward_needs_output = true,
+                        // A mask of a text that is being written is not known.
+                        .positions = op.bidirectional || masked ? PositionUse::any : PositionUse::previous};
   if (masked) {
     signature.differentiable.push_back(false);
     signature.backward_needs_input.push_back(true);

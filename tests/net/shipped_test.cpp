@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -50,6 +51,18 @@ const std::vector<std::string> kFewSteps{
     "trainer.micro_batch=1", "trainer.eval_every_steps=0",     "checkpoint.every_steps=0",
     "device.memory_limit=0", "parallel.reduction=REPRODUCIBLE"};
 
+/// A file of texts, some of which are shorter than a sample.
+std::string some_lines() {
+  static const std::string path = [] {
+    const auto file = std::filesystem::temp_directory_path() / fmt::format("shipped_lines_{}.tsv", getpid());
+    std::ofstream out(file);
+    for (int i = 0; i < 40; ++i)
+      out << (i % 2 == 0 ? "good" : "bad") << '\t' << std::string(i % 9 + 1, 'a' + i % 5) << '\n';
+    return file.string();
+  }();
+  return path;
+}
+
 /// Few samples of small models, whose layers are those of the file.
 std::vector<std::string> made_small(const std::string& text, bool drops) {
   std::vector<std::string> overrides = kFewSteps;
@@ -65,6 +78,20 @@ std::vector<std::string> made_small(const std::string& text, bool drops) {
                      {"model.llama.vocabulary=37", "model.llama.context=7", "model.llama.layers=3",
                       "model.llama.heads=2", "model.llama.key_value_heads=1", "model.llama.width=12",
                       "model.llama.hidden=10", "data.synthetic={samples: 30 eval_samples: 5 classes: 37}"});
+  } else if (text.find("lstm {") != std::string::npos) {
+    const bool reads_lines = text.find("lines {") != std::string::npos;
+    overrides.insert(overrides.end(), {"model.lstm.context=7", "model.lstm.layers=3", "model.lstm.width=6",
+                                       "model.lstm.units=5", "model.lstm.dropout=" + rate});
+    if (reads_lines)
+      overrides.push_back("data.lines.files=[\"" + some_lines() + "\"]");
+    else
+      overrides.insert(overrides.end(), {"model.lstm.vocabulary=37",
+                                         "data.synthetic={samples: 30 eval_samples: 5 classes: 37}"});
+  } else if (text.find("vit {") != std::string::npos) {
+    overrides.insert(overrides.end(), {"data={synthetic { samples: 30 eval_samples: 5 classes: 10 }}",
+                                       "model.vit.image=[8, 8, 3]", "model.vit.layers=3", "model.vit.heads=2",
+                                       "model.vit.width=12", "model.vit.hidden=10",
+                                       "model.vit.dropout=" + rate, "model.vit.attention_dropout=" + rate});
   } else if (text.find("resnet {") != std::string::npos) {
     // Batch norms want several pixels in the last stage.
     overrides.insert(overrides.end(), {"data={synthetic { samples: 30 eval_samples: 5 classes: 10 }}",

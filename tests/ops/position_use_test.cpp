@@ -142,7 +142,8 @@ TEST_P(PositionSuite, ComputesAPositionAloneToTheSameBits) {
   if (harness->signature().positions == PositionUse::previous) {
     const float* all = harness->outputs.at(0).as<const float>();
     for (const int64_t at_once : {int64_t{1}, int64_t{2}, int64_t{3}, shape[0]})
-      ASSERT_EQ(computed_in_order(c, *harness, at_once), std::vector<float>(all, all + shape.count())) << at_once;
+      ASSERT_EQ(computed_in_order(c, *harness, at_once), std::vector<float>(all, all + shape.count()))
+          << at_once;
     return;
   }
   const int64_t last = shape[0] - 1;  // of thousands, some; blocks end at 64

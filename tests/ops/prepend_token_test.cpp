@@ -8,7 +8,8 @@ namespace lockstep::testing {
 template <>
 std::vector<OpCase> cases_of<PrependToken>() {
   const auto make = [](std::string name, int64_t positions, int64_t channels, int64_t batch, int threads) {
-    OpCase c{.name = std::move(name), .op = PrependToken{}, .inputs = {{{positions, channels}}}, .batch = batch};
+    OpCase c{
+        .name = std::move(name), .op = PrependToken{}, .inputs = {{{positions, channels}}}, .batch = batch};
     c.options.intra_op_threads = threads;
     c.reference = [](const std::vector<Array>& inputs, const std::vector<Array>& parameters) {
       const int64_t samples = inputs[0].shape[0], count = inputs[0].shape[1] * inputs[0].shape[2];

@@ -51,9 +51,12 @@ OpCase make(std::string name, SequencePoolKind kind, Shape sequence, bool masked
 template <>
 std::vector<OpCase> cases_of<SequencePool>() {
   using enum SequencePoolKind;
-  return {make("mean", mean, {7, 5}, false), make("last", last, {7, 5}, false),
-          make("ends", ends, {7, 6}, false), make("one_position", ends, {1, 2}, false),
-          make("masked_mean", mean, {5, 131}, true, 2), make("masked_last", last, {4, 3}, true),
+  return {make("mean", mean, {7, 5}, false),
+          make("last", last, {7, 5}, false),
+          make("ends", ends, {7, 6}, false),
+          make("one_position", ends, {1, 2}, false),
+          make("masked_mean", mean, {5, 131}, true, 2),
+          make("masked_last", last, {4, 3}, true),
           make("masked_ends", ends, {6, 4}, true)};
 }
 

@@ -13,10 +13,9 @@
 namespace lockstep::exchange {
 namespace {
 
-// A state dict of PyTorch whose modules have the names of the config's layers, but for what PyTorch itself names
-// otherwise (name_there). Images are [channels, height,
-// width] there, so that kernels, and whatever has one weight for each element of a flattened image, lie in
-// another order.
+// A state dict of PyTorch whose modules have the names of the config's layers, but for what PyTorch itself
+// names otherwise (name_there). Images are [channels, height, width] there, so that kernels, and whatever has
+// one weight for each element of a flattened image, lie in another order.
 
 bool resembles_any(const ModelSpec&) { return true; }
 
@@ -26,8 +25,8 @@ std::optional<std::string> without_end(const std::string& text, std::string_view
   return text.substr(0, text.size() - end.size());
 }
 
-/// Layers of one nn.LSTM "rnn" are rnn.l0, rnn.l1, ... here; a single one may have any name. Parameters of the
-/// other direction end in "_reverse" in both programs.
+/// Layers of one nn.LSTM "rnn" are rnn.l0, rnn.l1, ... here; a single one may have any name. Parameters of
+/// the other direction end in "_reverse" in both programs.
 std::string lstm_name(const std::string& layer, std::string parameter) {
   const std::string reverse = parameter.ends_with("_reverse") ? "_reverse" : "";
   parameter.resize(parameter.size() - reverse.size());
@@ -38,14 +37,15 @@ std::string lstm_name(const std::string& layer, std::string parameter) {
                      is_numbered ? number : "0", reverse);
 }
 
-/// What PyTorch calls a parameter: of nn.LSTM; of nn.MultiheadAttention, whose first product is `in_proj`; and
-/// what is a parameter of a module by itself, such as torchvision's `class_token`.
+/// What PyTorch calls a parameter: of nn.LSTM; of nn.MultiheadAttention, whose first product is `in_proj`;
+/// and what is a parameter of a module by itself, such as torchvision's `class_token`.
 std::string name_there(const model::Node& node, const std::string& parameter) {
   if (std::holds_alternative<Lstm>(node.op)) return lstm_name(node.name, parameter);
   if (std::holds_alternative<PrependToken>(node.op) ||
       (std::holds_alternative<PositionEmbedding>(node.op) && node.name.ends_with("pos_embedding")))
     return node.name;
-  if (const auto attention = without_end(node.name, ".in_proj"); attention && std::holds_alternative<Linear>(node.op))
+  if (const auto attention = without_end(node.name, ".in_proj");
+      attention && std::holds_alternative<Linear>(node.op))
     return fmt::format("{}.in_proj_{}", *attention, parameter);
   return fmt::format("{}.{}", node.name, parameter);
 }

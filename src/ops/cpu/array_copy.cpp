@@ -10,7 +10,8 @@ namespace {
 /// Rows are what lies along the last dimension.
 void copy(const ArrayCopy& copy, const float* from, float* to, int threads) {
   const int last = copy.rank - 1;
-  const int64_t row = copy.dims[last], from_stride = copy.from_strides[last], to_stride = copy.to_strides[last];
+  const int64_t row = copy.dims[last], from_stride = copy.from_strides[last],
+                to_stride = copy.to_strides[last];
   const int64_t at_once = std::max<int64_t>(1, 16384 / row);
   parallel_pieces(threads, copy.count() / row, at_once, [&](int64_t begin, int64_t end) {
     for (int64_t number = begin; number < end; ++number) {
@@ -29,7 +30,8 @@ void copy(const ArrayCopy& copy, const float* from, float* to, int threads) {
 
 class ArrayCopyKernel : public Kernel {
  public:
-  ArrayCopyKernel(const ArrayCopies& copies, int threads) : leaves_out_(copies.leaves_out), threads_(threads) {
+  ArrayCopyKernel(const ArrayCopies& copies, int threads)
+      : leaves_out_(copies.leaves_out), threads_(threads) {
     for (const ArrayCopy& of_input : copies.of_inputs) copies_.push_back(of_input.joined());
   }
 
@@ -43,8 +45,8 @@ class ArrayCopyKernel : public Kernel {
     for (size_t i = 0; i < copies_.size(); ++i) {
       const Tensor& gradient = arguments.input_gradients[i];
       if (gradient.data == nullptr) continue;
-      stream.launch([this, i, from = arguments.output_gradients[0].as<const float>(), to = gradient.as<float>(),
-                     count = gradient.count()] {
+      stream.launch([this, i, from = arguments.output_gradients[0].as<const float>(),
+                     to = gradient.as<float>(), count = gradient.count()] {
         if (leaves_out_) std::fill_n(to, count, 0.0f);
         copy(copies_[i].inverse(), from, to, threads_);
       });

@@ -34,7 +34,9 @@ class LstmKernel : public Kernel {
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
     const RowRange positions = rows_of(options_, arguments, sizes_.positions);
     for (size_t d = 0; d < directions_.size(); ++d) {
-      const auto parameter = [&](size_t i) { return arguments.parameters[d * kParameters + i].as<const float>(); };
+      const auto parameter = [&](size_t i) {
+        return arguments.parameters[d * kParameters + i].as<const float>();
+      };
       const LstmForwardCall call{.x = arguments.inputs[0].as<const float>(),
                                  .mask = mask_of(arguments),
                                  .weight_ih = parameter(0),
@@ -53,7 +55,9 @@ class LstmKernel : public Kernel {
 
   void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     for (size_t d = 0; d < directions_.size(); ++d) {
-      const auto parameter = [&](size_t i) { return arguments.parameters[d * kParameters + i].as<const float>(); };
+      const auto parameter = [&](size_t i) {
+        return arguments.parameters[d * kParameters + i].as<const float>();
+      };
       const auto gradient = [&](size_t i) {
         return arguments.parameter_gradients[d * kParameters + i].as<float>();
       };

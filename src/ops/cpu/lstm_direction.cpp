@@ -110,7 +110,8 @@ int64_t LstmDirection::backward_thread_floats() const {
          aligned((2 * thread_samples() + 1) * sizes_.units);
 }
 
-/// Gradients of the gates' sums [rows, gates], then either what threads need to compute them, or what follows.
+/// Gradients of the gates' sums [rows, gates], then either what threads need to compute them, or what
+/// follows.
 int64_t LstmDirection::backward_floats() const {
   const int64_t recurrence =
       aligned(recurrent_gradient_.panel_floats()) + threads_ * backward_thread_floats();
@@ -151,15 +152,14 @@ void LstmDirection::run_backward(const LstmBackwardCall& call, const Samples& sa
       if (is_masked(call.mask, row)) {  // gradients of states pass it
         std::fill_n(made, gates, 0.0f);
       } else {
-        loops().lstm_backward(
-            {.units = units,
-             .gates = call.gates + row * gates,
-             .cell = call.cells + row * units,
-             .cell_before = step == 0 ? zeros : call.cells + (row + before) * units,
-             .output_gradient = call.output_gradient + row * output_stride() + column(),
-             .hidden_gradient = of_hidden + i * units,
-             .cell_gradient = of_cell + i * units,
-             .gate_gradients = made});
+        loops().lstm_backward({.units = units,
+                               .gates = call.gates + row * gates,
+                               .cell = call.cells + row * units,
+                               .cell_before = step == 0 ? zeros : call.cells + (row + before) * units,
+                               .output_gradient = call.output_gradient + row * output_stride() + column(),
+                               .hidden_gradient = of_hidden + i * units,
+                               .cell_gradient = of_cell + i * units,
+                               .gate_gradients = made});
         std::fill_n(of_hidden + i * units, units, 0.0f);
       }
       recurrent_gradient_.set_row(left, samples.count, i, made);

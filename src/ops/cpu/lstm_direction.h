@@ -29,9 +29,9 @@ struct LstmBackwardCall {
   bool accumulate;  ///< gradients of parameters
 };
 
-/// A direction of an LSTM on the CPU. Every number is a chain of its own sample's, so that its bits depend neither
-/// on how many samples or positions are computed at once, nor on threads; gradients of weights are those of
-/// ChainedProducts over the rows in the order of samples, then positions.
+/// A direction of an LSTM on the CPU. Every number is a chain of its own sample's, so that its bits depend
+/// neither on how many samples or positions are computed at once, nor on threads; gradients of weights are
+/// those of ChainedProducts over the rows in the order of samples, then positions.
 ///
 /// Threads share the samples. Each takes its own through all positions: it waits for nobody between them.
 class LstmDirection {
@@ -56,8 +56,8 @@ class LstmDirection {
   void run_forward(const LstmForwardCall& call, const RowRange& positions, const Samples& samples,
                    const float* panels, float* own) const;
   void step_forward(const LstmForwardCall& call, int64_t row, const float* cell_before) const;
-  void run_backward(const LstmBackwardCall& call, const Samples& samples, const float* panels, float* gradients,
-                    float* own) const;
+  void run_backward(const LstmBackwardCall& call, const Samples& samples, const float* panels,
+                    float* gradients, float* own) const;
   void gather_hidden(const LstmBackwardCall& call, float* hidden) const;
   void finish(const LstmBackwardCall& call, const float* gradients, float* workspace) const;
 

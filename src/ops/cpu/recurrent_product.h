@@ -4,9 +4,10 @@
 
 namespace lockstep::ops {
 
-/// A product whose right factor stays the same while rows of the left one follow each other, as the positions of a
-/// recurrent layer do: the right factor is packed once. Every element is one chain of fused multiply-adds in
-/// ascending order of the inner index, whatever is computed beside it. Memory is aligned to 64 bytes.
+/// A product whose right factor stays the same while rows of the left one follow each other, as the positions
+/// of a recurrent layer do: the right factor is packed once. Every element is one chain of fused
+/// multiply-adds in ascending order of the inner index, whatever is computed beside it. Memory is aligned to
+/// 64 bytes.
 class RecurrentProduct {
  public:
   /// The right factor is [inner, columns] or, transposed, [columns, inner].

@@ -41,8 +41,7 @@ class SequencePoolKernel : public Kernel {
   void backward_input(const KernelArguments& arguments, device::Stream& stream) override {
     if (arguments.input_gradients[0].data == nullptr) return;
     stream.launch([this, gradients = arguments.output_gradients[0].as<const float>(),
-                   mask = mask_of(arguments),
-                   input_gradients = arguments.input_gradients[0].as<float>()] {
+                   mask = mask_of(arguments), input_gradients = arguments.input_gradients[0].as<float>()] {
       parallel_for(threads_, batch_, [=, this](int64_t sample) {
         const float* dy = gradients + sample * channels_;
         float* dx = input_gradients + sample * positions_ * channels_;

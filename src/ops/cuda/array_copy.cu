@@ -1,6 +1,5 @@
-#include "ops/array_copy.h"
-
 #include "base/ensure.h"
+#include "ops/array_copy.h"
 #include "ops/cuda/elements.h"
 
 namespace lockstep::ops {
@@ -50,7 +49,8 @@ class ArrayCopyKernel : public Kernel {
       if (gradient.data == nullptr) continue;
       if (leaves_out_)
         with_element_type(gradient.dtype, [&]<class T>(T) {
-          device::launch(stream, grid_of(gradient.count()), clear_kernel<T>, gradient.count(), gradient.as<T>());
+          device::launch(stream, grid_of(gradient.count()), clear_kernel<T>, gradient.count(),
+                         gradient.as<T>());
         });
       launch(copies_[i].inverse(), arguments.output_gradients[0], gradient, stream);
     }
@@ -59,8 +59,8 @@ class ArrayCopyKernel : public Kernel {
  private:
   static void launch(const ArrayCopy& copy, const Tensor& from, const Tensor& to, device::Stream& stream) {
     with_element_type(to.dtype, [&]<class T>(T) {
-      device::launch(stream, grid_of(copy.count()), array_copy_kernel<T>, copy, copy.count(), from.as<const T>(),
-                     to.as<T>());
+      device::launch(stream, grid_of(copy.count()), array_copy_kernel<T>, copy, copy.count(),
+                     from.as<const T>(), to.as<T>());
     });
   }
 

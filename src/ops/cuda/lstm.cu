@@ -7,8 +7,9 @@
 #include "ops/lstm.h"
 #include "ops/parts.h"
 
-// Of each direction, one product makes the input's part of all gates. Then positions follow each other: a product
-// of the states, and a kernel that makes the next ones. Backward likewise, and products over all positions at last.
+// Of each direction, one product makes the input's part of all gates. Then positions follow each other: a
+// product of the states, and a kernel that makes the next ones. Backward likewise, and products over all
+// positions at last.
 
 namespace lockstep::ops {
 namespace {
@@ -64,8 +65,7 @@ __global__ void __launch_bounds__(kThreads) lstm_forward_kernel(ForwardStep<T> c
   float* const cell = call.cells + row * r.units + at.unit;
   T* const output = call.output + row * r.output_stride + r.column + at.unit;
   T* const hidden = call.hidden + at.sample * r.units + at.unit;
-  const float cell_before =
-      call.step == 0 ? 0.0f : call.cells[r.row_before(row) * r.units + at.unit];
+  const float cell_before = call.step == 0 ? 0.0f : call.cells[r.row_before(row) * r.units + at.unit];
   if (is_masked(call.mask, row)) {
     for (int gate = 0; gate < 4; ++gate) gates[gate * r.units] = 0.0f;
     *cell = cell_before;
@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(kThreads) lstm_forward_kernel(ForwardStep<T> c
   *hidden = T(unit.hidden);
 }
 
-/// `recurrent` [batch, units]: gradients of the states, from the position after; null at the last one. What masked
-/// positions pass on is in `hidden_gradient`, [batch, units] like `cell_gradient`.
+/// `recurrent` [batch, units]: gradients of the states, from the position after; null at the last one. What
+/// masked positions pass on is in `hidden_gradient`, [batch, units] like `cell_gradient`.
 template <class T>
 struct BackwardStep {
   Recurrence r;
@@ -118,8 +118,7 @@ __global__ void __launch_bounds__(kThreads) lstm_backward_kernel(BackwardStep<T>
   } else {
     of_hidden += static_cast<float>(call.output_gradient[row * r.output_stride + r.column + at.unit]);
     const float* const gates = call.gates + row * 4 * r.units + at.unit;
-    const float cell_before =
-        call.step == 0 ? 0.0f : call.cells[r.row_before(row) * r.units + at.unit];
+    const float cell_before = call.step == 0 ? 0.0f : call.cells[r.row_before(row) * r.units + at.unit];
     const LstmUnitGradient gradient =
         lstm_unit_gradient(gates[0], gates[r.units], gates[2 * r.units], gates[3 * r.units],
                            call.cells[row * r.units + at.unit], cell_before, of_hidden, of_cell);
@@ -190,9 +189,10 @@ class LstmKernel : public Kernel {
     if (phase == KernelPhase::forward)
       return product + whole_lines(batch_ * gates() * kFloat) + whole_lines(batch_ * units_ * element());
     if (phase == KernelPhase::backward_weight) return 0;
-    return std::max(product, whole_lines(bias_sum_.workspace_bytes())) + whole_lines(rows() * gates() * element()) +
-           whole_lines(batch_ * gates() * element()) + 3 * whole_lines(batch_ * units_ * kFloat) +
-           whole_lines(rows() * units_ * element()) + whole_lines(rows() * width_ * element());
+    return std::max(product, whole_lines(bias_sum_.workspace_bytes())) +
+           whole_lines(rows() * gates() * element()) + whole_lines(batch_ * gates() * element()) +
+           3 * whole_lines(batch_ * units_ * kFloat) + whole_lines(rows() * units_ * element()) +
+           whole_lines(rows() * width_ * element());
   }
 
   void prepare(device::Device& device) override {
@@ -253,7 +253,8 @@ class LstmKernel : public Kernel {
   static const T* mask_of(const KernelArguments& arguments) {
     return arguments.inputs.size() > 1 ? arguments.inputs[1].as<const T>() : nullptr;
   }
-  static const Tensor& of_direction(std::span<const Tensor> tensors, int64_t direction, size_t each, size_t i) {
+  static const Tensor& of_direction(std::span<const Tensor> tensors, int64_t direction, size_t each,
+                                    size_t i) {
     return tensors[static_cast<size_t>(direction) * each + i];
   }
 
@@ -310,10 +311,11 @@ class LstmKernel : public Kernel {
       call.recurrent = recurrent;
     }
     auto* const hidden = static_cast<T*>(pieces.take(rows() * units_ * element()));
-    device::launch(stream, grid(), lstm_states_kernel<T>, call.r, call.mask, arguments.outputs[0].as<const T>(),
-                   hidden);
+    device::launch(stream, grid(), lstm_states_kernel<T>, call.r, call.mask,
+                   arguments.outputs[0].as<const T>(), hidden);
     finish_parameters(arguments, direction, call.gate_gradients, hidden, library, stream);
-    finish_input<T>(arguments, direction, call.gate_gradients, static_cast<T*>(pieces.take(0)), library, stream);
+    finish_input<T>(arguments, direction, call.gate_gradients, static_cast<T*>(pieces.take(0)), library,
+                    stream);
   }
 
   void finish_parameters(const KernelArguments& arguments, int64_t direction, const void* gate_gradients,
@@ -344,8 +346,7 @@ class LstmKernel : public Kernel {
                          .b = of_direction(arguments.parameters, direction, kParameters, 0).data,
                          .c = made},
                         library, stream);
-    if (direction > 0)
-      launch_map<T>(stream, gradient, gradient, second, rows() * width_, SumOfTwo{});
+    if (direction > 0) launch_map<T>(stream, gradient, gradient, second, rows() * width_, SumOfTwo{});
   }
 
   DType dtype_;

@@ -14,7 +14,8 @@ struct TokenSizes {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) prepend_kernel(TokenSizes s, const T* x, const T* token, T* y) {
-  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x, sample = at / s.whole(), i = at % s.whole();
+  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x, sample = at / s.whole(),
+                i = at % s.whole();
   if (sample >= s.batch) return;
   y[at] = i < s.channels ? token[i] : x[sample * s.count + i - s.channels];
 }

@@ -40,7 +40,8 @@ struct Channel {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) sequence_pool_kernel(Sequence s, const T* x, const T* mask, T* y) {
+__global__ void __launch_bounds__(kThreads)
+    sequence_pool_kernel(Sequence s, const T* x, const T* mask, T* y) {
   const Channel at(s, mask);
   if (!at.works) return;
   const T* const from = x + at.sample * s.positions * s.channels + at.channel;

@@ -54,7 +54,8 @@ template <class Work>
 void for_moves(const Transpose& op, const OpCall& call, const Work& work) {
   std::vector<size_t> order;
   std::istringstream text(op.order);
-  for (std::string part; std::getline(text, part, ',');) order.push_back(static_cast<size_t>(std::stoi(part)));
+  for (std::string part; std::getline(text, part, ',');)
+    order.push_back(static_cast<size_t>(std::stoi(part)));
   for_each(call.output_shape, [&](int64_t number, const std::vector<int64_t>& at) {
     std::vector<int64_t> from = at;
     for (size_t d = 0; d < order.size(); ++d) from[order[d]] = at[d];

@@ -7,7 +7,9 @@ namespace {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-bool counts(const OpCall& call, int64_t row) { return call.inputs.size() == 1 || (*call.inputs[1])[row] != 0; }
+bool counts(const OpCall& call, int64_t row) {
+  return call.inputs.size() == 1 || (*call.inputs[1])[row] != 0;
+}
 
 /// What one position of a direction computes from the state before it.
 struct Unit {
@@ -34,7 +36,8 @@ class Direction {
 
   void write(Values& y) const {
     for (int64_t step = 0; step < positions_; ++step)
-      for (int64_t u = 0; u < units_ && counts(call_, row(step)); ++u) y[output(step, u)] = steps_[step][u].hidden;
+      for (int64_t u = 0; u < units_ && counts(call_, row(step)); ++u)
+        y[output(step, u)] = steps_[step][u].hidden;
   }
 
   void go_back(const Values& dy, OpGradients& gradients) const {
@@ -77,8 +80,13 @@ class Direction {
     }
     for (int64_t u = 0; u < units_; ++u) {
       Unit& unit = made[u];
-      unit = {sigmoid(z[u]), sigmoid(z[units_ + u]), std::tanh(z[2 * units_ + u]), sigmoid(z[3 * units_ + u]), 0,
-              0, before[u].cell};
+      unit = {sigmoid(z[u]),
+              sigmoid(z[units_ + u]),
+              std::tanh(z[2 * units_ + u]),
+              sigmoid(z[3 * units_ + u]),
+              0,
+              0,
+              before[u].cell};
       unit.cell = unit.f * unit.cell_before + unit.i * unit.g;
       unit.hidden = unit.o * std::tanh(unit.cell);
     }
@@ -138,8 +146,10 @@ void for_pooled(const SequencePool& op, const OpCall& call, const Work& work) {
       if (op.kind == SequencePoolKind::mean)
         for (const int64_t row : rows) work(row * channels + c, to, 1 / static_cast<double>(rows.size()));
       else
-        work((op.kind == SequencePoolKind::ends && c >= channels / 2 ? rows.front() : rows.back()) * channels + c,
-             to, 1.0);
+        work(
+            (op.kind == SequencePoolKind::ends && c >= channels / 2 ? rows.front() : rows.back()) * channels +
+                c,
+            to, 1.0);
     }
   }
 }
@@ -148,7 +158,8 @@ void for_pooled(const SequencePool& op, const OpCall& call, const Work& work) {
 
 Values forward_of(const SequencePool& op, const OpCall& call) {
   Values y(static_cast<size_t>(call.samples * call.output_shape.count()));
-  for_pooled(op, call, [&](int64_t from, int64_t to, double share) { y[to] += share * (*call.inputs[0])[from]; });
+  for_pooled(op, call,
+             [&](int64_t from, int64_t to, double share) { y[to] += share * (*call.inputs[0])[from]; });
   return y;
 }
 

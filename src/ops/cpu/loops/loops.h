@@ -37,7 +37,8 @@ struct LayerNormLoops {
                                   const LayerNormRow& row, int64_t channels);
 };
 
-/// Units of an LSTM at one position of a sample (ops/lstm.h). Gates i, f, g and o of all units follow each other.
+/// Units of an LSTM at one position of a sample (ops/lstm.h). Gates i, f, g and o of all units follow each
+/// other.
 struct LstmForward {
   int64_t units;
   float* gates;              ///< in: the gates' sums
