@@ -8,13 +8,14 @@ namespace {
 
 constexpr int kGates = 4;
 
-/// Whole vectors of units: `gate` apart from each other lie their gates. No list overlaps another.
-void forward_whole(int64_t count, int64_t gate, float* gates, const float* __restrict cell_before,
-                   float* __restrict cell, float* __restrict hidden) {
-  float* __restrict gate_i = gates;
-  float* __restrict gate_f = gates + gate;
-  float* __restrict gate_g = gates + 2 * gate;
-  float* __restrict gate_o = gates + 3 * gate;
+// Loops over whole vectors of units. They stay functions of their own, with lists as parameters that overlap
+// none of the others: otherwise compilers make scalars of them.
+
+[[gnu::noinline, gnu::noclone]] void forward_whole(int64_t count, float* __restrict gate_i,
+                                                   float* __restrict gate_f, float* __restrict gate_g,
+                                                   float* __restrict gate_o,
+                                                   const float* __restrict cell_before,
+                                                   float* __restrict cell, float* __restrict hidden) {
   const int64_t whole = count & -kLanes;
   for (int64_t n = 0; n < whole; ++n) {
     const LstmUnit unit = lstm_unit(gate_i[n], gate_f[n], gate_g[n], gate_o[n], cell_before[n]);
@@ -27,27 +28,21 @@ void forward_whole(int64_t count, int64_t gate, float* gates, const float* __res
   }
 }
 
-struct BackwardLists {
-  const float *gates, *cell, *cell_before, *output_gradient, *hidden_gradient;
-  float *cell_gradient, *gate_gradients;
+/// What gradients are computed from: lists that are only read.
+struct Known {
+  const float *i, *f, *g, *o, *cell, *cell_before, *output_gradient, *hidden_gradient;
 };
 
-void backward_whole(int64_t count, int64_t gate, const BackwardLists& lists) {
-  const float* __restrict gates = lists.gates;
-  const float* __restrict cell = lists.cell;
-  const float* __restrict cell_before = lists.cell_before;
-  const float* __restrict of_output = lists.output_gradient;
-  const float* __restrict of_hidden = lists.hidden_gradient;
-  float* __restrict of_cell = lists.cell_gradient;
-  float* __restrict of_i = lists.gate_gradients;
-  float* __restrict of_f = lists.gate_gradients + gate;
-  float* __restrict of_g = lists.gate_gradients + 2 * gate;
-  float* __restrict of_o = lists.gate_gradients + 3 * gate;
+[[gnu::noinline, gnu::noclone]] void backward_whole(int64_t count, const Known& known,
+                                                    float* __restrict of_cell, float* __restrict of_i,
+                                                    float* __restrict of_f, float* __restrict of_g,
+                                                    float* __restrict of_o) {
+  const Known from = known;  // a copy that the stores below cannot change
   const int64_t whole = count & -kLanes;
   for (int64_t n = 0; n < whole; ++n) {
     const LstmUnitGradient gradient =
-        lstm_unit_gradient(gates[n], gates[gate + n], gates[2 * gate + n], gates[3 * gate + n], cell[n],
-                           cell_before[n], of_output[n] + of_hidden[n], of_cell[n]);
+        lstm_unit_gradient(from.i[n], from.f[n], from.g[n], from.o[n], from.cell[n], from.cell_before[n],
+                           from.output_gradient[n] + from.hidden_gradient[n], of_cell[n]);
     of_i[n] = gradient.i;
     of_f[n] = gradient.f;
     of_g[n] = gradient.g;
@@ -62,13 +57,16 @@ void backward_whole(int64_t count, int64_t gate, const BackwardLists& lists) {
 
 void lstm_forward(const LstmForward& position) {
   const int64_t units = position.units, done = units & -kLanes, left = units - done;
-  forward_whole(units, units, position.gates, position.cell_before, position.cell, position.hidden);
+  float* const all = position.gates;
+  forward_whole(units, all, all + units, all + 2 * units, all + 3 * units, position.cell_before,
+                position.cell, position.hidden);
   if (left == 0) return;
   float gates[kGates * kLanes], cell_before[kLanes], cell[kLanes], hidden[kLanes];
   for (int g = 0; g < kGates; ++g)
     store(gates + g * kLanes, load_first(position.gates + g * units + done, left, 0.0f));
   store(cell_before, load_first(position.cell_before + done, left, 0.0f));
-  forward_whole(kLanes, kLanes, gates, cell_before, cell, hidden);
+  forward_whole(kLanes, gates, gates + kLanes, gates + 2 * kLanes, gates + 3 * kLanes, cell_before, cell,
+                hidden);
   for (int g = 0; g < kGates; ++g)
     store_first(position.gates + g * units + done, left, load(gates + g * kLanes));
   store_first(position.cell + done, left, load(cell));
@@ -77,9 +75,13 @@ void lstm_forward(const LstmForward& position) {
 
 void lstm_backward(const LstmBackward& position) {
   const int64_t units = position.units, done = units & -kLanes, left = units - done;
-  backward_whole(units, units,
-                 {position.gates, position.cell, position.cell_before, position.output_gradient,
-                  position.hidden_gradient, position.cell_gradient, position.gate_gradients});
+  const float* const all = position.gates;
+  float* const made_all = position.gate_gradients;
+  backward_whole(units,
+                 {all, all + units, all + 2 * units, all + 3 * units, position.cell, position.cell_before,
+                  position.output_gradient, position.hidden_gradient},
+                 position.cell_gradient, made_all, made_all + units, made_all + 2 * units,
+                 made_all + 3 * units);
   if (left == 0) return;
   float gates[kGates * kLanes], made[kGates * kLanes], cell[kLanes], cell_before[kLanes], output[kLanes],
       hidden[kLanes], of_cell[kLanes];
@@ -90,7 +92,10 @@ void lstm_backward(const LstmBackward& position) {
   store(output, load_first(position.output_gradient + done, left, 0.0f));
   store(hidden, load_first(position.hidden_gradient + done, left, 0.0f));
   store(of_cell, load_first(position.cell_gradient + done, left, 0.0f));
-  backward_whole(kLanes, kLanes, {gates, cell, cell_before, output, hidden, of_cell, made});
+  backward_whole(
+      kLanes,
+      {gates, gates + kLanes, gates + 2 * kLanes, gates + 3 * kLanes, cell, cell_before, output, hidden},
+      of_cell, made, made + kLanes, made + 2 * kLanes, made + 3 * kLanes);
   for (int g = 0; g < kGates; ++g)
     store_first(position.gate_gradients + g * units + done, left, load(made + g * kLanes));
   store_first(position.cell_gradient + done, left, load(of_cell));
