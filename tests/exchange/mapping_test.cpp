@@ -201,6 +201,18 @@ TEST(Layers, RefuseToMakeAnImageOfFeatures) {
   EXPECT_NO_THROW(families::kLayers.mapping(model("1,1,8")));
 }
 
+TEST(Layers, RefuseToTransposeAnImage) {
+  ModelBuilder builder;
+  const auto image = builder.input("image", {{4, 4, 3}}), label = builder.input("label", {{}, DType::int32});
+  auto last = builder.add("turned", Transpose{.order = "2,0,1"}, {image});
+  last = builder.add("flat", Flatten{}, {last});
+  last = builder.add("head", Linear{.units = 3}, {last});
+  builder.add("loss", SoftmaxCrossEntropy{}, {last, label});
+  const ModelSpec model = builder.build();
+  EXPECT_THAT(message_of<ConfigError>([&] { families::kLayers.mapping(model); }),
+              Mentions("'turned' ... transpose"));
+}
+
 TEST(Layers, RefuseAFlattenedImageWhereItsOrderMatters) {
   const auto model = [](const std::string& shape) {
     ModelBuilder builder;

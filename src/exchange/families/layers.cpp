@@ -139,6 +139,11 @@ class Walk {
           fmt::format("layer '{}' (reshape) makes an image of features: PyTorch would make it channel by "
                       "channel, lockstep makes it pixel by pixel; such models cannot be exported",
                       node.name));
+    } else if (std::holds_alternative<Transpose>(node.op) && has_two_orders) {
+      throw ConfigError(
+          fmt::format("layer '{}' (transpose) reads an image, whose dimensions PyTorch has in another order; "
+                      "such models cannot be exported",
+                      node.name));
     } else if (image && (is_elementwise(node.op) || is_norm(node.op))) {
       output = image;
     } else if (image && !std::holds_alternative<Linear>(node.op)) {
