@@ -89,6 +89,8 @@ class Direction {
               before[u].cell};
       unit.cell = unit.f * unit.cell_before + unit.i * unit.g;
       unit.hidden = unit.o * std::tanh(unit.cell);
+      // Products read states as they are stored.
+      if (call_.error) unit.hidden += call_.error(std::abs(unit.hidden));
     }
     return made;
   }
