@@ -24,6 +24,7 @@ struct LstmDirection::Samples {
 LstmDirection::LstmDirection(const LstmSizes& sizes, int64_t direction, const KernelOptions& options)
     : sizes_(sizes),
       direction_(direction),
+      in_rows_(options.rows > 0),
       threads_(std::max(1, options.intra_op_threads)),
       replicas_(options.virtual_replicas),
       input_products_(options.rows > 0 ? options.rows : sizes.rows(), sizes.gates(), sizes.inputs, replicas_,
@@ -51,8 +52,7 @@ int64_t LstmDirection::forward_floats() const {
 void LstmDirection::forward(const LstmForwardCall& call, const RowRange& positions, float* workspace) const {
   float* const panels = workspace;
   float* const rest = panels + aligned(recurrent_.panel_floats());
-  const bool is_whole = positions.count() == sizes_.positions;
-  const int64_t pieces = is_whole ? 1 : sizes_.batch;
+  const int64_t pieces = in_rows_ ? sizes_.batch : 1;
   for (int64_t piece = 0; piece < pieces; ++piece) {
     const int64_t row = piece * sizes_.positions + positions.begin;
     input_products_.forward(call.x + row * sizes_.inputs, call.weight_ih, call.bias_ih,

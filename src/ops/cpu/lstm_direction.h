@@ -63,6 +63,7 @@ class LstmDirection {
 
   LstmSizes sizes_;
   int64_t direction_;
+  bool in_rows_;  ///< some positions of each sample are computed in a call
   int threads_, replicas_;
   ChainedProducts input_products_, hidden_products_;
   RecurrentProduct recurrent_, recurrent_gradient_;

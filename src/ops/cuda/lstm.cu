@@ -260,9 +260,8 @@ class LstmKernel : public Kernel {
 
   template <class T>
   void run_forward(const KernelArguments& arguments, int64_t direction, device::Stream& stream) {
-    const auto parameter = [&](size_t i) -> const Tensor& {
-      return of_direction(arguments.parameters, direction, kParameters, i);
-    };
+    const std::span<const Tensor> parameters =
+        arguments.parameters.subspan(static_cast<size_t>(direction) * kParameters, kParameters);
     Pieces pieces(arguments.workspace);
     void* const product = pieces.take(Product::workspace_bytes());
     auto* const recurrent = static_cast<float*>(pieces.take(batch_ * gates() * kFloat));
@@ -270,16 +269,16 @@ class LstmKernel : public Kernel {
                         .step = 0,
                         .mask = mask_of<T>(arguments),
                         .recurrent = nullptr,
-                        .bias_ih = parameter(2).as<const float>(),
-                        .bias_hh = parameter(3).as<const float>(),
+                        .bias_ih = parameters[2].as<const float>(),
+                        .bias_hh = parameters[3].as<const float>(),
                         .gates = of_direction(arguments.auxiliary, direction, kAuxiliary, 0).as<float>(),
                         .cells = of_direction(arguments.auxiliary, direction, kAuxiliary, 1).as<float>(),
                         .output = arguments.outputs[0].as<T>(),
                         .hidden = static_cast<T*>(pieces.take(batch_ * units_ * element()))};
-    input_.run({.a = arguments.inputs[0].data, .b = parameter(0).data, .c = call.gates}, product, stream);
+    input_.run({.a = arguments.inputs[0].data, .b = parameters[0].data, .c = call.gates}, product, stream);
     for (; call.step < positions_; ++call.step) {
       if (call.step > 0) {
-        recurrent_.run({.a = call.hidden, .b = parameter(1).data, .c = recurrent}, product, stream);
+        recurrent_.run({.a = call.hidden, .b = parameters[1].data, .c = recurrent}, product, stream);
         call.recurrent = recurrent;
       }
       device::launch(stream, grid(), lstm_forward_kernel<T>, call);
