@@ -2,7 +2,7 @@
 """Trains a preset and torchvision's model of that name from the same weights on the same images, and compares each of twenty
 losses, and all parameters and running statistics after one step.
 
-    scripts/compare_torchvision.py LOCKSTEP [--model resnet18|vgg11 ...] [--steps 20]
+    scripts/compare_torchvision.py LOCKSTEP [--model resnet18|vgg11|vit ...] [--steps 20]
 
 Needs the packages torch and torchvision; without them it exits with 77. The weights are lockstep's: those of a
 checkpoint after a step whose rate is too small to change a number. Numbers are float32, sums on both sides in orders of their
@@ -24,6 +24,7 @@ SAMPLES, CLASSES, MOMENTUM = 8, 10, 0.9
 # ReLU's input that is 0 but for rounding turns a gradient on or off. Dropout would draw other numbers in PyTorch.
 MODELS = {
     "resnet18": (16, 0.01, 2e-6, "resnet { depth: 18 small_stem: true classes: %d image: [16, 16, 3] }" % CLASSES),
+    "vit": (16, 0.05, 0.01, "vit { patch: 4 layers: 2 heads: 2 width: 32 classes: %d image: [16, 16, 3] }" % CLASSES),
     "vgg11": (32, 0.05, 0.05, "vgg { depth: 11 hidden: 256 dropout: 0 classes: %d image: [32, 32, 3] }" % CLASSES),
 }
 TOLERANCE = 1e-5
@@ -62,6 +63,13 @@ def train(lockstep, folder, model, steps, rate):
     return [line["loss"] for line in lines if "loss" in line], run
 
 
+def name_there(name):
+    """A parameter's name in torchvision."""
+    if name in ("class_token.weight", "encoder.pos_embedding.weight"):
+        return name.removesuffix(".weight")
+    return name.replace(".in_proj.", ".in_proj_")
+
+
 def tensors_of(run):
     """Parameters and statistics of a run's checkpoint, in PyTorch's layout."""
     import torch
@@ -73,7 +81,9 @@ def tensors_of(run):
         for name in header.keys() - {"__metadata__"}:
             first, end = (begin + offset for offset in header[name]["data_offsets"])
             value = torch.frombuffer(bytearray(content[first:end]), dtype=torch.float32).reshape(header[name]["shape"])
-            tensors[name] = (value.permute(0, 3, 1, 2) if value.dim() == 4 else value).contiguous()
+            there = name_there(name)
+            value = value[None] if there in ("class_token", "encoder.pos_embedding") else value
+            tensors[there] = (value.permute(0, 3, 1, 2) if value.dim() == 4 else value).contiguous()
     return tensors
 
 
@@ -85,6 +95,12 @@ def make_peer(model):
         peer.avgpool = torch.nn.Identity()
         peer.classifier[0], peer.classifier[3] = torch.nn.Linear(512, 256), torch.nn.Linear(256, 256)
         peer.classifier[6] = torch.nn.Linear(256, CLASSES)
+        return peer
+    if model == "vit":
+        peer = torchvision.models.VisionTransformer(image_size=16, patch_size=4, num_layers=2, num_heads=2, hidden_dim=32,
+                                                    mlp_dim=128, num_classes=CLASSES)
+        for block in peer.encoder.layers:  # torchvision's GELU is exact
+            block.mlp[1] = torch.nn.GELU(approximate="tanh")
         return peer
     peer = torchvision.models.resnet18(num_classes=CLASSES)
     peer.conv1, peer.maxpool = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False), torch.nn.Identity()

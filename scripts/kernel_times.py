@@ -78,7 +78,9 @@ KERNELS = (
         "add_bias_kernel", "add_narrow_kernel", "digest_kernel", "dropout_kernel", "mean_kernel", "spread_kernel", "max_forward_kernel", "max_backward_kernel",
         "average_forward_kernel", "average_backward_kernel", "squares_kernel", "moments_kernel",
         "running_scale_kernel", "normalize_kernel", "gradient_sums_kernel", "input_gradient_kernel",
-        "images_to_columns_kernel", "columns_to_images_kernel", "split_groups_kernel", "join_groups_kernel", "rotate_kernel")),
+        "images_to_columns_kernel", "columns_to_images_kernel", "split_groups_kernel", "join_groups_kernel", "rotate_kernel",
+        "lstm_forward_kernel", "lstm_backward_kernel", "lstm_states_kernel", "sequence_pool_kernel", "sequence_spread_kernel",
+        "array_copy_kernel", "clear_kernel", "prepend_kernel", "drop_token_kernel", "sum_tokens_kernel")),
 )
 # ncu leaves out the outermost namespace.
 OWN = re.compile(r"(void )?(lockstep::)?(ops|run|device)::")

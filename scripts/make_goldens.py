@@ -212,6 +212,31 @@ def attention():
     yield "not_causal", run(lambda x: attend(x, 2, causal=False), [random(2, 6, 6 * 5, low=-2, high=2)], {})
 
 
+def lstm():
+    """nn.LSTM of one layer; with lengths, on packed sequences, whose mask is input1."""
+    def case(batch, positions, width, units, both=False, lengths=None):
+        module = torch.nn.LSTM(width, units, batch_first=True, bidirectional=both).double()
+        theirs = {name.replace("_l0", ""): name for name, _ in module.named_parameters()}
+        parameters = {name: random(*module.get_parameter(there).shape) for name, there in theirs.items()}
+
+        def compute(x, mask=None, **weights):
+            state = {theirs[name]: weight for name, weight in weights.items()}
+            if mask is None:
+                return torch.func.functional_call(module, state, (x,))[0]
+            packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            output = torch.func.functional_call(module, state, (packed,))[0]
+            return torch.nn.utils.rnn.pad_packed_sequence(output, batch_first=True, total_length=positions)[0]
+
+        inputs = [random(batch, positions, width)]
+        if lengths:
+            inputs.append(torch.tensor([[float(t < length) for t in range(positions)] for length in lengths]).double())
+        return run(compute, inputs, parameters)
+
+    yield "forward", case(2, 4, 3, 5)
+    yield "both_directions", case(2, 3, 4, 3, both=True)
+    yield "lengths", case(3, 4, 2, 4, both=True, lengths=[2, 4, 1])
+
+
 def softmax_cross_entropy():
     logits, labels = random(3, 4, 7, low=-5, high=5), integers(3, 4, below=7)
     ignored = 2
@@ -368,7 +393,7 @@ def schedules():
 
 OF_OPTIM = [optimizers, averages, schedules]
 OPS = [linear, narrow_linear, conv2d, pool2d, global_pool2d, batch_norm, mean_squared_error, relu, gelu, silu, sigmoid, tanh, layer_norm,
-       rms_norm, multiply, embedding, rotary_embedding, attention, softmax_cross_entropy, llama,
+       rms_norm, multiply, embedding, rotary_embedding, attention, lstm, softmax_cross_entropy, llama,
        *OF_OPTIM]
 
 

@@ -198,6 +198,43 @@ struct Attention {
   bool operator==(const Attention&) const = default;
 };
 
+/// A layer of an LSTM as PyTorch computes it: [T, C] -> [T, units], from states of zeros; with bidirectional,
+/// the same from the last position to the first beside it: [T, 2 units]. With gates i, f, g and o, one after
+/// another in the weights' rows, z = W_ih x + b_ih + W_hh h + b_hh, c = sigmoid(z_f) c + sigmoid(z_i)
+/// tanh(z_g), h = sigmoid(z_o) tanh(c). Parameters weight_ih [4 units, C], weight_hh [4 units, units],
+/// bias_ih, bias_hh [4 units], uniform in ±1/sqrt(units), and those of the other direction, which end in
+/// "_reverse".
+///
+/// Optional second input: mask [T]. A position where it is 0 is left out, in both directions: its output is
+/// 0, and the states pass it unchanged.
+struct Lstm {
+  static constexpr std::string_view kName = "lstm";
+  int64_t units = 0;
+  bool bidirectional = false;
+  template <class V>
+  void visit(V&& v) {
+    v("units", units);
+    v("bidirectional", bidirectional);
+  }
+  bool operator==(const Lstm&) const = default;
+};
+
+enum class SequencePoolKind : int { mean, last, ends };
+
+/// One vector of a sequence: [T, C] -> [C]. mean: of its positions. last: the last position. ends: the first
+/// half of the channels at the last position, and the second half at the first one, which are the last states
+/// of both directions of an LSTM. Optional second input: mask [T]; positions where it is 0 do not count, and
+/// if none counts, the result is 0.
+struct SequencePool {
+  static constexpr std::string_view kName = "sequence_pool";
+  SequencePoolKind kind = SequencePoolKind::mean;
+  template <class V>
+  void visit(V&& v) {
+    v("kind", kind);
+  }
+  bool operator==(const SequencePool&) const = default;
+};
+
 /// Zeroes each element with probability `rate` and scales the others by 1 / (1 - rate). The identity in
 /// evaluation.
 struct Dropout {
@@ -287,6 +324,57 @@ struct Reshape {
   bool operator==(const Reshape&) const = default;
 };
 
+/// Two or more tensors one after another along dimension `axis` of a sample, in which alone they may differ;
+/// negative: counted from the last one, which is -1.
+struct Concatenate {
+  static constexpr std::string_view kName = "concatenate";
+  int64_t axis = -1;
+  template <class V>
+  void visit(V&& v) {
+    v("axis", axis);
+  }
+  bool operator==(const Concatenate&) const = default;
+};
+
+/// Elements [begin, end) along dimension `axis` of a sample. Negative axes, and ends, are counted from the
+/// last; an end of 0 is behind it.
+struct Slice {
+  static constexpr std::string_view kName = "slice";
+  int64_t axis = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  template <class V>
+  void visit(V&& v) {
+    v("axis", axis);
+    v("begin", begin);
+    v("end", end);
+  }
+  bool operator==(const Slice&) const = default;
+};
+
+/// Dimensions of a sample in another order: dimension k of the output is dimension order[k] of the input.
+/// `order` is a comma list such as "2,0,1".
+struct Transpose {
+  static constexpr std::string_view kName = "transpose";
+  std::string order;
+  template <class V>
+  void visit(V&& v) {
+    v("order", order);
+  }
+  bool operator==(const Transpose&) const = default;
+};
+
+/// A learned vector before a sequence, such as a class token: [T, C] -> [T + 1, C]. Parameter weight [1, C].
+struct PrependToken {
+  static constexpr std::string_view kName = "prepend_token";
+  float init_std = 0;  ///< of the normal initialization; 0: zeros
+  template <class V>
+  void visit(V&& v) {
+    v("init_std", init_std);
+  }
+  bool operator==(const PrependToken&) const = default;
+};
+
 /// Shares of a label that is a mixture are whole numbers of these parts: 2^24 is all of it.
 inline constexpr int32_t kWholeShare = 1 << 24;
 
@@ -320,8 +408,9 @@ struct MeanSquaredError {
 
 /// The table of all ops. Only ops in it can be used, and tests cover each of them.
 using Op = std::variant<Linear, Conv2d, Pool2d, GlobalPool2d, BatchNorm, LayerNorm, RmsNorm, Embedding,
-                        PositionEmbedding, RotaryEmbedding, Attention, Dropout, Relu, Gelu, Silu, Sigmoid,
-                        Tanh, Add, Multiply, Fork, Flatten, Reshape, SoftmaxCrossEntropy, MeanSquaredError>;
+                        PositionEmbedding, RotaryEmbedding, Attention, Lstm, SequencePool, Dropout, Relu,
+                        Gelu, Silu, Sigmoid, Tanh, Add, Multiply, Fork, Flatten, Reshape, Concatenate, Slice,
+                        Transpose, PrependToken, SoftmaxCrossEntropy, MeanSquaredError>;
 
 inline std::string_view name_of(const Op& op) {
   return std::visit([](const auto& o) { return o.kName; }, op);

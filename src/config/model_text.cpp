@@ -249,6 +249,21 @@ class Expander {
       outputs_;  ///< full name of a layer, block or input -> of its value
 };
 
+ModelSpec expand_vit(const schema::Vit& vit) {
+  return model::make_vit({.image = to_shape(vit.image()),
+                          .patch = vit.patch(),
+                          .layers = vit.layers(),
+                          .heads = vit.heads(),
+                          .width = vit.width(),
+                          .hidden = vit.hidden(),
+                          .classes = vit.classes(),
+                          .dropout = vit.dropout(),
+                          .attention_dropout = vit.attention_dropout(),
+                          .pools_mean = vit.pool() == schema::Vit::MEAN,
+                          .epsilon = vit.epsilon(),
+                          .label_smoothing = vit.label_smoothing()});
+}
+
 ModelSpec expand_preset(const schema::Model& model) {
   if (model.has_mlp()) {
     const auto& mlp = model.mlp();
@@ -302,6 +317,21 @@ ModelSpec expand_preset(const schema::Model& model) {
                               .tied_head = llama.tied_head(),
                               .label_smoothing = llama.label_smoothing()});
   }
+  if (model.has_lstm()) {
+    const auto& lstm = model.lstm();
+    return model::make_lstm({.vocabulary = lstm.vocabulary(),
+                             .context = lstm.context(),
+                             .layers = lstm.layers(),
+                             .width = lstm.width(),
+                             .units = lstm.units(),
+                             .dropout = lstm.dropout(),
+                             .classes = lstm.classes(),
+                             .bidirectional = lstm.bidirectional(),
+                             .pools_last = lstm.pool() == schema::LstmModel::LAST,
+                             .tied_head = lstm.tied_head(),
+                             .label_smoothing = lstm.label_smoothing()});
+  }
+  if (model.has_vit()) return expand_vit(model.vit());
   const auto& gpt = model.gpt();
   return model::make_gpt({.vocabulary = gpt.vocabulary(),
                           .context = gpt.context(),
@@ -325,6 +355,7 @@ void fill_preset_defaults(schema::Model& model) {
   if (model.has_lenet()) fill(*model.mutable_lenet()->mutable_image(), {28, 28, 1});
   if (model.has_resnet()) fill(*model.mutable_resnet()->mutable_image(), {224, 224, 3});
   if (model.has_vgg()) fill(*model.mutable_vgg()->mutable_image(), {224, 224, 3});
+  if (model.has_vit()) fill(*model.mutable_vit()->mutable_image(), {224, 224, 3});
 }
 
 ModelSpec expand_model(const schema::Model& model, const Document& document, const std::string& path) {
@@ -332,7 +363,8 @@ ModelSpec expand_model(const schema::Model& model, const Document& document, con
   const bool plain = model.layer_size() > 0 || model.input_size() > 0;
   if (preset && plain) document.refuse(path, "has both a preset and layers; keep only one of them");
   if (!preset && model.layer_size() == 0)
-    document.refuse(path, "needs a preset (mlp, lenet, resnet, vgg, gpt or llama) or inputs and layers");
+    document.refuse(path,
+                    "needs a preset (mlp, lenet, resnet, vgg, vit, gpt, llama or lstm) or inputs and layers");
   const auto with_frozen = [&](ModelSpec spec) {
     spec.frozen.assign(model.frozen().begin(), model.frozen().end());
     return spec;

@@ -76,9 +76,7 @@ Evaluator::Step Evaluator::make_step(int number, int64_t rows) {
   }
   for (const int output : node.outputs) step.outputs.push_back(tensor_of(output));
   for (const int parameter : node.parameters) step.parameters.push_back(nth(parameters_, parameter));
-  for (const auto& auxiliary : ops::infer(node.op, inputs).auxiliary)
-    step.auxiliary.push_back(allocate(
-        {auxiliary.per_sample ? auxiliary.shape.batched(batch_) : auxiliary.shape, auxiliary.dtype}));
+  step.auxiliary = auxiliary_of(number, inputs, step.in_rows);
   // Of the rows that are computed.
   const double share =
       rows == 0 || step.in_rows ? 1 : static_cast<double>(rows) / static_cast<double>(inputs[0].shape[0]);
@@ -91,6 +89,18 @@ Evaluator::Step Evaluator::make_step(int number, int64_t rows) {
                                   .rows = step.in_rows ? 0 : rows});
   step.kernel->prepare(*device_);
   return step;
+}
+
+/// Those of whole samples are the same however many rows a step computes: what one leaves there
+/// (PositionUse:: previous), another one reads.
+std::vector<Tensor> Evaluator::auxiliary_of(int number, std::span<const TensorSpec> inputs, bool in_rows) {
+  if (const auto found = states_.find(number); !in_rows && found != states_.end()) return found->second;
+  std::vector<Tensor> made;
+  for (const auto& auxiliary : ops::infer(graph_.node(number).op, inputs).auxiliary)
+    made.push_back(allocate(
+        {auxiliary.per_sample ? auxiliary.shape.batched(batch_) : auxiliary.shape, auxiliary.dtype}));
+  if (!in_rows) states_.emplace(number, made);
+  return made;
 }
 
 const std::vector<Evaluator::Step>& Evaluator::steps_of(int64_t rows) {

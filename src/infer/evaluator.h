@@ -32,7 +32,8 @@ class Evaluator {
   /// Computes everything but the loss from the inputs, and returns output().
   Tensor evaluate();
   /// The same of positions [first, first + rows) alone, to the same bits. Earlier positions are those that
-  /// were computed before; so what attention has seen is not computed again. REQUIRES: a batch of 1, of a
+  /// were computed before; so what attention has seen, or a recurrent layer's state at every position, is not
+  /// computed again. REQUIRES: a batch of 1, of a
   /// model whose ops but the loss all state their use of positions (ops::PositionUse).
   void evaluate_rows(int64_t first, int64_t rows);
 
@@ -47,6 +48,7 @@ class Evaluator {
   void place_values();
   const std::vector<Step>& steps_of(int64_t rows);
   Step make_step(int node, int64_t rows);
+  std::vector<Tensor> auxiliary_of(int node, std::span<const TensorSpec> inputs, bool in_rows);
   void run(const std::vector<Step>& steps, int64_t first);
 
   model::Graph graph_;
@@ -57,6 +59,7 @@ class Evaluator {
   std::vector<device::Buffer> buffers_;
   std::vector<Tensor> values_, parameters_;
   std::map<int64_t, std::vector<Step>> steps_;  // by the rows that they compute; 0: all
+  std::map<int, std::vector<Tensor>> states_;   // by node: auxiliary tensors of whole samples
   device::Buffer workspace_;
   int64_t workspace_bytes_ = 0;
 };

@@ -98,4 +98,41 @@ struct LlamaOptions {
 };
 ModelSpec make_llama(const LlamaOptions& options);
 
+/// An embedding, layers of LSTM, and a linear layer, with the names of PyTorch's word_language_model example:
+/// encoder, rnn.l0, ..., decoder. The encoder is drawn from N(0, 0.1²); all else as PyTorch does.
+struct LstmOptions {
+  int64_t vocabulary = 0;
+  int64_t context = 0;  ///< tokens in a sample
+  int64_t layers = 1;
+  int64_t width = 0;           ///< of the embedding
+  int64_t units = 0;           ///< of each layer; 0: width
+  float dropout = 0;           ///< before and after each layer
+  int64_t classes = 0;         ///< of texts, whose "mask" is read; 0: a language model
+  bool bidirectional = false;  ///< classifiers
+  bool pools_last = false;     ///< classifiers: the last state of each direction, not the mean of the outputs
+  bool tied_head = false;      ///< language models: decoder's weight is encoder's
+  float label_smoothing = 0;   ///< of the loss
+};
+ModelSpec make_lstm(const LstmOptions& options);
+
+/// torchvision's vision transformer: patches as a convolution, a class token, learned positions, and pre-norm
+/// blocks of attention and an MLP. Layers have torchvision's names, but for `in_proj`, whose parameters are
+/// in_proj_weight and in_proj_bias there. GELU is the tanh approximation. in_proj and MLPs begin at N(0, 2 /
+/// (in + out)) with biases of 0, the class token at 0, out_proj and the head uniform in ±1/sqrt(in).
+struct VitOptions {
+  Shape image{224, 224, 3};
+  int64_t patch = 16;  ///< divides the image's sides
+  int64_t layers = 12;
+  int64_t heads = 12;
+  int64_t width = 768;
+  int64_t hidden = 0;  ///< of the MLP; 0: four times the width
+  int64_t classes = 1000;
+  float dropout = 0;            ///< after the positions, and at the end of each branch
+  float attention_dropout = 0;  ///< of attention's weights
+  bool pools_mean = false;      ///< the mean of all patches in place of a class token
+  float epsilon = 1e-6f;        ///< of the layer norms
+  float label_smoothing = 0;    ///< of the loss
+};
+ModelSpec make_vit(const VitOptions& options);
+
 }  // namespace lockstep::model

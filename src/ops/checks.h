@@ -61,6 +61,21 @@ inline const Shape& expect_image_input(std::string_view op, Inputs inputs) {
   return shape;
 }
 
+/// A sequence [positions, channels] and, perhaps, a mask [positions]: both float32.
+inline const Shape& expect_sequence_input(std::string_view op, Inputs inputs) {
+  if (inputs.size() != 2) expect_input_count(op, inputs, 1);
+  const Shape& shape = expect_float32_input(op, inputs.first(1));
+  if (shape.rank() != 2)
+    throw ConfigError(
+        fmt::format("{}: input must be [positions, channels], has shape {}", op, shape.to_string()));
+  if (inputs.size() == 1) return shape;
+  expect_dtype(op, "mask", inputs[1], DType::float32);
+  if (inputs[1].shape != Shape{shape[0]})
+    throw ConfigError(fmt::format("{}: the mask must have a number for each of {} positions, has shape {}",
+                                  op, shape[0], inputs[1].shape.to_string()));
+  return shape;
+}
+
 inline void expect_window(std::string_view op, int64_t kernel, int64_t stride, int64_t padding) {
   expect_positive(op, "kernel", kernel);
   expect_positive(op, "stride", stride);

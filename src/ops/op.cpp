@@ -27,7 +27,8 @@ std::unique_ptr<Kernel> make_wide_kernel(const Op& op, Inputs inputs, const Kern
   const auto make = [&](const KernelOptions& with) {
     return std::visit([&](const auto& o) { return make_cpu_kernel(o, inputs, with); }, op);
   };
-  const bool knows_of_replicas = std::holds_alternative<Linear>(op) || std::holds_alternative<Conv2d>(op);
+  const bool knows_of_replicas = std::holds_alternative<Linear>(op) || std::holds_alternative<Conv2d>(op) ||
+                                 std::holds_alternative<Lstm>(op);
   if (options.virtual_replicas == 1 || knows_of_replicas || !sums_over_samples(infer(op, inputs)))
     return make(options);
   const auto add = [threads = options.intra_op_threads](float* to, const float* from, int64_t count,

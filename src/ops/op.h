@@ -52,10 +52,13 @@ enum class BackwardForm { none, split, joint };
 /// its outputs depends on in evaluation. Only a model whose ops all say more than `any` can be run position
 /// by position (infer/).
 enum class PositionUse {
-  any,     ///< possibly on all, or the first dimension does not count positions
-  own,     ///< on its own row of the inputs alone
-  place,   ///< on its own row, and on which it is
-  earlier  ///< on its own row, those before it, and which it is
+  any,      ///< possibly on all, or the first dimension does not count positions
+  own,      ///< on its own row of the inputs alone
+  place,    ///< on its own row, and on which it is
+  earlier,  ///< on its own row, those before it, and which it is
+  /// On its own row, and on what the position before it left in outputs and auxiliary tensors: states. These
+  /// are kept, and positions are computed in their order.
+  previous
 };
 
 /// What the graph must know about an op. Shapes are per sample.
@@ -179,8 +182,8 @@ struct KernelOptions {
   bool reproducible = false;
   FusedNeighbors fused;      ///< GPUs
   int64_t column_bytes = 0;  ///< convolutions on GPUs: columns made at once; 0: the library's choice
-  /// CPUs, evaluation, ops with PositionUse::place or earlier: so many positions of each sample are computed
-  /// in a call, to the same bits; 0: all. Tensors are of whole samples.
+  /// CPUs, evaluation, ops with PositionUse::place, earlier or previous: so many positions of each sample are
+  /// computed in a call, to the same bits; 0: all. Tensors are of whole samples.
   int64_t rows = 0;
 };
 

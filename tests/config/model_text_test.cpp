@@ -205,8 +205,9 @@ TEST(Layers, MistakesAreNamedWithTheirPlace) {
   EXPECT_THAT(refusal_of_model(kInputs + R"(layer { name: "h" block {} })"),
               HasSubstr("layer[0].block.layer: is required"));
   EXPECT_THAT(refusal_of_model(R"(layer { name: "a" relu {} })"), HasSubstr("the model has no inputs"));
-  EXPECT_THAT(refusal_of_model(kInputs),
-              HasSubstr("needs a preset (mlp, lenet, resnet, vgg, gpt or llama) or inputs and layers"));
+  EXPECT_THAT(
+      refusal_of_model(kInputs),
+      HasSubstr("needs a preset (mlp, lenet, resnet, vgg, vit, gpt, llama or lstm) or inputs and layers"));
   EXPECT_THAT(refusal_of_model("mlp {} " + kInputs), HasSubstr("both a preset and layers"));
   EXPECT_THAT(
       refusal_of_model(kInputs +

@@ -418,16 +418,22 @@ TEST_P(ShippedConfig, ModelSurvivesPlainText) {
 }
 
 TEST(ShippedConfigs, HaveTheirKnownSizes) {
-  const std::map<std::string, int64_t> parameters = {{"digits_quickstart", 61706},
-                                                     {"mnist_lenet", 61706},
-                                                     {"mnist_mlp", 235146},
-                                                     // (65 + 64) 128 + 4 (12 128² + 13 128) + 2 128
-                                                     {"shakespeare_gpt", 809856},
-                                                     // 65 128 + 4 (256 128 + 128² + 3 384 128 + 2 128) + 128
-                                                     {"shakespeare_llama", 795904},
-                                                     {"llama_1b", 1235814400},
-                                                     {"cifar_resnet18", 11173962},
-                                                     {"imagenet_resnet50", 25557032}};
+  const std::map<std::string, int64_t> parameters = {
+      {"digits_quickstart", 61706},
+      {"mnist_lenet", 61706},
+      {"mnist_mlp", 235146},
+      // (65 + 64) 128 + 4 (12 128² + 13 128) + 2 128
+      {"shakespeare_gpt", 809856},
+      // 65 128 + 4 (256 128 + 128² + 3 384 128 + 2 128) + 128
+      {"shakespeare_llama", 795904},
+      {"llama_1b", 1235814400},
+      // 65 128 + 4 256 (128 + 256 + 2) + 4 256 (2 256 + 2) + 257 65
+      {"shakespeare_lstm", 946625},
+      // 256 32 + 2 4 64 (32 + 64 + 2) + 2 129
+      {"reviews_lstm", 58626},
+      {"cifar_vit", 3195146},
+      {"cifar_resnet18", 11173962},
+      {"imagenet_resnet50", 25557032}};
   for (const auto& [name, count] : parameters) {
     const auto run = load_run_config(std::string(LOCKSTEP_CONFIGS) + "/" + name + ".textproto", {});
     EXPECT_EQ(model::make_graph(run.model).parameter_count(), count) << name;

@@ -9,6 +9,7 @@
 #include "exchange/family.h"
 #include "lockstep/error.h"
 #include "mentions.h"
+#include "model/presets.h"
 
 namespace lockstep::exchange {
 namespace {
@@ -200,6 +201,18 @@ TEST(Layers, RefuseToMakeAnImageOfFeatures) {
   EXPECT_NO_THROW(families::kLayers.mapping(model("1,1,8")));
 }
 
+TEST(Layers, RefuseToTransposeAnImage) {
+  ModelBuilder builder;
+  const auto image = builder.input("image", {{4, 4, 3}}), label = builder.input("label", {{}, DType::int32});
+  auto last = builder.add("turned", Transpose{.order = "2,0,1"}, {image});
+  last = builder.add("flat", Flatten{}, {last});
+  last = builder.add("head", Linear{.units = 3}, {last});
+  builder.add("loss", SoftmaxCrossEntropy{}, {last, label});
+  const ModelSpec model = builder.build();
+  EXPECT_THAT(message_of<ConfigError>([&] { families::kLayers.mapping(model); }),
+              Mentions("'turned' ... transpose"));
+}
+
 TEST(Layers, RefuseAFlattenedImageWhereItsOrderMatters) {
   const auto model = [](const std::string& shape) {
     ModelBuilder builder;
@@ -230,6 +243,47 @@ TEST(Family, NamesWhatAFormatKnows) {
                 family_of(nlohmann::json{{"model_type", "mistral"}}, "x/config.json");
               }),
               Mentions("x/config.json ... mistral"));
+}
+
+std::vector<std::string> names_there(const ModelSpec& model) {
+  std::vector<std::string> names;
+  for (const auto& pieces : family_of(model, Format::pytorch).mapping(model).pieces)
+    for (const Piece& piece : pieces) names.push_back(piece.name);
+  return names;
+}
+
+TEST(Layers, NameAnLstmsParametersAsPyTorch) {
+  EXPECT_THAT(names_there(model::make_lstm(
+                  {.vocabulary = 5, .context = 4, .layers = 2, .width = 3, .tied_head = true})),
+              ElementsAre("encoder.weight", "rnn.weight_ih_l0", "rnn.weight_hh_l0", "rnn.bias_ih_l0",
+                          "rnn.bias_hh_l0", "rnn.weight_ih_l1", "rnn.weight_hh_l1", "rnn.bias_ih_l1",
+                          "rnn.bias_hh_l1", "decoder.bias"));
+  ModelBuilder builder;
+  const auto x = builder.input("image", {{4, 3}});
+  const auto label = builder.input("label", {{}, DType::int32});
+  const auto states = builder.add("net.lstm", Lstm{.units = 2, .bidirectional = true}, {x});
+  const auto ends = builder.add("ends", SequencePool{.kind = SequencePoolKind::ends}, {states});
+  builder.add("loss", SoftmaxCrossEntropy{}, {ends, label});
+  EXPECT_THAT(
+      names_there(builder.build()),
+      ElementsAre("net.lstm.weight_ih_l0", "net.lstm.weight_hh_l0", "net.lstm.bias_ih_l0",
+                  "net.lstm.bias_hh_l0", "net.lstm.weight_ih_l0_reverse", "net.lstm.weight_hh_l0_reverse",
+                  "net.lstm.bias_ih_l0_reverse", "net.lstm.bias_hh_l0_reverse"));
+}
+
+TEST(Layers, NameAVisionTransformersParametersAsTorchvision) {
+  const ModelSpec model =
+      model::make_vit({.image = {8, 8, 3}, .patch = 4, .layers = 1, .heads = 2, .width = 8});
+  const auto names = names_there(model);
+  const std::string attention = "encoder.layers.encoder_layer_0.self_attention.";
+  for (const std::string& name :
+       {std::string("class_token"), std::string("encoder.pos_embedding"), attention + "in_proj_weight",
+        attention + "in_proj_bias", attention + "out_proj.weight", std::string("heads.head.bias")})
+    EXPECT_THAT(names, Contains(name));
+  const Mapping mapping = family_of(model, Format::pytorch).mapping(model);
+  EXPECT_EQ(piece_of(mapping, model, "class_token.weight").shape, (Shape{1, 1, 8}));
+  EXPECT_EQ(piece_of(mapping, model, "encoder.pos_embedding.weight").shape, (Shape{1, 5, 8}));
+  EXPECT_EQ(piece_of(mapping, model, "conv_proj.weight").shape, (Shape{8, 3, 4, 4}));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "infer/language_model.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/index.h"
@@ -203,6 +204,21 @@ TEST(LanguageModel, RefusesModelsThatCannotWrite) {
   EXPECT_EQ(objection(with_op(Tanh{})), "");
   LanguageModel model = drawn();
   EXPECT_THROW(model.write({}, {.tokens = 1}), ConfigError);
+}
+
+TEST(LanguageModel, KeepsTheStatesOfRecurrentLayersLikewise) {
+  expect_bits_of_full_passes(model::make_graph(
+      model::make_lstm({.vocabulary = kVocabulary, .context = 80, .layers = 2, .width = 4, .units = 6})));
+  // Heads of weights that are shared, and units that are whole vectors.
+  expect_bits_of_full_passes(
+      model::make_graph(model::make_lstm({.vocabulary = 33, .context = 80, .width = 32, .tied_head = true})));
+}
+
+TEST(LanguageModel, RefusesRecurrentLayersThatSeeWhatFollows) {
+  ModelSpec spec =
+      model::make_lstm({.vocabulary = kVocabulary, .context = 6, .width = 4, .tied_head = false});
+  std::get<Lstm>(spec.layers[1].op).bidirectional = true;
+  EXPECT_THAT(why_it_cannot_write(model::make_graph(spec)), testing::HasSubstr("rnn.l0"));
 }
 
 }  // namespace

@@ -174,6 +174,76 @@ TEST(Vgg, RefusesNonsense) {
   EXPECT_THAT(refusal(make_vgg, {.dropout = 1.0f}), HasSubstr("dropout"));
 }
 
+TEST(Vit, HasTheParametersOfTorchvision) {
+  EXPECT_EQ(parameters_of(make_vit({})), 86567656);                                           // vit_b_16
+  EXPECT_EQ(parameters_of(make_vit({.patch = 32})), 88224232);                                // vit_b_32
+  EXPECT_EQ(parameters_of(make_vit({.layers = 24, .heads = 16, .width = 1024})), 304326632);  // vit_l_16
+}
+
+TEST(Vit, NamesItsLayersAsTorchvisionDoes) {
+  const std::string block = "encoder.layers.encoder_layer_0.";
+  EXPECT_THAT(
+      layer_names(make_vit({.image = {8, 8, 3}, .patch = 4, .layers = 1, .heads = 2, .width = 8})),
+      ElementsAre("conv_proj", "patches", "class_token", "encoder.pos_embedding", block + "ln_1",
+                  block + "self_attention.in_proj", block + "self_attention.core",
+                  block + "self_attention.out_proj", block + "self_attention.residual", block + "ln_2",
+                  block + "mlp.0", block + "mlp.1", block + "mlp.3", block + "mlp.residual", "encoder.ln",
+                  "class_token.slice", "class_token.flatten", "heads.head", "loss"));
+}
+
+TEST(Vit, WithoutAClassTokenTakesTheMean) {
+  const auto spec =
+      make_vit({.image = {8, 4, 3}, .patch = 4, .layers = 1, .heads = 1, .width = 4, .pools_mean = true});
+  const auto graph = make_graph(spec);
+  EXPECT_EQ(parameter(graph, "encoder.pos_embedding.weight").spec.shape, (Shape{2, 4}));
+  EXPECT_THAT(layer_names(spec), ::testing::Contains("pool"));
+  EXPECT_THAT(layer_names(spec), ::testing::Not(::testing::Contains("class_token")));
+}
+
+TEST(Vit, RefusesNonsense) {
+  EXPECT_THAT(refusal(make_vit, {.image = {20, 32, 3}}), Mentions("patch"));
+  EXPECT_THAT(refusal(make_vit, {.heads = 7}), Mentions("heads"));
+  EXPECT_THAT(refusal(make_vit, {.attention_dropout = 1.0f}), Mentions("dropout"));
+}
+
+TEST(Lstm, IsALanguageModelOrAClassifier) {
+  EXPECT_THAT(
+      layer_names(make_lstm({.vocabulary = 9, .context = 5, .layers = 2, .width = 4, .dropout = 0.1f})),
+      ElementsAre("encoder", "drop", "rnn.l0", "rnn.drop0", "rnn.l1", "rnn.drop1", "decoder", "loss"));
+  const auto classifier = make_lstm(
+      {.vocabulary = 9, .context = 5, .width = 4, .classes = 3, .bidirectional = true, .pools_last = true});
+  EXPECT_THAT(layer_names(classifier), ElementsAre("encoder", "rnn.l0", "pool", "decoder", "loss"));
+  EXPECT_THAT(classifier.layers[1].inputs, ElementsAre("encoder", "mask"));
+  EXPECT_EQ(std::get<SequencePool>(classifier.layers[2].op).kind, SequencePoolKind::ends);
+  EXPECT_EQ(parameter(make_graph(classifier), "decoder.weight").spec.shape, (Shape{3, 8}));
+}
+
+TEST(Lstm, HasPyTorchsParameters) {
+  const auto graph = make_graph(make_lstm({.vocabulary = 9, .context = 5, .width = 4, .units = 6}));
+  EXPECT_THAT(parameter_names(graph),
+              ElementsAre("encoder.weight", "rnn.l0.weight_ih", "rnn.l0.weight_hh", "rnn.l0.bias_ih",
+                          "rnn.l0.bias_hh", "decoder.weight", "decoder.bias"));
+  EXPECT_EQ(parameter(graph, "rnn.l0.weight_ih").spec.shape, (Shape{24, 4}));
+  EXPECT_FLOAT_EQ(parameter(graph, "rnn.l0.bias_hh").spec.init.scale, 1 / std::sqrt(6.0f));
+  EXPECT_EQ(
+      make_graph(make_lstm({.vocabulary = 9, .context = 5, .width = 4, .tied_head = true})).parameter_count(),
+      9 * 4 + 16 * (4 + 4 + 2) + 9);
+}
+
+TEST(Lstm, RefusesNonsense) {
+  const LstmOptions language{.vocabulary = 9, .context = 5, .width = 4};
+  const auto refuses = [&](const char* word, const auto& change) {
+    LstmOptions options = language;
+    change(options);
+    EXPECT_THAT(refusal(make_lstm, options), Mentions(word));
+  };
+  refuses("bidirectional", [](auto& options) { options.bidirectional = true; });
+  refuses("pool", [](auto& options) { options.pools_last = true; });
+  refuses("tied_head", [](auto& options) { options.tied_head = true, options.units = 5; });
+  refuses("classes", [](auto& options) { options.classes = 1; });
+  refuses("width", [](auto& options) { options.width = 0; });
+}
+
 GptOptions small_gpt() { return {.vocabulary = 65, .context = 16, .layers = 2, .heads = 4, .width = 32}; }
 
 TEST(Gpt, HasTheParametersOfGpt2Small) {

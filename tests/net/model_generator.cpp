@@ -7,69 +7,9 @@
 #include <optional>
 
 #include "base/index.h"
+#include "net/model_maker.h"
 
 namespace lockstep::net {
-namespace {
-
-constexpr int64_t kMostElements = 300;  // of a value; models stay small, so that many can be tried
-
-class ModelMaker {
- public:
-  explicit ModelMaker(Draw& draw) : draw_(draw) {}
-  GeneratedModel make();
-
- private:
-  struct Made {
-    std::string name;
-    Shape shape;
-    int readers = 0;
-    bool product = false;  // a linear layer's or convolution's output
-  };
-  struct OwnedParameter {
-    std::string name;
-    Shape shape;
-    std::string_view op, parameter;
-  };
-
-  void begin_with_images();
-  void begin_with_tokens();
-  void add_layer();
-  bool add_by_rank(int rank);
-  void end();
-  void end_as_regression();
-
-  const Made& at(int value) const { return nth(values_, value); }
-  const Shape& shape() const { return at(last_).shape; }
-  int64_t width() const { return shape()[-1]; }
-  int then(const char* prefix, Op op, std::vector<int> inputs, Shape shape, std::vector<Tie> ties = {},
-           bool product = false);
-  void linear(int64_t units);
-  void residual();
-  void norm();
-  void activation();
-  void attention();
-  void convolution();
-  void pool();
-  void view();
-  void mix_positions();
-  void branch();
-  int64_t some_width();
-  void tie_or_own(std::vector<Tie>& ties, std::string_view op, const std::string& parameter, Shape shape,
-                  int chance);
-  void own_parameters(const std::string& layer);
-  std::vector<int> of_equal_shape(int value) const;
-  std::vector<int> unread() const;
-  void join(int value);
-
-  Draw& draw_;
-  ModelSpec spec_;
-  std::vector<Made> values_;  // of layers and inputs that layers may read
-  std::vector<OwnedParameter> parameters_, new_parameters_;
-  int last_ = -1;
-  int64_t usual_width_ = 4, classes_ = 3;
-  bool tokens_ = false;
-  Shape sample_;
-};
 
 int ModelMaker::then(const char* prefix, Op op, std::vector<int> inputs, Shape shape, std::vector<Tie> ties,
                      bool product) {
@@ -265,34 +205,6 @@ void ModelMaker::pool() {
   then("pool", op, {last_}, {extent(shape()[0]), extent(shape()[1]), shape()[2]});
 }
 
-/// The same elements in other dimensions, and back another time.
-void ModelMaker::view() {
-  const int64_t count = shape().count();
-  if (shape().rank() > 1) {
-    if (shape().rank() == 3 && draw_.percent(60)) {
-      const Shape made{shape()[0] * shape()[1], shape()[2]};
-      then("view", Reshape{fmt::format("{},-1", made[0])}, {last_}, made);
-    } else {
-      then("flat", Flatten{}, {last_}, {count});
-    }
-    return;
-  }
-  for (const int64_t factor : {2, 3, 5, 7})
-    if (count % factor == 0 && draw_.percent(60)) {
-      then("view", Reshape{fmt::format("{},{}", factor, count / factor)}, {last_}, {factor, count / factor});
-      return;
-    }
-}
-
-/// Of tokens: what is far apart meets in a product over all positions.
-void ModelMaker::mix_positions() {
-  const int64_t positions = sample_[0], channels = draw_.between(1, 3);
-  if (shape().rank() != 2 || shape().count() > 100) return;
-  then("flat", Flatten{}, {last_}, {shape().count()});
-  linear(positions * channels);
-  then("view", Reshape{fmt::format("{},{}", positions, channels)}, {last_}, {positions, channels});
-}
-
 /// Goes on from an earlier value.
 void ModelMaker::branch() {
   const int earlier = static_cast<int>(draw_.below(static_cast<int64_t>(values_.size())));
@@ -300,7 +212,12 @@ void ModelMaker::branch() {
 }
 
 bool ModelMaker::add_by_rank(int rank) {
-  switch (draw_.weighted({4, 2, 1, 2})) {
+  switch (draw_.weighted({4, 2, 1, 2, 2, 2})) {
+    case 4:
+      if (rank != 2) return false;
+      return draw_.percent(tokens_ ? 100 : 75) ? recurrence() : sequence_to_vector(), true;
+    case 5:
+      return move_elements(), true;
     case 0:
       if (rank == 3) return convolution(), true;
       if (rank == 2 && (tokens_ || draw_.percent(50))) return attention(), true;
@@ -429,8 +346,6 @@ GeneratedModel ModelMaker::make() {
   end();
   return {std::move(spec_), classes_};
 }
-
-}  // namespace
 
 GeneratedModel generate_model(Draw& draw) { return ModelMaker(draw).make(); }
 

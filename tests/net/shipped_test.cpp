@@ -53,20 +53,25 @@ const std::vector<std::string> kFewSteps{
 
 /// Whether the model is small, and reads fields that only rows of a table or texts of classes have.
 bool is_of_files(const std::string& text) {
-  return text.find("table {") != std::string::npos || text.find("lines {") != std::string::npos;
+  const bool is_preset = text.find("lstm {") != std::string::npos;
+  return !is_preset &&
+         (text.find("table {") != std::string::npos || text.find("lines {") != std::string::npos);
 }
 
-/// A folder with a few rows and lines for the examples of tables and lines, kept until the program ends.
+/// A folder with a few rows and lines for configs of tables and texts, kept until the program ends.
 std::string few_rows() {
   static const test::TemporaryDirectory folder;
-  std::string rows = "sepal_length,sepal_width,petal_length,petal_width,color,species\n", lines;
+  std::string rows = "sepal_length,sepal_width,petal_length,petal_width,color,species\n", lines, reviews;
   for (int i = 0; i < 48; ++i) {
     const char letter = static_cast<char>('a' + i % 3), other = static_cast<char>('a' + i % 4);
     rows += fmt::format("{},{},{},{},{},kind {}\n", i * 7 % 11, i * 5 % 9, i % 8, i * i % 13, letter, i % 3);
     lines += fmt::format("{}\tline {} of {}\n", other, i * i, i);
+    reviews +=
+        fmt::format("{}\t{}\n", i % 2 == 0 ? "good" : "bad", std::string(i % 9 + 1, letter));  // some short
   }
   test::write_file(folder / "flowers.csv", rows);
   test::write_file(folder / "lines.tsv", lines);
+  test::write_file(folder / "reviews.tsv", reviews);
   return folder.path();
 }
 
@@ -85,6 +90,20 @@ std::vector<std::string> made_small(const std::string& text, bool drops) {
                      {"model.llama.vocabulary=37", "model.llama.context=7", "model.llama.layers=3",
                       "model.llama.heads=2", "model.llama.key_value_heads=1", "model.llama.width=12",
                       "model.llama.hidden=10", "data.synthetic={samples: 30 eval_samples: 5 classes: 37}"});
+  } else if (text.find("lstm {") != std::string::npos) {
+    const bool reads_lines = text.find("lines {") != std::string::npos;
+    overrides.insert(overrides.end(), {"model.lstm.context=7", "model.lstm.layers=3", "model.lstm.width=6",
+                                       "model.lstm.units=5", "model.lstm.dropout=" + rate});
+    if (reads_lines)
+      overrides.push_back("data.directory=\"" + few_rows() + "\"");
+    else
+      overrides.insert(overrides.end(), {"model.lstm.vocabulary=37",
+                                         "data.synthetic={samples: 30 eval_samples: 5 classes: 37}"});
+  } else if (text.find("vit {") != std::string::npos) {
+    overrides.insert(overrides.end(), {"data={synthetic { samples: 30 eval_samples: 5 classes: 10 }}",
+                                       "model.vit.image=[8, 8, 3]", "model.vit.layers=3", "model.vit.heads=2",
+                                       "model.vit.width=12", "model.vit.hidden=10",
+                                       "model.vit.dropout=" + rate, "model.vit.attention_dropout=" + rate});
   } else if (text.find("resnet {") != std::string::npos) {
     // Batch norms want several pixels in the last stage.
     overrides.insert(overrides.end(), {"data={synthetic { samples: 30 eval_samples: 5 classes: 10 }}",

@@ -48,7 +48,8 @@ INSTANTIATE_TEST_SUITE_P(Float16, GpuSuite, ::testing::ValuesIn(narrow_cases(DTy
                          [](const auto& info) { return info.param.name; });
 
 bool has_products(const OpCase& c) {
-  return std::holds_alternative<Linear>(c.op) || std::holds_alternative<Conv2d>(c.op);
+  return std::holds_alternative<Linear>(c.op) || std::holds_alternative<Conv2d>(c.op) ||
+         std::holds_alternative<Lstm>(c.op);
 }
 
 /// Those whose float32 factors may be rounded to TF32. Its fraction has 10 bits, so that each of a product's

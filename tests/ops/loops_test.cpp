@@ -14,6 +14,7 @@
 
 #include "base/vector_math.h"
 #include "ops/cpu/loops/attention_head.h"
+#include "ops/lstm.h"
 
 namespace lockstep::ops {
 namespace {
@@ -91,6 +92,40 @@ TEST(Loops, OfActivationsHaveTheBitsOfTheirFormulas) {
   check("gelu", &Loops::gelu, GeluFormula{});
   check("sigmoid", &Loops::sigmoid, SigmoidFormula{});
   check("tanh", &Loops::tanh, TanhFormula{});
+}
+
+TEST(Loops, OfLstmsHaveTheBitsOfTheirFormulas) {
+  for (const int64_t units : {1, 15, 16, 19, 48}) {
+    const auto list = [&](int64_t count, uint32_t seed) { return random_values(count, 2, seed); };
+    const auto sums = list(4 * units, 1), before = list(units, 2), of_output = list(units, 3),
+               of_hidden = list(units, 4), of_cell = list(units, 5);
+    const auto count = static_cast<size_t>(units);
+    std::vector<float> expected, expected_back;
+    std::vector<LstmUnit> made;
+    for (size_t u = 0; u < count; ++u)
+      made.push_back(
+          lstm_unit(sums[u], sums[count + u], sums[2 * count + u], sums[3 * count + u], before[u]));
+    for (float LstmUnit::*part :
+         {&LstmUnit::i, &LstmUnit::f, &LstmUnit::g, &LstmUnit::o, &LstmUnit::cell, &LstmUnit::hidden})
+      for (const LstmUnit& unit : made) expected.push_back(unit.*part);
+    using Gradient = LstmUnitGradient;
+    for (float Gradient::*part :
+         {&Gradient::i, &Gradient::f, &Gradient::g, &Gradient::o, &Gradient::cell_before})
+      for (size_t u = 0; u < count; ++u)
+        expected_back.push_back(lstm_unit_gradient(made[u].i, made[u].f, made[u].g, made[u].o, made[u].cell,
+                                                   before[u], of_output[u] + of_hidden[u], of_cell[u]).*
+                                part);
+    for (const Loops* loops : all_loops()) {
+      std::vector<float> y = sums, back(5 * count);
+      y.resize(6 * count);
+      loops->lstm_forward({units, y.data(), before.data(), y.data() + 4 * count, y.data() + 5 * count});
+      EXPECT_EQ(bits_of(y), bits_of(expected)) << units << " with " << loops->instruction_set;
+      std::copy(of_cell.begin(), of_cell.end(), back.begin() + 4 * units);
+      loops->lstm_backward({units, y.data(), y.data() + 4 * count, before.data(), of_output.data(),
+                            of_hidden.data(), back.data() + 4 * count, back.data()});
+      EXPECT_EQ(bits_of(back), bits_of(expected_back)) << units << " with " << loops->instruction_set;
+    }
+  }
 }
 
 TEST(Loops, OfExponentialsHaveTheBitsOfOne) {

@@ -46,6 +46,39 @@ std::vector<OpCase> cases() {
   return found;
 }
 
+/// All positions of the first sample, some at a time, in memory where nothing is a number before.
+std::vector<float> computed_in_order(const OpCase& c, const OpHarness& harness, int64_t at_once) {
+  std::vector<Memory> inputs_memory, beside_memory;
+  std::vector<Tensor> inputs, auxiliary;
+  for (size_t i = 0; i < c.inputs.size(); ++i)
+    inputs.push_back(inputs_memory.emplace_back(c.inputs[i], harness.inputs[i].data).tensor);
+  for (const auto& spec : harness.signature().auxiliary)
+    auxiliary.push_back(beside_memory.emplace_back(TensorSpec{spec.shape, spec.dtype}).tensor);
+  const Memory result(harness.signature().outputs.at(0));
+  const int64_t positions = result.tensor.shape[1];
+  const auto device = device::make_cpu_device();
+  const auto stream = device->create_stream("test");
+  ops::KernelOptions options = c.options;
+  options.batch = 1;
+  for (int64_t first = 0; first < positions; first += options.rows) {
+    options.rows = std::min(at_once, positions - first);
+    const auto kernel = ops::make_kernel(device::DeviceKind::cpu, c.op, c.inputs, options);
+    kernel->prepare(*device);
+    const device::Buffer workspace = device->allocate(kernel->workspace_bytes(ops::KernelPhase::forward));
+    ops::KernelArguments arguments;
+    arguments.inputs = inputs;
+    arguments.outputs = {&result.tensor, 1};
+    arguments.parameters = harness.parameters;
+    arguments.auxiliary = auxiliary;
+    arguments.workspace = workspace.data();
+    arguments.constants = &harness.constants;
+    arguments.first_row = first;
+    kernel->forward(arguments, *stream);
+    stream->synchronize();
+  }
+  return result.numbers;
+}
+
 /// Position `position` of the first sample alone, in memory where nothing else is a number but, for
 /// PositionUse::earlier, what came before.
 std::vector<float> computed_alone(const OpCase& c, const OpHarness& harness, int64_t position) {
@@ -106,6 +139,13 @@ TEST_P(PositionSuite, ComputesAPositionAloneToTheSameBits) {
   const Shape& shape = harness->signature().outputs.at(0).shape;
   for (const TensorSpec& input : c.inputs) ASSERT_EQ(input.shape[0], shape[0]);
   const int64_t row = shape.count() / shape[0];
+  if (harness->signature().positions == PositionUse::previous) {
+    const float* all = harness->outputs.at(0).as<const float>();
+    for (const int64_t at_once : {int64_t{1}, int64_t{2}, int64_t{3}, shape[0]})
+      ASSERT_EQ(computed_in_order(c, *harness, at_once), std::vector<float>(all, all + shape.count()))
+          << at_once;
+    return;
+  }
   const int64_t last = shape[0] - 1;  // of thousands, some; blocks end at 64
   for (const int64_t position : std::set<int64_t>{0, last / 3, std::min<int64_t>(63, last),
                                                   std::min<int64_t>(64, last), last / 2, last}) {

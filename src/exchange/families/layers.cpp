@@ -13,11 +13,47 @@
 namespace lockstep::exchange {
 namespace {
 
-// A state dict of PyTorch whose modules have the names of the config's layers. Images are [channels, height,
-// width] there, so that kernels, and whatever has one weight for each element of a flattened image, lie in
-// another order.
+// A state dict of PyTorch whose modules have the names of the config's layers, but for what PyTorch itself
+// names otherwise (name_there). Images are [channels, height, width] there, so that kernels, and whatever has
+// one weight for each element of a flattened image, lie in another order.
 
 bool resembles_any(const ModelSpec&) { return true; }
+
+/// `text` without `end`; nothing if it does not end so.
+std::optional<std::string> without_end(const std::string& text, std::string_view end) {
+  if (!text.ends_with(end)) return std::nullopt;
+  return text.substr(0, text.size() - end.size());
+}
+
+/// Layers of one nn.LSTM "rnn" are rnn.l0, rnn.l1, ... here; a single one may have any name. Parameters of
+/// the other direction end in "_reverse" in both programs.
+std::string lstm_name(const std::string& layer, std::string parameter) {
+  const std::string reverse = parameter.ends_with("_reverse") ? "_reverse" : "";
+  parameter.resize(parameter.size() - reverse.size());
+  const size_t dot = layer.rfind(".l");
+  const std::string number = dot == std::string::npos ? "" : layer.substr(dot + 2);
+  const bool is_numbered = !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
+  return fmt::format("{}.{}_l{}{}", is_numbered ? layer.substr(0, dot) : layer, parameter,
+                     is_numbered ? number : "0", reverse);
+}
+
+/// What PyTorch calls a parameter: of nn.LSTM; of nn.MultiheadAttention, whose first product is `in_proj`;
+/// and what is a parameter of a module by itself, such as torchvision's `class_token`.
+std::string name_there(const model::Node& node, const std::string& parameter) {
+  if (std::holds_alternative<Lstm>(node.op)) return lstm_name(node.name, parameter);
+  if (std::holds_alternative<PrependToken>(node.op) ||
+      (std::holds_alternative<PositionEmbedding>(node.op) && node.name.ends_with("pos_embedding")))
+    return node.name;
+  if (const auto attention = without_end(node.name, ".in_proj");
+      attention && std::holds_alternative<Linear>(node.op))
+    return fmt::format("{}.in_proj_{}", *attention, parameter);
+  return fmt::format("{}.{}", node.name, parameter);
+}
+
+/// A parameter by itself is one for all samples of a batch there: [1, ...].
+Shape shape_there(const model::Node& node, const Shape& shape) {
+  return name_there(node, "weight") == node.name ? shape.batched(1) : shape;
+}
 
 /// A weight of [..., features], whose last dimension is an image's elements in the order H, W, C here.
 Piece features_reordered(std::string name, const Shape& shape, const Shape& image) {
@@ -103,6 +139,11 @@ class Walk {
           fmt::format("layer '{}' (reshape) makes an image of features: PyTorch would make it channel by "
                       "channel, lockstep makes it pixel by pixel; such models cannot be exported",
                       node.name));
+    } else if (std::holds_alternative<Transpose>(node.op) && has_two_orders) {
+      throw ConfigError(
+          fmt::format("layer '{}' (transpose) reads an image, whose dimensions PyTorch has in another order; "
+                      "such models cannot be exported",
+                      node.name));
     } else if (image && (is_elementwise(node.op) || is_norm(node.op))) {
       output = image;
     } else if (image && !std::holds_alternative<Linear>(node.op)) {
@@ -112,8 +153,9 @@ class Walk {
   }
 
   void place(int parameter, const model::Node& node, const std::optional<Shape>& image) {
-    const auto& [name, spec, uses, frozen] = graph_.parameter(parameter);
-    Piece piece = as_here(name, spec.shape);
+    const auto& [full_name, spec, uses, frozen] = graph_.parameter(parameter);
+    const std::string name = name_there(graph_.node(uses[0].node), spec.name);
+    Piece piece = as_here(name, shape_there(graph_.node(uses[0].node), spec.shape));
     if (std::holds_alternative<Conv2d>(node.op) && spec.shape.rank() == 4)
       piece = channels_first(name, spec.shape);
     const bool has_features = is_norm(node.op) || spec.shape.rank() == 2;  // a linear layer's bias has units
@@ -123,7 +165,7 @@ class Walk {
       throw ConfigError(
           fmt::format("layer '{}': its {} is shared with a layer that reads other inputs, so PyTorch has it "
                       "in two orders",
-                      node.name, name));
+                      node.name, full_name));
     known = {std::move(piece)};
   }
 
@@ -141,7 +183,7 @@ Mapping layers_mapping(const ModelSpec& model) {
     for (size_t use = 1; use < parameter.uses.size(); ++use) {
       const auto& node = graph.node(parameter.uses[use].node);
       const std::string& slot = nth(node.signature.parameters, parameter.uses[use].slot).name;
-      mapping.implied.push_back({.name = fmt::format("{}.{}", node.name, slot),
+      mapping.implied.push_back({.name = name_there(node, slot),
                                  .shape = nth(mapping.pieces, p)[0].shape,
                                  .parameter = p,
                                  .written = true});

@@ -21,6 +21,18 @@ Values forward_of(const RotaryEmbedding& op, const OpCall& call);
 OpGradients backward_of(const RotaryEmbedding& op, const OpCall& call, const Values& gradient);
 Values forward_of(const Attention& op, const OpCall& call);
 OpGradients backward_of(const Attention& op, const OpCall& call, const Values& gradient);
+Values forward_of(const Lstm& op, const OpCall& call);
+OpGradients backward_of(const Lstm& op, const OpCall& call, const Values& gradient);
+Values forward_of(const SequencePool& op, const OpCall& call);
+OpGradients backward_of(const SequencePool& op, const OpCall& call, const Values& gradient);
+Values forward_of(const Concatenate& op, const OpCall& call);
+OpGradients backward_of(const Concatenate& op, const OpCall& call, const Values& gradient);
+Values forward_of(const Slice& op, const OpCall& call);
+OpGradients backward_of(const Slice& op, const OpCall& call, const Values& gradient);
+Values forward_of(const Transpose& op, const OpCall& call);
+OpGradients backward_of(const Transpose& op, const OpCall& call, const Values& gradient);
+Values forward_of(const PrependToken& op, const OpCall& call);
+OpGradients backward_of(const PrependToken& op, const OpCall& call, const Values& gradient);
 Values forward_of(const SoftmaxCrossEntropy& op, const OpCall& call);
 OpGradients backward_of(const SoftmaxCrossEntropy& op, const OpCall& call);
 

@@ -37,6 +37,22 @@ struct LayerNormLoops {
                                   const LayerNormRow& row, int64_t channels);
 };
 
+/// Units of an LSTM at one position of a sample (ops/lstm.h). Gates i, f, g and o of all units follow each
+/// other.
+struct LstmForward {
+  int64_t units;
+  float* gates;              ///< in: the gates' sums
+  const float* cell_before;  ///< [units]
+  float *cell, *hidden;      ///< [units]: written
+};
+struct LstmBackward {
+  int64_t units;
+  const float *gates, *cell, *cell_before;
+  const float *output_gradient, *hidden_gradient;  ///< of this position's reader; of the next position
+  float* cell_gradient;                            ///< of the next position; then of the one before
+  float* gate_gradients;                           ///< of the gates' sums: written
+};
+
 /// Of products of matrices: a panel is [inner][kPanelColumns], columns of the right factor side by side; what
 /// stands where there is no column does not matter. Every element of a result is one chain of fused
 /// multiply-adds in ascending order of the inner index, from 0 on, whatever stands beside it.
@@ -132,6 +148,9 @@ struct Loops {
 
   ElementwiseLoops relu, gelu, silu, sigmoid, tanh;
   LayerNormLoops layer_norm, rms_norm;
+
+  void (*lstm_forward)(const LstmForward& position);
+  void (*lstm_backward)(const LstmBackward& position);
 
   /// Sum of exp(row[i] - offset).
   float (*exponential_sum)(const float* row, int64_t count, float offset);

@@ -2,6 +2,7 @@
 #include "ops/cpu/loops/elementwise.h"
 #include "ops/cpu/loops/heads.h"
 #include "ops/cpu/loops/loops.h"
+#include "ops/cpu/loops/lstm.h"
 #include "ops/cpu/loops/multiply_adds.h"
 #include "ops/cpu/loops/normalization.h"
 #include "ops/cpu/loops/panels.h"
@@ -23,7 +24,8 @@ const Loops kLoops {
 #endif
   .attention_forward = attention_forward, .attention_backward = attention_backward, .relu = kReluLoops,
   .gelu = kGeluLoops, .silu = kSiluLoops, .sigmoid = kSigmoidLoops, .tanh = kTanhLoops,
-  .layer_norm = kLayerNormLoops, .rms_norm = kRmsNormLoops, .exponential_sum = exponential_sum,
+  .layer_norm = kLayerNormLoops, .rms_norm = kRmsNormLoops, .lstm_forward = lstm_forward,
+  .lstm_backward = lstm_backward, .exponential_sum = exponential_sum,
   .scaled_exponentials = scaled_exponentials, .dropout_factors = dropout_factors,
   .panel_product = panel_product, .panel_fold = panel_fold, .window_product = window_product,
   .channel_product = channel_product, .channel_fold = channel_fold, .pack_rows = pack_rows,

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Trains the preset lstm and a model of torch.nn.LSTM from the same weights on the same texts, and compares each of twenty
+losses, and all parameters after one step: a language model of two layers, and a classifier of texts of different lengths that
+reads in both directions.
+
+    scripts/compare_lstm.py LOCKSTEP [--model language|classifier ...] [--steps 20]
+
+Needs the package torch; without it it exits with 77. The weights are lockstep's: those of a checkpoint after a step whose rate
+is too small to change a number, under PyTorch's names (`lockstep export --format pytorch`). Numbers are float32. Exits with 1
+if a loss, or a number after one step, differs by more than 1e-5.
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+SAMPLES, CONTEXT, MOMENTUM, RATE = 8, 12, 0.9, 0.05
+MODELS = {
+    "language": "lstm { vocabulary: 7 context: 12 layers: 2 width: 6 units: 10 }",
+    "classifier": "lstm { vocabulary: 256 context: 12 width: 6 units: 10 classes: 3 bidirectional: true pool: LAST }",
+}
+TOLERANCE = 1e-5
+LETTERS = "abcdefg"
+
+
+def draw_text():
+    """The text of a language model, whose samples begin at each of its first letters."""
+    numbers = random.Random(1)
+    return LETTERS + "".join(numbers.choice(LETTERS) for _ in range(SAMPLES + CONTEXT - len(LETTERS)))
+
+
+def draw_lines():
+    """(class, text) of all samples."""
+    numbers = random.Random(2)
+    return [(i % 3, "".join(numbers.choice(LETTERS) for _ in range(numbers.randint(1, CONTEXT)))) for i in range(SAMPLES)]
+
+
+def write_data(folder):
+    (folder / "text.txt").write_text(draw_text())
+    (folder / "lines.tsv").write_text("".join(f"class{label}\t{text}\n" for label, text in draw_lines()))
+
+
+def config(model, steps, rate):
+    data = {"language": f'text {{ file: "text.txt" train_fraction: 1 }}', "classifier": 'lines { files: "lines.tsv" }'}
+    return f"""
+model {{ {MODELS[model]} }}
+data {{ {data[model]} shuffle: false }}
+trainer {{ global_batch: {SAMPLES} micro_batch: {SAMPLES} virtual_replicas: 1 steps: {steps} seed: 1 eval_at_end: false }}
+optimizer {{ learning_rate: {rate} sgd {{ momentum: {MOMENTUM} }} }}
+metrics {{ tensorboard: false machine_every_seconds: 0 }}
+"""
+
+
+def train(lockstep, folder, model, steps, rate):
+    """Trains; returns the losses and the folder of the run."""
+    run = folder / f"{model}-{steps}-{rate}"
+    text = folder / "config.textproto"
+    text.write_text(config(model, steps, rate))
+    subprocess.run([lockstep, "train", text, "--data-dir", folder, "--out", run, "--quiet", "--device", "cpu"], check=True,
+                   stdout=subprocess.DEVNULL)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if "loss" in line], run
+
+
+def tensors_of(lockstep, run):
+    """Parameters of a run, under PyTorch's names."""
+    import torch
+    out = run / "exported"
+    subprocess.run([lockstep, "export", run, "--format", "pytorch", "--out", out], check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)
+    content = (out / "model.safetensors").read_bytes()
+    begin = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:begin])
+    tensors = {}
+    for name in header.keys() - {"__metadata__"}:
+        first, end = (begin + offset for offset in header[name]["data_offsets"])
+        tensors[name] = torch.frombuffer(bytearray(content[first:end]), dtype=torch.float32).reshape(header[name]["shape"])
+    return tensors
+
+
+def make_peer(model):
+    """The model, and a function of no arguments: its loss on all samples."""
+    import torch
+
+    class Peer(torch.nn.Module):
+        def __init__(self, vocabulary, layers, both, outputs):
+            super().__init__()
+            self.encoder = torch.nn.Embedding(vocabulary, 6)
+            self.rnn = torch.nn.LSTM(6, 10, layers, batch_first=True, bidirectional=both)
+            self.decoder = torch.nn.Linear(20 if both else 10, outputs)
+
+    if model == "language":
+        peer, ids = Peer(len(LETTERS), 2, False, len(LETTERS)), [LETTERS.index(letter) for letter in draw_text()]
+        samples = torch.tensor([ids[i:i + CONTEXT + 1] for i in range(SAMPLES)])
+        tokens, labels = samples[:, :-1], samples[:, 1:].flatten()
+        return peer, lambda: torch.nn.functional.cross_entropy(peer.decoder(peer.rnn(peer.encoder(tokens))[0]).flatten(0, 1), labels)
+    peer, lines = Peer(256, 1, True, 3), draw_lines()
+    tokens = torch.tensor([list(text.encode()) + [0] * (CONTEXT - len(text)) for _, text in lines])
+    lengths, labels = torch.tensor([len(text) for _, text in lines]), torch.tensor([label for label, _ in lines])
+
+    def loss():
+        packed = torch.nn.utils.rnn.pack_padded_sequence(peer.encoder(tokens), lengths, batch_first=True, enforce_sorted=False)
+        states = peer.rnn(packed)[1][0]
+        return torch.nn.functional.cross_entropy(peer.decoder(torch.cat([states[0], states[1]], dim=1)), labels)
+
+    return peer, loss
+
+
+def train_peer(model, start, steps, rate):
+    """Losses, and the state at the end, of PyTorch's model from the parameters `start`."""
+    import torch
+    peer, loss_of = make_peer(model)
+    peer.load_state_dict(start)
+    optimizer, losses = torch.optim.SGD(peer.parameters(), lr=rate, momentum=MOMENTUM), []
+    for _ in range(steps):
+        loss = loss_of()
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return losses, {name: value.clone() for name, value in peer.state_dict().items()}
+
+
+def farthest(ours, theirs):
+    """(difference, name) of the numbers that differ most."""
+    assert ours.keys() == theirs.keys(), ours.keys() ^ theirs.keys()
+    return max(((ours[name] - theirs[name]).abs().max().item(), name) for name in ours)
+
+
+def compare(lockstep, model, steps):
+    """Prints how far the two are apart; whether that is within the tolerance."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = pathlib.Path(place)
+        write_data(folder)
+        start = tensors_of(lockstep, train(lockstep, folder, model, 1, 1e-30)[1])
+        one = farthest(tensors_of(lockstep, train(lockstep, folder, model, 1, RATE)[1]), train_peer(model, start, 1, RATE)[1])
+        ours = train(lockstep, folder, model, steps, RATE)[0]
+    losses = train_peer(model, start, steps, RATE)[0]
+    apart = max(abs(a - b) for a, b in zip(ours, losses, strict=True))
+    print(f"{model}: losses from {losses[0]:.6f} to {losses[-1]:.6f}, apart by at most {apart:.2g}; after one step numbers are "
+          f"apart by at most {one[0]:.2g} ({one[1]})")
+    print(f"  PyTorch's losses: {[round(loss, 7) for loss in losses]}")
+    return apart <= TOLERANCE and one[0] <= TOLERANCE
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("lockstep")
+    parser.add_argument("--model", choices=MODELS, action="append")
+    parser.add_argument("--steps", type=int, default=20)
+    arguments = parser.parse_args()
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        print(f"skipped: {error}")
+        sys.exit(77)
+    good = [compare(arguments.lockstep, model, arguments.steps) for model in arguments.model or MODELS]
+    sys.exit(0 if all(good) else 1)
+
+
+if __name__ == "__main__":
+    main()
