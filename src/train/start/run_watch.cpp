@@ -67,8 +67,25 @@ void RunWatch::after_step(int64_t step) {
   if (timeline_) timeline_->after_step(step);
 }
 
-void RunWatch::follow() {
+void RunWatch::session_begins(int64_t done, int64_t last) {
+  if (timeline_) timeline_->session_begins(done, last);
+}
+
+void RunWatch::session_ends(int64_t done) {
+  if (timeline_) timeline_->session_ends(done);
+}
+
+void RunWatch::granted_step(const GrantedStep& step) {
+  if (timeline_) timeline_->granted_step(step.iteration, step.asked, step.granted, step.ended);
+}
+
+void RunWatch::part() {
+  if (timeline_) timeline_->part();
+}
+
+void RunWatch::follow(Worker& worker) {
   if (machine_) machine_->follow(identity());
+  if (timeline_) timeline_->follow(worker, world_.communicator());
 }
 
 void RunWatch::finish() {
