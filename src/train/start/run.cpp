@@ -18,6 +18,7 @@
 #include "train/loop/run_recorder.h"
 #include "train/loop/time_account.h"
 #include "train/loop/trace.h"
+#include "train/start/faster_layout.h"
 #include "train/start/on_all_ranks.h"
 #include "train/start/run_traits.h"
 #include "train/start/run_watch.h"
@@ -342,10 +343,15 @@ RunResult Run::Parts::finish() {
   RunResult result{.report = recorder_->report(world_.communicator(), outcome, watch_.machines()),
                    .stopped = outcome.stopped};
   result.report.explanation = account_->explain(world_.communicator());
-  result.report.explanation->advice = observe::advise(
-      result.report,
-      run_traits(*worker_,
-                 {.config_words = options_.config_words, .one_host = world_.one_host(), .saves = saves_}));
+  std::optional<observe::FasterLayout> faster;
+  // Trials by other commands compare layouts themselves.
+  if (!options_.metrics_file_only)
+    faster = predict_faster_layout(world_, *worker_, result.report, outcome.steps - outcome.first_step);
+  result.report.explanation->advice =
+      observe::advise(result.report, run_traits(*worker_, {.config_words = options_.config_words,
+                                                           .one_host = world_.one_host(),
+                                                           .saves = saves_,
+                                                           .faster_layout = faster}));
   if (explanation_) explanation_->replace(observe::to_json(*result.report.explanation) + "\n");
   world_.set_farewell({});
   // A slow tracker is no worker that is stuck.
