@@ -48,7 +48,7 @@ ServerSession::ServerSession(const SessionPorts& ports, std::vector<int> workers
     serves_.push_back(i);
   }
   ensure(static_cast<int>(ranges_.size()) == nth(terms.ranges, server), "each range has a serve");
-  const int copies = terms.bound ? program::kept_copies(terms, server) : terms.workers;
+  const int copies = program::kept_copies(terms, server);
   for (ServedRange& range : ranges_) {
     ensure(static_cast<int>(range.landings.size()) == slots_ * terms.workers,
            "each push has a place to land");
@@ -82,7 +82,10 @@ void ServerSession::begin(const ServerInputs& inputs) {
   lost_numbers_.clear();
   busy_ms_ = 0;
   over_ = false;
-  for (Channel& channel : channels_) listen(channel);
+  for (Channel& channel : channels_) {
+    channel.holds_copy = false;
+    listen(channel);
+  }
 }
 
 const Staleness& ServerSession::staleness() const {
@@ -101,9 +104,9 @@ bool ServerSession::advance() {
   bool moved = false;
   for (int worker = 0; worker < terms_.workers && !over_; ++worker) {
     const bool heard = hear(worker);
-    if (recorder_ != nullptr) is_answered(worker);
+    const bool released = release_copy(worker);
     const bool carried_out = carry_out();
-    moved = moved || heard || carried_out;
+    moved = moved || heard || released || carried_out;
   }
   return moved;
 }
@@ -167,7 +170,7 @@ void ServerSession::lost(int worker) {
   Channel& channel = nth(channels_, worker);
   if (over_ || channel.is_lost) return;
   channel.is_lost = true;
-  channel.is_open = false;
+  channel.is_open = channel.holds_copy = false;
   if (auto* stale = std::get_if<StaleServer>(&protocol_)) return stale->lost(worker);
   auto& server = std::get<AsyncServer>(protocol_);
   const int64_t before = server.steps_lost();
@@ -264,17 +267,16 @@ bool ServerSession::carry_out(const AnswerPull& decision) {
   answer.began = Clock::now();
   answer.iteration = iteration_of(channel);
   const std::byte* from = range.contents;
-  if (!terms_.bound) {
+  if (decision.copy != kNoCopy) {
+    std::byte* const copy = nth(range.copies, decision.copy);
     // A worker that takes its time shall hold up nobody: updates write over what would be on its way.
-    std::byte* copy = nth(range.copies, decision.worker);
-    std::memcpy(copy, range.contents, static_cast<size_t>(range.size_bytes));
+    if (!terms_.bound) std::memcpy(copy, range.contents, static_cast<size_t>(range.size_bytes));
     from = copy;
-  } else if (decision.copy != kNoCopy) {
-    from = nth(range.copies, decision.copy);
   }
   answer.is_current = from == range.contents;
   answer.ticket = ports_.to_workers.start(comm::send_to(channel.rank, from, range.size_bytes));
   answer.is_under_way = true;
+  channel.holds_copy = !terms_.bound && decision.range + 1 == static_cast<int>(ranges_.size());
   return true;
 }
 
@@ -336,6 +338,17 @@ bool ServerSession::is_sent(int worker, int range) {
   if (!ports_.to_workers.poll(answer.ticket)) return false;
   answer.is_under_way = false;
   stamp(StampKind::answer, range, worker, answer.iteration, answer.began);
+  return true;
+}
+
+/// Looks whether an answer has been sent. True if its copy is free for others now.
+bool ServerSession::release_copy(int worker) {
+  Channel& channel = nth(channels_, worker);
+  if (!channel.holds_copy && recorder_ == nullptr) return false;
+  const bool sent = is_answered(worker);
+  if (!sent || !channel.holds_copy) return false;
+  channel.holds_copy = false;
+  if (!channel.is_lost) std::get<AsyncServer>(protocol_).sent(worker);
   return true;
 }
 
