@@ -36,10 +36,10 @@ SliceKind kind_of(const program::Program& program, const Instruction& instructio
 int64_t bytes_of(const Instruction& instruction) {
   int64_t bytes = 0;
   for (const program::Operand& operand : instruction.operands) {
-    const bool moved =
-        operand.role == Role::data || operand.role == Role::send || operand.role == Role::receive ||
-        (instruction.kind == InstructionKind::pull && operand.role == Role::parameters) ||
-        (instruction.kind == InstructionKind::push && operand.role == Role::gradients);
+    const bool moved = operand.role == Role::data || operand.role == Role::send ||
+                       operand.role == Role::receive ||
+                       (instruction.kind == InstructionKind::pull && operand.role == Role::parameters) ||
+                       (instruction.kind == InstructionKind::push && operand.role == Role::gradients);
     if (moved || !program::communicates(instruction.kind)) bytes += operand.range.size_bytes;
   }
   return bytes;

@@ -19,10 +19,10 @@ enum class StampKind : uint8_t { instruction, kernel, wait, landing, update, ans
 struct Stamp {
   StampKind kind = StampKind::instruction;
   ops::KernelPhase phase = ops::KernelPhase::forward;  ///< of a kernel
-  int instruction = 0;     ///< of a server: the `serve` of the range
-  int node = -1;           ///< of a kernel: the op in the graph
-  int worker = -1;         ///< of landings, answers, and updates by one push
-  uint64_t iteration = 0;  ///< StepInputs::iteration, of the worker's step
+  int instruction = 0;                                 ///< of a server: the `serve` of the range
+  int node = -1;                                       ///< of a kernel: the op in the graph
+  int worker = -1;                                     ///< of landings, answers, and updates by one push
+  uint64_t iteration = 0;                              ///< StepInputs::iteration, of the worker's step
   Clock::time_point begin, end;
 };
 

@@ -71,8 +71,9 @@ size_t named(const Json& trace, const std::string& beginning, int rank) {
 /// The steps 4 to 6 of a layout with sessions.
 Json recorded_sessions(const SmallConfig& config, int processes, const std::string& layout) {
   const std::string file = config / "steps.json";
-  const Ran ran = mpirun(processes, {"train", config.path(), "--quiet", "--layout", layout, "--set",
-                                     "parallel.reduction=FAST", "--timeline", file, "--timeline-steps", "4:6"});
+  const Ran ran =
+      mpirun(processes, {"train", config.path(), "--quiet", "--layout", layout, "--set",
+                         "parallel.reduction=FAST", "--timeline", file, "--timeline-steps", "4:6"});
   EXPECT_EQ(ran.code, 0) << ran.err;
   return ran.code == 0 ? read_json(file) : Json{};
 }

@@ -70,12 +70,10 @@ void Profiler::end_step(bool skipped, std::optional<double> busy_ms) {
 }
 
 model::Profile Profiler::result(comm::Communicator& world) const {
-  const int64_t updated =
-      worker_.compiled().ownership().owned_bytes(worker_.rank()) / int64_t{sizeof(float)};
+  const int64_t updated = worker_.compiled().ownership().owned_bytes(worker_.rank()) / int64_t{sizeof(float)};
   std::vector<model::NodeTime> own;
   for (const Samples& samples : nodes_)
-    own.push_back(
-        {median(samples.forward), median(samples.backward_input), median(samples.backward_weight)});
+    own.push_back({median(samples.forward), median(samples.backward_input), median(samples.backward_weight)});
   return gather_profile(worker_, world, updated == 0 ? 0 : median(updates_) / static_cast<double>(updated),
                         own);
 }

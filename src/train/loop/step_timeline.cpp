@@ -109,9 +109,9 @@ size_t StepTimeline::stamps_of_iteration() const {
   const auto instructions = [](const program::Program& program) { return program.instructions.size(); };
   const auto micro_batches = static_cast<size_t>(run.division().micro_batches_of(0));
   // A server gets, of each worker in each step, a push of every range, which it applies and answers.
-  const size_t served =
-      has_sessions() ? 3 * static_cast<size_t>(run.layout().workers()) * instructions(worker_->programs().serve)
-                     : 0;
+  const size_t served = has_sessions() ? 3 * static_cast<size_t>(run.layout().workers()) *
+                                             instructions(worker_->programs().serve)
+                                       : 0;
   return kStampsOfInstruction * instructions(worker_->programs().step) +
          kStampsOfLayer * run.graph().nodes.size() * micro_batches + served;
 }

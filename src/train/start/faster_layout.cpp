@@ -40,8 +40,9 @@ bool can_be_predicted(const World& world, const Worker& worker) {
   const LaunchFacts facts = world.launch();
   const config::RunConfig& config = worker.config();
   const layout::Layout& layout = worker.compiled().layout();
-  const bool has_cores = std::max(config.parallel.intra_op_threads, 1) * facts.ranks_on_host <=
-                         std::min(facts.host_cores, facts.quota_cores > 0 ? facts.quota_cores : facts.host_cores);
+  const bool has_cores =
+      std::max(config.parallel.intra_op_threads, 1) * facts.ranks_on_host <=
+      std::min(facts.host_cores, facts.quota_cores > 0 ? facts.quota_cores : facts.host_cores);
   // Of what is computed again, times of kernels do not tell.
   const bool has_times = config.parallel.profile || layout.recompute == layout::Recompute::none;
   return worker.compiled().device() == device::DeviceKind::cpu && !layout.has_sessions() && has_cores &&
@@ -119,7 +120,8 @@ double overhead_of_run(const Worker& worker, const plan::StepCosts& costs, int64
   double rest = 0;
   for (const double ms : worker.work_times()->kinds_ms) rest += ms;
   rest -= worker.work_times()->kind_ms(program::InstructionKind::update);
-  return std::max(1e-3 * rest / static_cast<double>(steps) - plan::other_seconds(worker.compiled(), costs), 0.0);
+  return std::max(1e-3 * rest / static_cast<double>(steps) - plan::other_seconds(worker.compiled(), costs),
+                  0.0);
 }
 
 double predict(const Worker& worker, layout::Layout layout, const std::vector<int>& hosts,

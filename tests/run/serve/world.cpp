@@ -136,7 +136,7 @@ bool World::happen(const Happening& happening) {
                         : kind == Kind::worker_hears     ? worker_hears(worker, server)
                         : kind == Kind::worker_dies      ? die(worker)
                         : kind == Kind::death_is_noticed ? notice_death(worker, server)
-                       : kind == Kind::answer_is_sent   ? find_sent(worker, server)
+                        : kind == Kind::answer_is_sent   ? find_sent(worker, server)
                                                          : ask_to_stop(worker);
   if (happened && scene_->prompt) settle();
   return happened;
