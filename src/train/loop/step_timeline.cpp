@@ -116,21 +116,22 @@ size_t StepTimeline::stamps_of_iteration() const {
          kStampsOfLayer * run.graph().nodes.size() * micro_batches + served;
 }
 
-void StepTimeline::begin(StepRange steps, int64_t done) {
+void StepTimeline::prepare(StepRange steps) {
   steps_ = steps;
-  last_made_ = done;
   const auto each = static_cast<uint64_t>(plan::iterations_per_step(worker_->compiled()));
   const size_t stamps = each * stamps_of_iteration();
   constexpr size_t kMostStamps = 8'000'000;  // 400 MB
   if (stamps * static_cast<size_t>(steps.count()) > kMostStamps)
-    throw comm::CollectiveError(
-        fmt::format(
-            "--timeline-steps {}:{}: {} steps of this program are too many to record; name at most {}",
-            steps.first, steps.last, steps.count(), std::max<size_t>(1, kMostStamps / stamps)),
-        ExitCode::usage);
+    throw ConfigError(
+        fmt::format("--timeline-steps {}:{}: {} steps of this program are too many to record; name at most {}",
+                    steps.first, steps.last, steps.count(), std::max<size_t>(1, kMostStamps / stamps)));
   recorder_.open(each * static_cast<uint64_t>(steps.first - 1), each * static_cast<uint64_t>(steps.count()),
                  stamps * static_cast<size_t>(steps.count()));
   phases_.reserve(4 * each * static_cast<size_t>(steps.count()) + 16);
+}
+
+void StepTimeline::begin(int64_t done) {
+  last_made_ = done;
   after_step(done);
 }
 

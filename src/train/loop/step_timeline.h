@@ -52,8 +52,10 @@ class StepTimeline {
   StepTimeline(const StepTimeline&) = delete;
   StepTimeline& operator=(const StepTimeline&) = delete;
 
+  /// Before begin(): takes memory for these steps. Throws ConfigError if they are too many for this rank.
+  void prepare(StepRange steps);
   /// COLLECTIVE: before the first step of the run, of which `done` were made before.
-  void begin(StepRange steps, int64_t done);
+  void begin(int64_t done);
   /// COLLECTIVE: after each step, except of sessions, where the rank only learns that steps are made.
   void after_step(int64_t step);
   /// COLLECTIVE: a session begins that makes steps `done` + 1 to at most `last`.

@@ -27,7 +27,10 @@ void RunWatch::record(const TimelineWish& wish, Worker& worker, run::StampRecord
   if (wish.path.empty()) return;
   on_all_ranks(world_,
                [&] { timeline_.emplace(wish.path, world_.host(), worker, stamps, world_.communicator()); });
-  timeline_->begin(steps_to_record(wish.steps, wish.done, wish.total), wish.done);
+  const StepRange steps = steps_to_record(wish.steps, wish.done, wish.total);
+  // Ranks have programs of different lengths.
+  on_all_ranks(world_, [&] { timeline_->prepare(steps); });
+  timeline_->begin(wish.done);
   phases.on_end = [this](observe::RunPhase phase, Clock::time_point begin, Clock::time_point end) {
     if (phase == observe::RunPhase::evaluation || phase == observe::RunPhase::checkpoints)
       timeline_->phase(observe::name_of(phase), begin, end);
