@@ -35,7 +35,7 @@ StateChange state_change_of(const checkpoint::Checkpoint& checkpoint, const chec
   for (const auto& record : records) {
     wanted_parameters.insert(parameter_of(record.name));
     if (saved.contains(record.name)) continue;
-    const bool is_average = record.name.ends_with(kAverageSuffix);
+    const bool is_average = record.name.ends_with(checkpoint::kAverageSuffix);
     const bool was_frozen = frozen_differ && !saved_parameters.contains(parameter_of(record.name));
     change.is_explained = change.is_explained && (was_frozen || (is_average && averages_differ));
     change.begins_averages = change.begins_averages || is_average;
@@ -48,7 +48,7 @@ StateChange state_change_of(const checkpoint::Checkpoint& checkpoint, const chec
     if (!saved.contains(record.name)) continue;
     change.left_over.push_back(record);
     change.is_explained =
-        change.is_explained && ((averages_differ && record.name.ends_with(kAverageSuffix)) ||
+        change.is_explained && ((averages_differ && record.name.ends_with(checkpoint::kAverageSuffix)) ||
                                 (frozen_differ && !wanted_parameters.contains(parameter_of(record.name))));
   }
   change.learning_anew = static_cast<int>(learning.size());
