@@ -122,9 +122,9 @@ void StepTimeline::prepare(StepRange steps) {
   const size_t stamps = each * stamps_of_iteration();
   constexpr size_t kMostStamps = 8'000'000;  // 400 MB
   if (stamps * static_cast<size_t>(steps.count()) > kMostStamps)
-    throw ConfigError(
-        fmt::format("--timeline-steps {}:{}: {} steps of this program are too many to record; name at most {}",
-                    steps.first, steps.last, steps.count(), std::max<size_t>(1, kMostStamps / stamps)));
+    throw ConfigError(fmt::format(
+        "--timeline-steps {}:{}: {} steps of this program are too many to record; name at most {}",
+        steps.first, steps.last, steps.count(), std::max<size_t>(1, kMostStamps / stamps)));
   recorder_.open(each * static_cast<uint64_t>(steps.first - 1), each * static_cast<uint64_t>(steps.count()),
                  stamps * static_cast<size_t>(steps.count()));
   phases_.reserve(4 * each * static_cast<size_t>(steps.count()) + 16);
