@@ -102,7 +102,7 @@ TEST(Timeline, OfWorkersWithABoundHasWhatTheirServerDoes) {
 
 TEST(Timeline, OfWorkersThatDoNotWaitHasEachPushWithItsServers) {
   const SmallConfig config;
-  const Json trace = recorded_sessions(config, 2, "dp=2,sync=ps,mode=async");
+  const Json trace = recorded_sessions(config, 2, "dp=2,sync=ps,placement=colocated,servers=2,mode=async");
   ASSERT_FALSE(trace.is_null());
   size_t pushes = 0, landings = 0, updates = 0;
   std::set<std::pair<int, int>> made;  // steps, and pushes of them
@@ -226,7 +226,7 @@ TEST(Timeline, RefusesWhatItCannotRecord) {
   EXPECT_EQ(read_text_file(file), "mine");
   EXPECT_EQ(lockstep({"train", config.path(), "--timeline-steps", "1:2"}).code, 2) << "without --timeline";
   const Ran sessions = lockstep({"inspect", config.path(), "--timeline", config / "b.json", "--layout",
-                                 "dp=2,sync=ps,mode=async", "--set", "parallel.reduction=FAST"});
+                                 "dp=2,sync=ps,placement=colocated,servers=2,mode=async", "--set", "parallel.reduction=FAST"});
   EXPECT_EQ(sessions.code, 2) << sessions.err;
   EXPECT_THAT(sessions.err, Mentions("--timeline ... mode=async"));
 }
