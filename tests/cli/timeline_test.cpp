@@ -73,7 +73,8 @@ Json recorded_sessions(const SmallConfig& config, int processes, const std::stri
   const std::string file = config / "steps.json";
   const Ran ran =
       mpirun(processes, {"train", config.path(), "--quiet", "--layout", layout, "--set",
-                         "parallel.reduction=FAST", "--timeline", file, "--timeline-steps", "4:6"});
+                         "parallel.reduction=FAST", "--set", "parallel.bucket_bytes=64", "--timeline", file,
+                                     "--timeline-steps", "4:6"});
   EXPECT_EQ(ran.code, 0) << ran.err;
   return ran.code == 0 ? read_json(file) : Json{};
 }
