@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "base/index.h"
 #include "exchange/config_json.h"
 #include "exchange/family.h"
@@ -129,13 +131,14 @@ void check_positions(const std::string& field, const nlohmann::json& positions) 
 }
 
 float theta_of(const nlohmann::json& config) {
-  const float theta = field_of(config, "rope_theta", 10000.0f);
+  std::optional<float> theta;
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
     if (!config.contains(name) || config[name].is_null()) continue;
     check_positions(name, config[name]);
-    if (config[name].contains("rope_theta")) return required_field_of<float>(config[name], "rope_theta");
+    if (!theta && config[name].contains("rope_theta"))
+      theta = required_field_of<float>(config[name], "rope_theta");
   }
-  return theta;
+  return theta.value_or(field_of(config, "rope_theta", 10000.0f));
 }
 
 model::LlamaOptions llama_options(const nlohmann::json& config) {

@@ -98,7 +98,7 @@ TEST(Exploration, EveryStateOfAsyncSessionsWithFewerCopiesThanWorkers) {
       {sharing(2, {2}, 3, 1), 1, 1, kPrompt, kCountedFirst, kCompleteAtLast},
   });
   std::cout << states << " states in all\n";
-  EXPECT_GE(states, 100'000);
+  EXPECT_GE(states, 1'000'000);
 }
 
 /// Up to 8 workers, 4 servers of 4 ranges, a bound of 4 and 300 steps.
