@@ -71,10 +71,9 @@ size_t named(const Json& trace, const std::string& beginning, int rank) {
 /// The steps 4 to 6 of a layout with sessions.
 Json recorded_sessions(const SmallConfig& config, int processes, const std::string& layout) {
   const std::string file = config / "steps.json";
-  const Ran ran =
-      mpirun(processes, {"train", config.path(), "--quiet", "--layout", layout, "--set",
-                         "parallel.reduction=FAST", "--set", "parallel.bucket_bytes=64", "--timeline", file,
-                                     "--timeline-steps", "4:6"});
+  const Ran ran = mpirun(
+      processes, {"train", config.path(), "--quiet", "--layout", layout, "--set", "parallel.reduction=FAST",
+                  "--set", "parallel.bucket_bytes=64", "--timeline", file, "--timeline-steps", "4:6"});
   EXPECT_EQ(ran.code, 0) << ran.err;
   return ran.code == 0 ? read_json(file) : Json{};
 }
@@ -226,8 +225,9 @@ TEST(Timeline, RefusesWhatItCannotRecord) {
   EXPECT_THAT(there.err, Mentions("--timeline ... " + file));
   EXPECT_EQ(read_text_file(file), "mine");
   EXPECT_EQ(lockstep({"train", config.path(), "--timeline-steps", "1:2"}).code, 2) << "without --timeline";
-  const Ran sessions = lockstep({"inspect", config.path(), "--timeline", config / "b.json", "--layout",
-                                 "dp=2,sync=ps,placement=colocated,servers=2,mode=async", "--set", "parallel.reduction=FAST"});
+  const Ran sessions =
+      lockstep({"inspect", config.path(), "--timeline", config / "b.json", "--layout",
+                "dp=2,sync=ps,placement=colocated,servers=2,mode=async", "--set", "parallel.reduction=FAST"});
   EXPECT_EQ(sessions.code, 2) << sessions.err;
   EXPECT_THAT(sessions.err, Mentions("--timeline ... mode=async"));
 }

@@ -1,7 +1,6 @@
 #include "train/start/faster_layout.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -22,11 +21,11 @@ namespace {
 
 /// A layout is faster if its step takes at most so much of the run's own.
 constexpr double kFaster = 0.95;
-/// A prediction of the run's own step that is further off says nothing about others.
-constexpr double kTrusted = 0.5;
+/// A prediction of the run's own step that is off by a larger factor says nothing about others.
+constexpr double kTrusted = 2;
 /// How long rank 0 predicts at most, while the job waits to end; and a size from which programs' replays
 /// would take longer, in instructions of all ranks.
-constexpr std::chrono::seconds kPredictionTime{3};
+constexpr std::chrono::seconds kPredictionTime{10};
 constexpr size_t kMostInstructions = 200'000;
 /// Shorter runs are over before a prediction would be.
 constexpr double kWorthSeconds = 5;
@@ -142,7 +141,7 @@ std::optional<observe::FasterLayout> fastest(const Worker& worker, const std::ve
     if (Clock::now() > deadline) throw OutOfTime();
   };
   const double own = plan::predict_step(worker.compiled(), hosts, costs, gets_on);
-  if (std::abs(own / measured_seconds - 1) > kTrusted) return {};
+  if (std::max(own / measured_seconds, measured_seconds / own) > kTrusted) return {};
   std::optional<observe::FasterLayout> best;
   for (const layout::Layout& layout : candidates(worker)) {
     const double share = predict(worker, layout, hosts, costs, gets_on) / own;

@@ -19,8 +19,7 @@ namespace lockstep::train {
 /// messages for some seconds at most, and rank 0 replays programs with these times and with those of the
 /// run's own kernels, or of parallel.profile. Nothing is the result if no prediction is possible (GPUs,
 /// mode=stale and mode=async, fewer cores than processes, recomputation without a profile), if it takes
-/// longer than seconds, or if the run's own step is predicted wrongly: its measured time differs by more than
-/// half.
+/// longer than ten seconds, or if the run's own step is predicted wrongly, by more than a factor of two.
 std::optional<observe::FasterLayout> predict_faster_layout(World& world, const Worker& worker,
                                                            const observe::RunReport& report, int64_t steps);
 
