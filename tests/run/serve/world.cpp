@@ -120,7 +120,7 @@ std::vector<Happening> World::candidates() const {
       if (!link(w, s).to_server.empty()) add(Kind::server_hears, w, s);
       if (!link(w, s).to_worker.empty()) add(Kind::worker_hears, w, s);
       if (dead && !link(w, s).noticed) add(Kind::death_is_noticed, w, s);
-      if (link(w, s).sends && !scene_->prompt) add(Kind::answer_is_sent, w, s);
+      if (link(w, s).sends && finds_late()) add(Kind::answer_is_sent, w, s);
     }
   }
   if (scene_->prompt) return all;
@@ -147,11 +147,9 @@ void World::settle() {
   for (int worker = 0; worker < workers(); ++worker)
     while (move(worker)) {
     }
-  for (int server = 0; server < servers(); ++server) {
-    for (int worker = 0; worker < workers(); ++worker) find_sent(worker, server);
+  for (int server = 0; server < servers(); ++server)
     while (decide(server)) {
     }
-  }
 }
 
 bool World::move(int worker) {
@@ -197,6 +195,7 @@ void World::carry_out(int worker, const LeaveServer& leave) {
 }
 
 bool World::decide(int server) {
+  for (int worker = 0; worker < workers() && !finds_late(); ++worker) find_sent(worker, server);
   Server& its = nth(servers_, server);
   const auto statistics = [&]() -> const Staleness& {
     return std::visit([](const auto& protocol) -> const Staleness& { return protocol.staleness(); },

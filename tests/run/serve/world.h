@@ -150,6 +150,8 @@ class World {
   bool notice_death(int worker, int server);
   bool ask_to_stop(int worker);
   bool find_sent(int worker, int server);
+  /// When a server finds that an answer is sent matters only if workers wait for copies.
+  bool finds_late() const { return scene_->terms.copies > 0 && !scene_->prompt; }
   void settle();
   void check_stale_end() const;
   void check_async_end() const;
