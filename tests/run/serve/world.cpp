@@ -195,7 +195,6 @@ void World::carry_out(int worker, const LeaveServer& leave) {
 }
 
 bool World::decide(int server) {
-  for (int worker = 0; worker < workers() && !finds_late(); ++worker) find_sent(worker, server);
   Server& its = nth(servers_, server);
   const auto statistics = [&]() -> const Staleness& {
     return std::visit([](const auto& protocol) -> const Staleness& { return protocol.staleness(); },
@@ -239,7 +238,10 @@ int64_t World::carry_out(int server, const AnswerPull& answer) {
   Link& its_link = link(answer.worker, server);
   its_link.sends =
       !scene_->terms.bound && answer.range + 1 == nth(scene_->terms.ranges, server) && !its_link.noticed;
-  if (its.dead) return 0;
+  if (its.dead) {
+    if (!finds_late()) find_sent(answer.worker, server);
+    return 0;
+  }
   Message message{Message::Kind::answer};
   message.range = static_cast<int16_t>(answer.range);
   message.copy = static_cast<int16_t>(answer.copy);
@@ -327,6 +329,7 @@ bool World::worker_hears(int worker, int server) {
   }
   its.protocol.answered(server, message.range, message.number);
   nth(its.read, place(server, message.range)) = message.contents;
+  if (!finds_late()) find_sent(worker, server);
   return true;
 }
 
@@ -338,6 +341,7 @@ bool World::die(int worker) {
   if (is_gone) return false;
   its.dead = true;
   for (int server = 0; server < servers(); ++server) link(worker, server).to_worker.clear();
+  for (int server = 0; server < servers() && !finds_late(); ++server) find_sent(worker, server);
   --deaths_left_;
   return true;
 }
