@@ -161,8 +161,8 @@ void ServerSession::react(int worker) {
       protocol_);
   channel.is_open = false;
   if (message.kind != WorkerMessage::Kind::ask) return;
-  channel.step = message.clock;
-  if (server_ > 0) channel.number = message.number;
+  channel.asked_step = message.clock;
+  channel.asked_number = message.number;
   listen(channel);
 }
 
@@ -258,7 +258,9 @@ bool ServerSession::carry_out(const AnswerPull& decision) {
   const ServedRange& range = nth(ranges_, decision.range);
   if (decision.range == 0) {
     if (!ports_.to_workers.poll(channel.replied)) return false;
-    if (server_ == 0) channel.number = next_number();
+    // Until now, pushes of the step before may have waited to be applied.
+    channel.number = server_ == 0 ? next_number() : channel.asked_number;
+    channel.step = channel.asked_step;
     reply(channel, {.asks_stop = server_ > 0 && inputs_.stop_requested && inputs_.stop_requested() ? 1 : 0,
                     .version = decision.version,
                     .grant = channel.number,

@@ -77,9 +77,10 @@ class ServerSession {
     int rank;
     bool is_open = false;
     bool is_lost = false;
-    bool lands = false;  // `message` has come, and its gradients are on their way
-    int64_t number = 0;  // of the step that it was granted last, over all workers
-    int64_t step = 0;    // likewise, its own count
+    bool lands = false;                        // `message` has come, and its gradients are on their way
+    int64_t number = 0;                        // of the step that it was granted last, over all workers
+    int64_t step = 0;                          // likewise, its own count
+    int64_t asked_number = 0, asked_step = 0;  // of the step that it asks for
     Clock::time_point landing_began;
     WorkerMessage message;
     ServerMessage reply;
