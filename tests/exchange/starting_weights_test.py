@@ -253,5 +253,5 @@ class StartingWeights(unittest.TestCase):
 
 if __name__ == "__main__":
     sys.argv.pop(2)
-    LOCKSTEP = sys.argv.pop(1)
+    LOCKSTEP = os.path.abspath(sys.argv.pop(1))
     unittest.main(verbosity=2)
