@@ -238,16 +238,13 @@ int64_t World::carry_out(int server, const AnswerPull& answer) {
   Link& its_link = link(answer.worker, server);
   its_link.sends =
       !scene_->terms.bound && answer.range + 1 == nth(scene_->terms.ranges, server) && !its_link.noticed;
-  if (its.dead) {
-    if (!finds_late()) find_sent(answer.worker, server);
-    return 0;
-  }
   Message message{Message::Kind::answer};
   message.range = static_cast<int16_t>(answer.range);
   message.copy = static_cast<int16_t>(answer.copy);
   message.number = answer.version;
   message.contents = nth(servers_, server).memory.answer(answer);
-  link(answer.worker, server).to_worker.push_back(message);
+  if (!its.dead) link(answer.worker, server).to_worker.push_back(message);
+  if (!finds_late()) find_sent(answer.worker, server);
   return 0;
 }
 
