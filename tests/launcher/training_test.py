@@ -226,7 +226,7 @@ class Training(TrainingCase):
                     "trainer.eval_every_steps=200", "--set", "checkpoint.every_steps=100", "--layout", "dp=3,sync=ps,mode=async",
                     "--set", "watchdog.silent_seconds=3", "--set", "watchdog.compute_seconds=3", "--failpoint", fault,
                     "--set", "metrics.machine_every_seconds=0.05", "--out", str(out), "--json",
-                    "--timeline", str(self.folder / f"{fault}.json"), "--timeline-steps", "95:180"])
+                    "--timeline", str(self.folder / f"{fault}.json"), "--timeline-steps", "95:400"])
                 self.assertEqual(running.finish(), 0, running.err)
                 self.assertNotIn("lockstep: error:", running.err)
                 report = json.loads(running.out)
