@@ -3,14 +3,15 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <numeric>
 
-#include "base/index.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "comm/measure.h"
 #include "compare/bench_report.h"
 #include "lockstep/error.h"
 #include "plan/speed_of_light.h"
+#include "train/start/machine_figures.h"
 #include "train/start/world.h"
 
 namespace lockstep::cli {
@@ -23,16 +24,11 @@ struct BenchArguments {
   bool brief = false;
 };
 
-/// All but rank 0, or, of those on its host and of the others, the first.
 std::vector<int> peers_of(const std::vector<int>& hosts, bool brief) {
-  std::vector<int> peers;
-  bool met[2] = {false, false};
-  for (int rank = 1; rank < static_cast<int>(hosts.size()); ++rank) {
-    bool& known = met[nth(hosts, rank) == hosts.front()];
-    if (!brief || !known) peers.push_back(rank);
-    known = true;
-  }
-  return peers;
+  if (brief) return train::typical_peers(hosts);
+  std::vector<int> all(hosts.size() - 1);
+  std::iota(all.begin(), all.end(), 1);
+  return all;
 }
 
 /// From a sum of two numbers on, in steps of 16 times.

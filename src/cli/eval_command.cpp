@@ -57,9 +57,9 @@ config::RunConfig load(const EvalArguments& arguments) {
   return config;
 }
 
-/// Of models that predict the next of many tokens: e to the loss.
+/// e to the loss, of models that have a perplexity.
 std::optional<double> perplexity_of(const train::EvaluationRecord& record, const train::Worker& worker) {
-  return record.has_loss() && train::tokens_per_sample(worker.compiled().graph())
+  return record.has_loss() && train::tells_perplexity(worker.compiled().graph())
              ? std::optional(std::exp(record.loss))
              : std::nullopt;
 }

@@ -15,6 +15,8 @@
 #include "cli/commands.h"
 #include "config/run_config.h"
 #include "exchange/family.h"
+#include "exchange/new_folder.h"
+#include "exchange/tensor_store.h"
 #include "exchange/weight_source.h"
 #include "lockstep/error.h"
 #include "model/graph.h"
@@ -31,13 +33,27 @@ struct ImportArguments {
   jobs::OutputArguments output;
 };
 
+/// Rotary positions can be computed for any context, but a model does not know those it never saw.
+void warn_of_long_context(const nlohmann::json& config, int64_t context) {
+  constexpr const char* kTrained = "max_position_embeddings";
+  if (!config.is_object() || !config.contains(kTrained) || !config[kTrained].is_number_integer()) return;
+  const auto trained = config[kTrained].get<int64_t>();
+  if (context > trained)
+    log_warning(
+        fmt::format("--context {}: the model was trained on at most {} positions ({}), and what it "
+                    "makes of more of them is not known before it is trained on them",
+                    context, trained, kTrained));
+}
+
 /// A config of the model; what trains it is for its owner to choose.
 std::string config_text(const ImportArguments& arguments) {
   const std::string path = (fs::path(arguments.source) / "config.json").string();
   if (!exchange::is_huggingface_folder(arguments.source))
     throw CheckpointError(fmt::format("{}: expected a folder of Hugging Face with a config.json, found none",
                                       arguments.source));
+  exchange::require_regular_file(path);
   const auto json = checkpoint::parse_strict_json(read_text_file(path), path);
+  warn_of_long_context(json, arguments.context);
   const exchange::Family& family = exchange::family_of(json, path);
   return fmt::format(
       "# The model of {}. Data, trainer and optimizer are a proposal for fine-tuning.\nformat_version: 1\n{}"
@@ -97,20 +113,19 @@ std::string save(const std::string& directory, const config::RunConfig& config,
   return outcome.path;
 }
 
+constexpr const char* kConfigName = "config.effective.textproto";
+
 int import_weights(const ImportArguments& arguments) {
-  std::error_code unknown;
-  if (fs::exists(arguments.directory, unknown) &&
-      !(fs::is_directory(arguments.directory, unknown) && fs::is_empty(arguments.directory, unknown)))
-    throw ConfigError(fmt::format("--out {}: is not an empty folder; name another", arguments.directory));
-  const std::string name = (fs::path(arguments.directory) / "config.effective.textproto").string();
+  exchange::NewFolder folder(arguments.directory, posix_file_system());
+  const std::string name = (fs::path(arguments.directory) / kConfigName).string();
   const config::RunConfig config = config::parse_run_config(config_text(arguments), name, {});
   const exchange::WeightSource source(config.model, {.path = arguments.source});
   for (const auto& note : source.notes()) log_info(fmt::format("{}: {}", arguments.source, note));
-  const std::string path = save(arguments.directory, config, source);
-  const auto file = posix_file_system().create(name);
-  file->write(config.effective_text.data(), config.effective_text.size());
-  file->sync();
-  file->close();
+  const fs::path saved = save(folder.unfinished(), config, source);
+  const std::string path =
+      (fs::path(arguments.directory) / saved.lexically_relative(folder.unfinished())).string();
+  folder.write(kConfigName, config.effective_text);
+  folder.finish();
   write_result(
       arguments.output.json
           ? nlohmann::ordered_json{{"checkpoint", path}, {"config", name}, {"tensors", source.tensor_count()}}

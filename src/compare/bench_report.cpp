@@ -5,6 +5,7 @@
 #include "base/index.h"
 #include "base/text.h"
 #include "lockstep/error.h"
+#include "train/start/machine_figures.h"
 
 namespace lockstep::compare {
 namespace {
@@ -55,20 +56,7 @@ std::string table_of(const std::string& title, const std::vector<comm::SumTime>&
 }  // namespace
 
 plan::MachineFigures BenchReport::figures() const {
-  plan::MachineFigures figures{.addition_per_byte = addition_per_byte};
-  for (const comm::PairTimes& pair : pairs)
-    (nth(hosts, pair.peer) == hosts.front() ? figures.within_host : figures.between_hosts) = {
-        .latency = pair.latency,
-        .one_way_per_byte = pair.one_way_per_byte,
-        .both_ways_per_byte = pair.both_ways_per_byte};
-  if (shared_sums.empty()) return figures;
-  const comm::SumTime &small = shared_sums.front(), &large = shared_sums.back();
-  figures.shared_ranks = static_cast<int>(hosts.size());
-  figures.shared_meeting = small.seconds;
-  if (large.bytes > small.bytes)
-    figures.shared_sum_per_byte =
-        std::max(large.seconds - small.seconds, 0.0) / static_cast<double>(large.bytes - small.bytes);
-  return figures;
+  return train::machine_figures(hosts, pairs, shared_sums, addition_per_byte);
 }
 
 std::string BenchReport::table() const {

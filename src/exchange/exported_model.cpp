@@ -12,6 +12,7 @@
 #include "checkpoint/file_names.h"
 #include "checkpoint/safetensors.h"
 #include "exchange/layer_match.h"
+#include "exchange/new_folder.h"
 #include "exchange/tensor_store.h"
 #include "exchange/tokenizer_files.h"
 #include "lockstep/error.h"
@@ -23,8 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kUnfinished = ".export.tmp";
-constexpr float kLargestFloat16 = 65504;
+constexpr float kLargestFloat16 = 65504, kLargestBfloat16 = 3.3895314e38f;
 
 /// A tensor to be written.
 struct Output {
@@ -62,6 +62,17 @@ std::vector<std::vector<Output>> shards_of(const std::vector<Output>& outputs, c
   return shards;
 }
 
+/// No number may turn into an infinity.
+void require_representable(const std::string& name, const std::vector<float>& values, DType dtype) {
+  if (dtype == DType::float32) return;
+  const bool is_float16 = dtype == DType::float16;
+  const float largest = is_float16 ? kLargestFloat16 : kLargestBfloat16;
+  for (const float value : values)
+    if (std::isfinite(value) && std::abs(value) > largest)
+      throw ConfigError(fmt::format("tensor '{}' has {}, but {} holds numbers up to {}; use --dtype {}", name,
+                                    value, name_of(dtype), largest, is_float16 ? "bfloat16" : "float32"));
+}
+
 /// Elements of a tensor of another program, in its order and type.
 std::vector<std::byte> elements_of(const Output& output, const checkpoint::Checkpoint& checkpoint,
                                    const model::Graph& graph, const ExportOptions& options) {
@@ -83,63 +94,11 @@ std::vector<std::byte> elements_of(const Output& output, const checkpoint::Check
     to_there(piece, here.data(), there.data());
     here = std::move(there);
   }
-  if (dtype == DType::float16)
-    for (const float value : here)
-      if (std::isfinite(value) && std::abs(value) > kLargestFloat16)
-        throw ConfigError(
-            fmt::format("tensor '{}' has {}, but float16 holds numbers up to {}; use --dtype bfloat16",
-                        piece.name, value, kLargestFloat16));
+  require_representable(piece.name, here, dtype);
   std::vector<std::byte> bytes(count * static_cast<size_t>(size_of(dtype)));
   tensor::convert(bytes.data(), dtype, here.data(), DType::float32, static_cast<int64_t>(count));
   return bytes;
 }
-
-/// A folder that is not there under its own name before it is complete.
-class NewFolder {
- public:
-  NewFolder(std::string path, FileSystem& files) : path_(std::move(path)), files_(files) {
-    path_ = fs::absolute(path_).lexically_normal().string();
-    while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
-    std::error_code unknown;
-    if (fs::equivalent(path_, fs::current_path(), unknown))
-      throw ConfigError(fmt::format("--out {}: is the current folder; name another", path_));
-    if (fs::exists(path_, unknown) && !(fs::is_directory(path_, unknown) && fs::is_empty(path_, unknown)))
-      throw ConfigError(fmt::format("--out {}: is not an empty folder; name another", path_));
-    files_.remove_all(unfinished());  // of an attempt that was interrupted
-    files_.make_directory(unfinished());
-  }
-  ~NewFolder() {
-    if (finished_) return;
-    try {
-      files_.remove_all(unfinished());
-    } catch (const std::exception&) {
-      // What failed before is reported; the next attempt removes it.
-    }
-  }
-  NewFolder(const NewFolder&) = delete;
-
-  std::string file(const std::string& name) const { return unfinished() + "/" + name; }
-  void write(const std::string& name, const std::string& text) {
-    const auto file = files_.create(this->file(name));
-    file->write(text.data(), text.size());
-    file->sync();
-    file->close();
-  }
-  void finish() {
-    files_.sync_directory(unfinished());
-    files_.rename(unfinished(), path_);  // replaces an empty folder, and no other
-    finished_ = true;
-    const std::string parent = fs::path(path_).parent_path().string();
-    files_.sync_directory(parent.empty() ? "." : parent);
-  }
-
- private:
-  std::string unfinished() const { return path_ + kUnfinished; }
-
-  std::string path_;
-  FileSystem& files_;
-  bool finished_ = false;
-};
 
 /// Writes tensors, and returns their names and files.
 nlohmann::json write_tensors(NewFolder& folder, const std::vector<std::vector<Output>>& shards,

@@ -50,6 +50,7 @@ struct Folder {
 };
 
 Folder read_index(const fs::path& folder, const std::string& index) {
+  require_regular_file(index);
   const auto json = checkpoint::parse_strict_json(read_text_file(index), index);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object() ||
       json["weight_map"].empty())
@@ -77,6 +78,7 @@ Folder look_at(const std::string& path) {
   std::error_code unknown;
   if (!fs::is_directory(path, unknown)) {
     if (!fs::exists(path, unknown)) throw CheckpointError(fmt::format("there is no file or folder {}", path));
+    require_regular_file(path);
     if (is_pickle(path)) throw CheckpointError(fmt::format("{}: is {}", path, kPickle));
     return {{path}, {}};
   }
@@ -94,6 +96,7 @@ class SafetensorsStore : public TensorStore {
  public:
   explicit SafetensorsStore(std::string path) : path_(std::move(path)) {
     const Folder folder = look_at(path_);
+    for (const auto& name : folder.files) require_regular_file(name);
     for (const auto& name : folder.files) add(files_.emplace_back(name), folder.file_of);
     for (const auto& [tensor, file] : folder.file_of)
       if (!entries_.contains(tensor))
@@ -106,6 +109,7 @@ class SafetensorsStore : public TensorStore {
   const std::map<std::string, std::string>& metadata() const override { return files_.front().metadata(); }
   std::optional<std::string> tokenizer_text() const override {
     const std::string file = (fs::path(path_) / tokenizer::kTokenizerFile).string();
+    require_regular_file(file);
     return path_exists(file) ? std::optional(read_text_file(file)) : std::nullopt;
   }
 
@@ -175,6 +179,12 @@ class CheckpointStore : public TensorStore {
 };
 
 }  // namespace
+
+void require_regular_file(const std::string& path) {
+  std::error_code unknown;
+  if (fs::exists(path, unknown) && !fs::is_regular_file(path, unknown))
+    throw CheckpointError(fmt::format("{}: expected a file, found a folder, a pipe or a device", path));
+}
 
 std::unique_ptr<TensorStore> open_safetensors(const std::string& path) {
   return std::make_unique<SafetensorsStore>(path);

@@ -37,6 +37,10 @@ class TensorStore {
   virtual const std::map<std::string, std::string>& metadata() const = 0;
 };
 
+/// Throws CheckpointError if something that is no file lies there, such as a pipe, which nobody may ever
+/// write to. Nothing if nothing does.
+void require_regular_file(const std::string& path);
+
 /// The name of the only file of tensors in a folder.
 inline constexpr const char* kTensorFile = "model.safetensors";
 

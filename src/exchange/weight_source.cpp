@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/hash.h"
 #include "base/index.h"
 #include "base/text.h"
 #include "checkpoint/file_names.h"
@@ -44,6 +45,16 @@ std::string problems_text(const std::string& path, const std::vector<std::string
       path, join(shown, "\n  "));
 }
 
+/// A weight that two layers share may be there under the second name alone.
+void find_by_second_names(const Mapping& mapping, NameMatch& match) {
+  for (const auto& implied : mapping.implied) {
+    const auto second = match.found.find(implied.name);
+    if (implied.parameter < 0 || second == match.found.end()) continue;
+    const std::string& first = nth(mapping.pieces, implied.parameter).at(0).name;
+    if (match.found.emplace(first, second->second).second) std::erase(match.missing, first);
+  }
+}
+
 }  // namespace
 
 bool is_huggingface_folder(const std::string& path) {
@@ -70,6 +81,8 @@ WeightSource::WeightSource(const ModelSpec& model, const WeightSourceOptions& op
       leave_out_(options.leave_out),
       store_(options.checkpoint ? open_checkpoint(options.path, options.before_read)
                                 : open_safetensors(options.path)) {
+  check_new_layers();
+  check_left_out();
   std::vector<Fit> fits;
   for (const auto& mapping : candidates(model, options)) fits.push_back(fit(mapping));
   const auto best = std::ranges::min_element(fits, {}, [](const Fit& each) { return each.problems.size(); });
@@ -84,6 +97,7 @@ std::vector<Mapping> WeightSource::candidates(const ModelSpec& model,
   if (options.checkpoint || store_->metadata().contains("conv2d_weight")) return {own_mapping(graph_)};
   if (is_huggingface_folder(options.path)) {
     const std::string path = config_path(options.path);
+    require_regular_file(path);
     const auto config = checkpoint::parse_strict_json(read_text_file(path), path);
     const Family& family = family_of(config, path);
     std::vector<std::string> differences;
@@ -109,6 +123,27 @@ std::vector<Mapping> WeightSource::candidates(const ModelSpec& model,
     }
   }
   return all;
+}
+
+void WeightSource::check_new_layers() const {
+  std::set<std::string> drawing;
+  for (const auto& parameter : graph_.parameters)
+    for (const auto& use : parameter.uses) drawing.insert(graph_.node(use.node).name);
+  for (const auto& name : new_layers_)
+    if (!drawing.contains(name))
+      throw ConfigError(
+          fmt::format("weights.new_layers: layer '{}' draws no weights, so it cannot be new{}", name,
+                      did_you_mean(name, std::vector<std::string>(drawing.begin(), drawing.end()))));
+}
+
+void WeightSource::check_left_out() const {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : store_->entries()) names.push_back(name);
+  for (const auto& left_out : leave_out_)
+    if (std::ranges::none_of(names, [&](const auto& name) { return begins_with_name(name, left_out); }))
+      throw ConfigError(
+          fmt::format("weights.leave_out: {} has no tensor '{}', and none whose name begins so{}",
+                      store_->path(), left_out, did_you_mean(left_out, names)));
 }
 
 /// A weight that a new layer shares with another is not new.
@@ -139,7 +174,8 @@ WeightSource::Fit WeightSource::fit(const Mapping& mapping) const {
         std::ranges::any_of(mapping.worthless, [&](const auto& end) { return name.ends_with(end); });
     if (!ignored || pieces.contains(name)) there.push_back(name);
   }
-  const NameMatch match = match_names(expected, there);
+  NameMatch match = match_names(expected, there);
+  find_by_second_names(mapping, match);
   fit.tensors = match.found;
   note_names(fit, match, unneeded);
   for (const auto& [name, found] : match.found) {
@@ -230,6 +266,22 @@ bool WeightSource::read(int parameter, int64_t first, std::span<float> values) c
       read_piece(piece, begin - piece.first, end - piece.first, values.data() + (begin - first));
   }
   return true;
+}
+
+uint64_t WeightSource::contents_hash(const checkpoint::BeforeRead& before_read) const {
+  uint64_t hash = 0;
+  std::vector<float> values;
+  for (const auto& [name, found] : tensors_) {
+    const int64_t count = store_->entries().find(found)->second.shape.count();
+    hash = hash_combine(hash, hash64(name));
+    for (int64_t done = 0; done < count; done += kComparedElements) {
+      if (before_read) before_read();
+      values.resize(static_cast<size_t>(std::min(kComparedElements, count - done)));
+      store_->read(found, done, static_cast<int64_t>(values.size()), values.data());
+      hash = hash_combine(hash, hash64(values.data(), values.size() * sizeof(float)));
+    }
+  }
+  return hash;
 }
 
 /// Elements [first, last) of a piece, in lockstep's order.

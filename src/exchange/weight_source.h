@@ -44,6 +44,10 @@ class WeightSource {
   /// one of a new layer.
   bool read(int parameter, int64_t first, std::span<float> values) const;
 
+  /// A hash of all tensors that are read, whole: ranks that read different parts of a model agree on it.
+  /// Reads everything; `before_read` is called before each piece.
+  uint64_t contents_hash(const checkpoint::BeforeRead& before_read) const;
+
   const std::string& path() const { return store_->path(); }
   /// "Hugging Face's gpt2", "a checkpoint of lockstep".
   const std::string& kind() const { return kind_; }
@@ -62,6 +66,8 @@ class WeightSource {
   void take(Fit&& fit);
   std::vector<Mapping> candidates(const ModelSpec& model, const WeightSourceOptions& options) const;
   bool is_new(int parameter) const;
+  void check_new_layers() const;
+  void check_left_out() const;
   void check_implied() const;
   void read_piece(const Piece& piece, int64_t first, int64_t last, float* to) const;
 

@@ -93,11 +93,23 @@ void look_for_data(const RunReport& report, const RunTraits& traits, Advices& ad
   advice.push_back({.rule = "data_loading", .saw = std::move(saw), .cost = share, .act = std::move(act)});
 }
 
+constexpr double kCommunicationShare = 0.10;
+
+std::string help_with_communication(const std::optional<FasterLayout>& faster,
+                                    const std::string& compare_command) {
+  std::string act = "a larger trainer.global_batch";
+  if (faster)
+    act = fmt::format("--layout {}, whose steps are predicted to take {} % less time; or {}", faster->layout,
+                      percent(1 - faster->share), act);
+  if (compare_command.empty()) return act;
+  return fmt::format("{}{}; this predicts and measures {}: {}", act, faster ? "" : ", or another layout",
+                     faster ? "others, too" : "them", compare_command);
+}
+
 void look_for_communication(const RunReport& report, const RunTraits& traits, Advices& advice) {
   const RankExplanation& rank = worst(report, TimePart::communication);
   const double share = share_of_steps(rank, TimePart::communication);
-  if (share <= 0.10) return;
-  // How fast links are is not measured within a run, so that no layout is predicted here.
+  if (share <= kCommunicationShare) return;
   const std::string command = traits.compare_command ? traits.compare_command() : "";
   const char* or_what =
       report.explanation->goes_on ? ", or for slower ranks, which the end of the run tells apart" : "";
@@ -106,11 +118,7 @@ void look_for_communication(const RunReport& report, const RunTraits& traits, Ad
        .saw = fmt::format("rank {} waits {} % of its steps for communication that nothing hides{}", rank.rank,
                           percent(share), or_what),
        .cost = share,
-       .act = command.empty()
-                  ? std::string("a larger trainer.global_batch")
-                  : fmt::format("a larger trainer.global_batch, or another layout; this predicts and "
-                                "measures them: {}",
-                                command)});
+       .act = help_with_communication(traits.faster_layout, command)});
 }
 
 void look_for_slow_ranks(const RunReport& report, const RunTraits&, Advices& advice) {
@@ -296,6 +304,12 @@ constexpr std::array<AdviceRule, 9> kRules = {{
 }  // namespace
 
 std::span<const AdviceRule> advice_rules() { return kRules; }
+
+bool waits_for_communication(const RunReport& report) {
+  if (!report.explanation || report.explanation->ranks.empty()) return false;
+  const RankExplanation& rank = worst(report, TimePart::communication);
+  return share_of_steps(rank, TimePart::communication) > kCommunicationShare;
+}
 
 std::vector<Advice> advise(const RunReport& report, const RunTraits& traits) {
   std::vector<Advice> advice;

@@ -27,6 +27,12 @@ struct LargerBatch {
   int64_t bytes = 0;                          ///< of the plan
 };
 
+/// A layout whose steps are predicted to be faster.
+struct FasterLayout {
+  std::string layout;  ///< as --layout takes it
+  double share = 1;    ///< of the run's own step, what its step takes, both as predicted
+};
+
 /// What rules look at besides the report. Functions may be empty; they are called only if their rule applies.
 struct RunTraits {
   bool on_gpus = false;
@@ -36,6 +42,7 @@ struct RunTraits {
   bool reading_adapts = false;  ///< data.threads: AUTOMATIC
   bool saves_in_background = true;
   int64_t saves = 0;  ///< checkpoints that the run has written, the one at its end included
+  std::optional<FasterLayout> faster_layout = {};
   /// The command that predicts and measures other layouts; "": there is none.
   std::function<std::string()> compare_command = {};
   /// The largest batch, with this layout, whose plan takes at most so many bytes of a device; nothing if the
@@ -52,6 +59,9 @@ struct AdviceRule {
   void (*look)(const RunReport& report, const RunTraits& traits, std::vector<Advice>& advice);
 };
 std::span<const AdviceRule> advice_rules();
+
+/// Whether the rule "communication" applies.
+bool waits_for_communication(const RunReport& report);
 
 /// By all rules, the most expensive first. A report without steps, or without an explanation, gives none. Of
 /// a run that goes on, the report may lack what is not known: rules that need it are silent.

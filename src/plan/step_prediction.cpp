@@ -250,11 +250,16 @@ double other_seconds(const compile::CompiledRun& run, const StepCosts& costs) {
   return costs.addition_per_byte * bytes;
 }
 
-double predict_step(const compile::CompiledRun& run, const std::vector<int>& hosts, const StepCosts& costs) {
+double predict_step(const compile::CompiledRun& run, const std::vector<int>& hosts, const StepCosts& costs,
+                    const std::function<void()>& gets_on) {
   if (run.layout().has_sessions()) return SessionTimes(run, hosts, costs).step();
   const ComputeTimes compute(run, costs);
   std::vector<program::Program> programs;
-  for (int rank = 0; rank < run.layout().world_size(); ++rank) programs.push_back(run.compile(rank).step);
+  for (int rank = 0; rank < run.layout().world_size(); ++rank) {
+    if (gets_on) gets_on();
+    programs.push_back(run.compile(rank).step);
+  }
+  if (gets_on) gets_on();
   const auto steps = replay(
       programs,
       {.compute = [&](int rank, const Instruction& instruction) { return compute.of(rank, instruction); },

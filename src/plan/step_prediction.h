@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "compile/compiled_run.h"
@@ -49,7 +50,9 @@ double other_seconds(const compile::CompiledRun& run, const StepCosts& costs);
 /// computes and pushes, as its program says, and begins again. With mode=stale a step takes as long as the
 /// slowest worker, server or link. With mode=async workers repeat this as often as they can, and as servers
 /// and links allow. For ranks on CPUs with a core each. `hosts`: each rank's host. Throws ConfigError if the
-/// profile is of another model.
-double predict_step(const compile::CompiledRun& run, const std::vector<int>& hosts, const StepCosts& costs);
+/// profile is of another model. `gets_on` (may be empty) is called between the ranks' programs; what it
+/// throws ends the prediction.
+double predict_step(const compile::CompiledRun& run, const std::vector<int>& hosts, const StepCosts& costs,
+                    const std::function<void()>& gets_on = {});
 
 }  // namespace lockstep::plan

@@ -12,6 +12,7 @@
 #include "base/index.h"
 #include "layout/layout.h"
 #include "lockstep/ops.h"
+#include "plan/serving_slices.h"
 #include "plan/step_sketch.h"
 
 namespace lockstep::plan {
@@ -35,8 +36,10 @@ SliceKind kind_of(const program::Program& program, const Instruction& instructio
 int64_t bytes_of(const Instruction& instruction) {
   int64_t bytes = 0;
   for (const program::Operand& operand : instruction.operands) {
-    const bool moved =
-        operand.role == Role::data || operand.role == Role::send || operand.role == Role::receive;
+    const bool moved = operand.role == Role::data || operand.role == Role::send ||
+                       operand.role == Role::receive ||
+                       (instruction.kind == InstructionKind::pull && operand.role == Role::parameters) ||
+                       (instruction.kind == InstructionKind::push && operand.role == Role::gradients);
     if (moved || !program::communicates(instruction.kind)) bytes += operand.range.size_bytes;
   }
   return bytes;
@@ -58,11 +61,52 @@ bool is_ring(InstructionKind kind) {
   return kind == InstructionKind::ring_reduce_scatter || kind == InstructionKind::ring_all_gather;
 }
 
+/// The server that a push goes to, or a pull comes from; -1 for other instructions.
+int server_of(const program::Program& program, const Instruction& instruction) {
+  const bool pulls = instruction.kind == InstructionKind::pull;
+  if (!pulls && instruction.kind != InstructionKind::push) return -1;
+  for (const program::Operand& operand : instruction.operands)
+    if (operand.role == (pulls ? Role::parameters : Role::gradients))
+      return program.group(instruction.group).members[static_cast<size_t>(operand.peer)];
+  return -1;
+}
+
 }  // namespace
+
+std::string layers_of(const compile::CompiledRun& run, int segment) {
+  const model::Segment& of = run.partition().segment(segment);
+  const auto& nodes = run.graph().nodes;
+  return of.first_node == of.last_node
+             ? nth(nodes, of.first_node).name
+             : fmt::format("{} to {}", nth(nodes, of.first_node).name, nth(nodes, of.last_node).name);
+}
+
+void add_step(const compile::CompiledRun& run, uint64_t iteration, TimelineSlice& slice) {
+  const int64_t each = iterations_per_step(run), number = static_cast<int64_t>(iteration);
+  slice.arguments.emplace_back("step", number / each + 1);
+  if (run.layout().has_sessions() && each > 1) slice.arguments.emplace_back("push", number % each + 1);
+}
 
 TimelineSlices::TimelineSlices(const compile::CompiledRun& run, const program::Program& program)
     : run_(run), program_(program), messages_(program.instructions.size()) {
   number_messages();
+  find_ranges();
+}
+
+// Ranges of a server are numbered in the order in which they are pulled.
+void TimelineSlices::find_ranges() {
+  std::map<int, int> counts;                        // by server
+  std::map<std::pair<int, int>, int> range_number;  // by server and segment
+  for (const InstructionKind kind : {InstructionKind::pull, InstructionKind::push})
+    for (size_t i = 0; i < program_.instructions.size(); ++i) {
+      const Instruction& instruction = program_.instructions[i];
+      if (instruction.kind != kind) continue;
+      const int server = server_of(program_, instruction);
+      const std::pair place{server, instruction.segment};
+      if (kind == InstructionKind::pull) range_number[place] = counts[server]++;
+      messages_[i].server = server;
+      messages_[i].range = range_number.at(place);
+    }
 }
 
 // Messages of a pair of ranks arrive in the order in which they are sent, and as many in each iteration.
@@ -106,14 +150,6 @@ std::vector<observe::TimelineRow> TimelineSlices::rows() const {
   return rows;
 }
 
-std::string TimelineSlices::layers_of(int segment) const {
-  const model::Segment& of = run_.partition().segment(segment);
-  const auto& nodes = run_.graph().nodes;
-  return of.first_node == of.last_node
-             ? nth(nodes, of.first_node).name
-             : fmt::format("{} to {}", nth(nodes, of.first_node).name, nth(nodes, of.last_node).name);
-}
-
 /// "send to 1, receive from 0": ranks of the job.
 std::string TimelineSlices::name_of_exchange(const Instruction& instruction) const {
   const program::Members& members = program_.group(instruction.group).members;
@@ -131,7 +167,7 @@ std::string TimelineSlices::name_of(int index) const {
   if (instruction.kind == InstructionKind::exchange) return name_of_exchange(instruction);
   if (instruction.segment < 0) return name;
   if (program::communicates(instruction.kind)) return fmt::format("{} bucket {}", name, instruction.segment);
-  return name + " " + layers_of(instruction.segment);
+  return name + " " + layers_of(run_, instruction.segment);
 }
 
 TimelineSlice TimelineSlices::of_instruction(int index, uint64_t iteration, double begin, double end) const {
@@ -142,11 +178,11 @@ TimelineSlice TimelineSlices::of_instruction(int index, uint64_t iteration, doub
                       .begin = begin,
                       .end = end};
   auto& arguments = slice.arguments;
-  arguments.emplace_back("step", static_cast<int64_t>(iteration) + 1);
+  add_step(run_, iteration, slice);
   arguments.emplace_back("instruction", int64_t{index});
   if (instruction.segment >= 0) {
     arguments.emplace_back("bucket", int64_t{instruction.segment});
-    arguments.emplace_back("layers", layers_of(instruction.segment));
+    arguments.emplace_back("layers", layers_of(run_, instruction.segment));
   }
   if (instruction.micro_batch >= 0) arguments.emplace_back("micro_batch", int64_t{instruction.micro_batch});
   arguments.emplace_back("bytes", bytes_of(instruction));
@@ -154,6 +190,11 @@ TimelineSlice TimelineSlices::of_instruction(int index, uint64_t iteration, doub
   const Messages& messages = nth(messages_, index);
   for (const uint64_t message : messages.sends) slice.sends.push_back(hash_combine(message, iteration));
   for (const uint64_t message : messages.receives) slice.receives.push_back(hash_combine(message, iteration));
+  const int worker = program_.rank;
+  if (instruction.kind == InstructionKind::push)
+    slice.sends.push_back(push_number(worker, messages.server, messages.range, iteration));
+  if (instruction.kind == InstructionKind::pull)
+    slice.receives.push_back(pull_number(worker, messages.server, messages.range, iteration));
   return slice;
 }
 
@@ -178,6 +219,17 @@ TimelineSlice TimelineSlices::of_wait(int index, double begin, double end) const
           .begin = begin,
           .end = end,
           .arguments = {{"instruction", int64_t{index}}},
+          .sends = {},
+          .receives = {}};
+}
+
+TimelineSlice TimelineSlices::of_wait_for_grant(double begin, double end) const {
+  return {.row = wait_row(),
+          .kind = SliceKind::wait,
+          .name = "waits for a step to be granted",
+          .begin = begin,
+          .end = end,
+          .arguments = {},
           .sends = {},
           .receives = {}};
 }

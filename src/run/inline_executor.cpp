@@ -17,6 +17,18 @@
 namespace lockstep::run {
 namespace {
 
+double& part_of(model::NodeTime& time, ops::KernelPhase phase) {
+  switch (phase) {
+    case ops::KernelPhase::backward_input:
+      return time.backward_input;
+    case ops::KernelPhase::backward_weight:
+      return time.backward_weight;
+    case ops::KernelPhase::forward:
+      break;
+  }
+  return time.forward;
+}
+
 class InlineExecutor : public Executor {
  public:
   InlineExecutor(const program::Program& program, const ExecutionContext& context,
@@ -149,7 +161,7 @@ class InlineExecutor : public Executor {
     if (running_one_.kernel < parts.size()) {
       const ActionPart& part = parts[running_one_.kernel++];
       // What slows it down comes at the end of the instruction.
-      nth(work_.nodes_ms, part.node) +=
+      part_of(nth(work_.nodes_ms, part.node), part.phase) +=
           options_.slowdown * milliseconds_between(running_one_.kernel_begin, end);
       stamp({.kind = StampKind::kernel,
              .phase = part.phase,

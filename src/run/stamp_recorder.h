@@ -11,15 +11,18 @@
 namespace lockstep::run {
 
 /// What a stamp is of: an instruction, from its start to its completion; one kernel call of an op within an
-/// instruction; a time in which a rank's thread, or a lane, could do nothing but wait for an instruction.
-enum class StampKind : uint8_t { instruction, kernel, wait };
+/// instruction; a time in which a rank's thread, or a lane, could do nothing but wait for an instruction. Of
+/// a server in a session: the gradients of a push, from its announcement to their arrival; an update of a
+/// range; an answer to a worker, until it is sent.
+enum class StampKind : uint8_t { instruction, kernel, wait, landing, update, answer };
 
 struct Stamp {
   StampKind kind = StampKind::instruction;
   ops::KernelPhase phase = ops::KernelPhase::forward;  ///< of a kernel
-  int instruction = 0;
-  int node = -1;           ///< of a kernel: the op in the graph
-  uint64_t iteration = 0;  ///< StepInputs::iteration
+  int instruction = 0;                                 ///< of a server: the `serve` of the range
+  int node = -1;                                       ///< of a kernel: the op in the graph
+  int worker = -1;                                     ///< of landings, answers, and updates by one push
+  uint64_t iteration = 0;                              ///< StepInputs::iteration, of the worker's step
   Clock::time_point begin, end;
 };
 

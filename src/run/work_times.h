@@ -4,14 +4,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/node_times.h"
 #include "program/program.h"
 
 namespace lockstep::run {
 
 /// Where the time of an executor's thread went, over all iterations so far, in ms. No two parts overlap.
 struct WorkTimes {
-  /// By node of the graph: its kernels, forward and backward.
-  std::vector<double> nodes_ms;
+  /// By node of the graph: its kernels. What is computed again counts as forward.
+  std::vector<model::NodeTime> nodes_ms;
   /// By kind: instructions of compute and copy lanes that run no segment.
   std::array<double, program::kInstructionKindCount> kinds_ms{};
   /// Work on communication while instructions could run: passing messages on, sums between its rounds.

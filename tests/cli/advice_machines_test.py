@@ -71,11 +71,11 @@ class Links(Advice):
         self.addCleanup(self.two_hosts, "down")
         self.assertEqual(up.returncode, 0, up.stderr)
 
-    def communication(self):
+    def communication(self, batch=1024, *more):
         """The advice, and milliseconds of a step that it is about."""
         # Gradients of 1.6 MB, and milliseconds of computing.
         report = self.report([str(TWO_HOSTS), "--id", self.PAIR, "run", "-n", "2", "--"], LOCKSTEP,
-                             self.config(hidden="512, 512", batch=1024, steps=12), "--device", "cpu")
+                             self.config(hidden="512, 512", batch=batch, steps=12), "--device", "cpu", *more)
         found = self.rules_of(report).get("communication")
         return found, (found["cost"] if found else 0) * report["step_ms"]["mean"]
 
@@ -88,6 +88,25 @@ class Links(Advice):
         self.assertEqual(self.two_hosts("unthrottle").returncode, 0)
         # Processes wait for each other's cores, too, if the machine is busy: for less than for such a link.
         self.assertLess(self.communication()[1], slow_ms / 2)
+
+    def test_a_faster_layout_is_named(self):
+        self.assertEqual(self.two_hosts("throttle", "20mbit").returncode, 0)
+        # Activations of 32 samples are 64 KB. A machine that is busy with other things by turns is not predicted.
+        for _ in range(4):
+            found, _ = self.communication(32)
+            if found["act"].startswith("--layout"):
+                break
+        self.assertRegex(found["act"], r"^--layout pp=2, .* [5-9][0-9] % less time")
+        # The same from the other side, which waits for little.
+        stages, slow_ms = self.communication(32, "--layout", "pp=2")
+        self.assertNotIn("--layout dp", stages["act"] if stages else "")
+        self.assertLess(slow_ms, 400)
+
+    def test_no_layout_is_named_that_is_not_faster(self):
+        self.assertEqual(self.two_hosts("throttle", "20mbit").returncode, 0)
+        # Activations of 2 MB both ways, beside gradients of 1.6 MB.
+        found, _ = self.communication(1024)
+        self.assertTrue(found["act"].startswith("a larger trainer.global_batch"), found["act"])
 
 
 class Gpus(Advice):

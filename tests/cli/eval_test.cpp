@@ -58,6 +58,14 @@ TEST(Eval, TellsThePerplexityOfLanguageModels) {
   EXPECT_GT(json["eval_accuracy"], 0);
   for (const char* field : {"eval_loss", "perplexity", "eval_accuracy"})
     EXPECT_EQ(trained[field], json[field]);
+  // Of smoothed labels the loss has no perplexity.
+  const Json smoothed =
+      only_json(lockstep(std::vector<std::string>{"train", config.path(), "--json", "--out", config / "b"} +
+                         gpt + std::vector<std::string>{"--set", "model.gpt.label_smoothing=0.1"}));
+  EXPECT_FALSE(smoothed.contains("perplexity"));
+  EXPECT_TRUE(smoothed.contains("eval_loss"));
+  EXPECT_FALSE(only_json(lockstep({"eval", "--checkpoint", config / "b", "--json", "--quiet"}))
+                   .contains("perplexity"));
 }
 
 TEST(Eval, TakesTheConfigOfATrainingWhoseWorkersDidNotWait) {

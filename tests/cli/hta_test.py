@@ -77,6 +77,9 @@ class Hta(unittest.TestCase):
     def test_pipeline(self):
         self.agree(2, "pp=2")
 
+    def test_workers_that_do_not_wait(self):
+        self.agree(3, "dp=2,sync=ps,servers=1,mode=async")
+
 
 if __name__ == "__main__":
     if subprocess.run([PYTHON, "-c", "import hta"], capture_output=True, check=False).returncode != 0:

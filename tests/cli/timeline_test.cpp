@@ -1,5 +1,6 @@
 #include <map>
 #include <set>
+#include <utility>
 
 #include "mentions.h"
 #include "program.h"
@@ -56,6 +57,70 @@ TEST(Timeline, OfAPipelineHasAnArrowForEachMessage) {
   const Json trace = read_json(file);
   EXPECT_GE(arrows(trace, "s"), 6U) << "an activation and its gradient in each step";
   EXPECT_EQ(arrows(trace, "s"), arrows(trace, "f"));
+}
+
+/// Slices of a rank whose names begin so.
+size_t named(const Json& trace, const std::string& beginning, int rank) {
+  size_t count = 0;
+  for (const Json& event : trace["traceEvents"])
+    count += event["ph"] == "X" && event["pid"] == 1000 + rank &&
+             event["name"].get<std::string>().starts_with(beginning);
+  return count;
+}
+
+/// The steps 4 to 6 of a layout with sessions.
+Json recorded_sessions(const SmallConfig& config, int processes, const std::string& layout) {
+  const std::string file = config / "steps.json";
+  const Ran ran = mpirun(
+      processes, {"train", config.path(), "--quiet", "--layout", layout, "--set", "parallel.reduction=FAST",
+                  "--set", "parallel.bucket_bytes=64", "--timeline", file, "--timeline-steps", "4:6"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  return ran.code == 0 ? read_json(file) : Json{};
+}
+
+TEST(Timeline, OfWorkersWithABoundHasWhatTheirServerDoes) {
+  const SmallConfig config;
+  const Json trace = recorded_sessions(config, 3, "dp=2,sync=ps,servers=1,mode=stale,bound=2");
+  ASSERT_FALSE(trace.is_null());
+  EXPECT_EQ(trace["otherData"]["first_step"], 4);
+  EXPECT_EQ(trace["otherData"]["last_step"], 6);
+  EXPECT_TRUE(trace["otherData"]["notes"].empty()) << trace["otherData"]["notes"];
+  const size_t ranges = named(trace, "update", 2) / 3;
+  EXPECT_GT(ranges, 1U);
+  for (int worker = 0; worker < 2; ++worker) {
+    // Two sessions, from one evaluation to the next.
+    EXPECT_THAT(slices(trace, "phase", worker), ElementsAre("evaluation", "step 4", "step 5", "step 6"));
+    EXPECT_EQ(named(trace, "pull", worker), 3 * ranges);
+    EXPECT_EQ(named(trace, "push", worker), 3 * ranges);
+    EXPECT_EQ(named(trace, "waits for a step to be granted", worker), 3U);
+  }
+  EXPECT_EQ(named(trace, "push of bucket", 2), 2 * 3 * ranges);
+  EXPECT_EQ(named(trace, "answer with bucket", 2), 2 * 3 * ranges);
+  EXPECT_EQ(arrows(trace, "s"), 2 * 2 * 3 * ranges) << "a push and a pull of each range, worker and step";
+  EXPECT_EQ(arrows(trace, "f"), arrows(trace, "s"));
+}
+
+TEST(Timeline, OfWorkersThatDoNotWaitHasEachPushWithItsServers) {
+  const SmallConfig config;
+  const Json trace = recorded_sessions(config, 2, "dp=2,sync=ps,placement=colocated,servers=2,mode=async");
+  ASSERT_FALSE(trace.is_null());
+  size_t pushes = 0, landings = 0, updates = 0;
+  std::set<std::pair<int, int>> made;  // steps, and pushes of them
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(trace["otherData"]["ranks"][static_cast<size_t>(rank)]["dropped_slices"], 0);
+    landings += named(trace, "push of bucket", rank);
+    pushes += named(trace, "push bucket", rank);
+    updates += named(trace, "update bucket", rank);
+  }
+  for (const Json& event : trace["traceEvents"])
+    if (event["ph"] == "X" && event["args"].contains("push"))
+      made.insert({event["args"]["step"].get<int>(), event["args"]["push"].get<int>()});
+  EXPECT_EQ(made, (std::set<std::pair<int, int>>{{4, 1}, {4, 2}, {5, 1}, {5, 2}, {6, 1}, {6, 2}}));
+  EXPECT_GT(pushes, 0U);
+  EXPECT_EQ(pushes, landings);
+  EXPECT_EQ(updates, landings);
+  EXPECT_EQ(arrows(trace, "s"), 2 * landings);
+  EXPECT_EQ(arrows(trace, "f"), 2 * landings);
 }
 
 TEST(Timeline, HasStepsWithHistograms) {
@@ -161,10 +226,10 @@ TEST(Timeline, RefusesWhatItCannotRecord) {
   EXPECT_EQ(read_text_file(file), "mine");
   EXPECT_EQ(lockstep({"train", config.path(), "--timeline-steps", "1:2"}).code, 2) << "without --timeline";
   const Ran sessions =
-      mpirun(2, {"train", config.path(), "--quiet", "--timeline", config / "b.json", "--layout",
-                 "dp=1,sync=ps,servers=1,mode=async", "--set", "parallel.reduction=FAST"});
+      lockstep({"inspect", config.path(), "--timeline", config / "b.json", "--layout",
+                "dp=2,sync=ps,placement=colocated,servers=2,mode=async", "--set", "parallel.reduction=FAST"});
   EXPECT_EQ(sessions.code, 2) << sessions.err;
-  EXPECT_THAT(sessions.err, Mentions("--timeline"));
+  EXPECT_THAT(sessions.err, Mentions("--timeline ... mode=async"));
 }
 
 TEST(Timeline, OfInspectHasTheFormOfAMeasuredOne) {

@@ -137,12 +137,17 @@ TEST_F(ExportedModelTest, RoundsToTheTypeThatIsAskedFor) {
   expect_the_same(small_llama());  // whole numbers up to 256 are exact
 }
 
-TEST_F(ExportedModelTest, RefusesNumbersThatFloat16DoesNotHold) {
+TEST_F(ExportedModelTest, RefusesNumbersThatTheTypeDoesNotHold) {
   const ModelSpec model = small_llama();
   const auto checkpoint = saved(model, 1000);
   const ExportOptions options{.dtype = DType::float16, .directory = folder_ / "narrow"};
   EXPECT_THAT(message_of<ConfigError>([&] { export_model(model, checkpoint, options); }),
               Mentions("k_proj.weight ... --dtype bfloat16"));
+  const auto enormous = saved(model, 3.4e38f / 16);
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                export_model(model, enormous, {.dtype = DType::bfloat16, .directory = folder_ / "narrow"});
+              }),
+              Mentions("bfloat16 ... --dtype float32"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "narrow"));
   EXPECT_THAT(list_directory(folder_.path()), ElementsAre("checkpoints"));
 }

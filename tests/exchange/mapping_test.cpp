@@ -157,6 +157,15 @@ TEST(Llama, DescribesItsConfigAndReadsIt) {
   EXPECT_THAT(families::kLlama.differences(model, config), IsEmpty());
   config["rope_parameters"]["rope_theta"] = 500.0;
   EXPECT_THAT(families::kLlama.differences(model, config), ElementsAre(Mentions("theta ... 500")));
+  config["rope_parameters"]["rope_theta"] = 10000.0;
+  config["rope_parameters"]["partial_rotary_factor"] = 1.0;
+  EXPECT_THAT(families::kLlama.differences(model, config), IsEmpty());
+  for (const nlohmann::json& odd : {nlohmann::json(2.0), nlohmann::json("linear"), nlohmann::json::array(),
+                                    nlohmann::json{{"factor", 2.0}}, nlohmann::json{{"rope_type", 3}}}) {
+    config["rope_scaling"] = odd;
+    EXPECT_THROW(families::kLlama.differences(model, config), ConfigError) << odd;
+  }
+  config["rope_scaling"] = nullptr;
   config["rope_parameters"]["rope_type"] = "llama3";
   EXPECT_THAT(message_of<ConfigError>([&] { families::kLlama.differences(model, config); }),
               Mentions("rope_parameters ... llama3"));

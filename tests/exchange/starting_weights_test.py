@@ -47,8 +47,8 @@ def shapes_of_gpt2():
     yield "transformer.ln_f.bias", [WIDTH]
 
 
-def write_tensors(path, shapes):
-    draw, header, data = random.Random(1), {"__metadata__": {"format": "pt"}}, b""
+def write_tensors(path, shapes, seed=1):
+    draw, header, data = random.Random(seed), {"__metadata__": {"format": "pt"}}, b""
     for name, shape in shapes:
         count = 1
         for size in shape:
@@ -60,14 +60,14 @@ def write_tensors(path, shapes):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def write_gpt2(folder, shards=1, **changes):
-    folder.mkdir(exist_ok=True)
+def write_gpt2(folder, shards=1, seed=1, **changes):
+    folder.mkdir(parents=True, exist_ok=True)
     config = {"model_type": "gpt2", "vocab_size": VOCABULARY, "n_positions": CONTEXT, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": 2,
               **changes}
     (folder / "config.json").write_text(json.dumps(config))
     shapes, names = list(shapes_of_gpt2()), {}
     if shards == 1:
-        write_tensors(folder / "model.safetensors", shapes)
+        write_tensors(folder / "model.safetensors", shapes, seed)
         return
     for shard in range(shards):
         name = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
@@ -76,13 +76,29 @@ def write_gpt2(folder, shards=1, **changes):
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
 
 
+ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+               "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
+               "OMPI_MCA_mpi_yield_when_idle": "1"}
+
+
 def started(*arguments, processes=1):
     command = [LOCKSTEP] if processes == 1 else [ROOT / "launcher/lockstep-run", "--program", LOCKSTEP, "-n", str(processes), "--"]
-    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                   "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
-                   "OMPI_MCA_mpi_yield_when_idle": "1"}
     return subprocess.run([*command, "train", *map(str, arguments), "--json", "--quiet", "--device", "cpu"], capture_output=True,
-                          text=True, check=False, env=environment)
+                          text=True, check=False, env=ENVIRONMENT)
+
+
+def started_in_folders(folders, *arguments):
+    """A rank in each of them, as on hosts that share nothing."""
+    command = ["mpirun"]
+    for folder in folders:
+        command += [":"] if len(command) > 1 else []
+        command += ["-n", "1", "-wdir", str(folder), LOCKSTEP, "train", *map(str, arguments), "--json", "--quiet", "--device", "cpu"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+
+
+def imported(*arguments):
+    return subprocess.run([LOCKSTEP, "import", *map(str, arguments)], capture_output=True, text=True, check=False, env=ENVIRONMENT,
+                          timeout=60)
 
 
 class StartingWeights(unittest.TestCase):
@@ -123,6 +139,48 @@ class StartingWeights(unittest.TestCase):
                                   (4, "dp=2,pp=2")):
             with self.subTest(layout):
                 self.assertEqual(self.trained(config, "--from", theirs, "--layout", layout, processes=processes)["params_hash"], one)
+
+    def test_hosts_with_other_weights_under_one_name_are_noticed(self):
+        config, hosts = self.config(GPT), [self.folder / "a", self.folder / "b"]
+        for layout in ("dp=2", "pp=2"):
+            for seed, code in ((1, 0), (2, 65)):
+                with self.subTest(layout, seed=seed):
+                    for host, its in zip(hosts, (1, seed)):
+                        write_gpt2(host / "theirs", seed=its)
+                    done = started_in_folders(hosts, config, "--from", "theirs", "--layout", layout)
+                    self.assertEqual(done.returncode, code, done.stderr)
+                    if code != 0:
+                        self.assertIn("weights of theirs", done.stderr)
+
+    def test_an_import_is_complete_or_not_there(self):
+        theirs, run = self.folder / "theirs", self.folder / "run"
+        write_gpt2(theirs)
+        whole = (theirs / "model.safetensors").read_bytes()
+        (theirs / "model.safetensors").write_bytes(whole[:-40])
+        self.assertEqual(imported(theirs, "--out", run).returncode, 65)
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["theirs"])
+        (theirs / "model.safetensors").write_bytes(whole)
+        (self.folder / "run.unfinished").mkdir()     # what an import that was killed leaves
+        done = imported(theirs, "--out", run, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        told = json.loads(done.stdout)
+        self.assertEqual((told["checkpoint"], told["config"]),
+                         (str(run / "checkpoints/step-00000000"), str(run / "config.effective.textproto")))
+        self.assertTrue(pathlib.Path(told["checkpoint"], "manifest.json").exists())
+        self.assertTrue(pathlib.Path(told["config"]).exists())
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["run", "theirs"])
+        self.assertEqual(imported(theirs, "--out", run).returncode, 2)
+
+    def test_pipes_among_the_files_are_refused(self):
+        for name in ("model.safetensors", "config.json", "tokenizer.json"):
+            with self.subTest(name):
+                theirs = self.folder / name
+                write_gpt2(theirs)
+                (theirs / name).unlink(missing_ok=True)
+                os.mkfifo(theirs / name)
+                done = imported(theirs, "--out", self.folder / "run")
+                self.assertEqual(done.returncode, 65, done.stderr)
+                self.assertIn(name, done.stderr)
 
     def test_servers_that_nobody_waits_for_hold_them_too(self):
         theirs = self.folder / "theirs"
@@ -173,6 +231,9 @@ class StartingWeights(unittest.TestCase):
         by_two = self.trained(other, "--from", run, "--new", "fc2", "--layout", "dp=2", processes=2)["params_hash"]
         self.assertEqual(by_one, by_two)
         self.assertIn("'fc1'", self.refusal(other, "--from", run, "--new", "fcl", code=2))
+        self.assertRegex(self.refusal(other, "--from", run, "--new", "fc2", "--new", "loss", code=2, processes=2), "'loss'.* no weights")
+        self.assertRegex(self.refusal(other, "--from", run, "--new", "fc2", "--leave-out", "fc2.wieght", code=2),
+                         r"'fc2\.wieght'.*'fc2\.weight'")
 
     def test_what_does_not_fit_is_named_by_one_or_many(self):
         theirs = self.folder / "theirs"
@@ -192,5 +253,5 @@ class StartingWeights(unittest.TestCase):
 
 if __name__ == "__main__":
     sys.argv.pop(2)
-    LOCKSTEP = sys.argv.pop(1)
+    LOCKSTEP = os.path.abspath(sys.argv.pop(1))
     unittest.main(verbosity=2)

@@ -152,6 +152,39 @@ TEST_F(WeightSourceTest, LeavesOutWhatItIsTold) {
   EXPECT_EQ(open(two_by_two(), tensors, {.leave_out = {"score"}}).tensor_count(), 2);
 }
 
+TEST_F(WeightSourceTest, RefusesToLeaveOutWhatIsNotThere) {
+  const std::vector<NumberedTensor> tensors{{"fc1.weight", {2, 2}}, {"fc1.bias", {2}}};
+  EXPECT_THAT(message_of<ConfigError>([&] { open(two_by_two(), tensors, {.leave_out = {"fc1.wieght"}}); }),
+              Mentions("'fc1.wieght' ... 'fc1.weight'"));
+}
+
+TEST_F(WeightSourceTest, RefusesANewLayerThatDrawsNothing) {
+  const std::vector<NumberedTensor> tensors{{"fc1.weight", {2, 2}}, {"fc1.bias", {2}}};
+  EXPECT_THAT(message_of<ConfigError>([&] { open(two_by_two(), tensors, {.new_layers = {"loss"}}); }),
+              Mentions("'loss'"));
+}
+
+TEST_F(WeightSourceTest, FindsATiedWeightUnderEitherName) {
+  const ModelSpec model = small_gpt();
+  for (const std::string name : {"transformer.wte.weight", "lm_head.weight"}) {
+    std::vector<NumberedTensor> tensors;
+    for (const auto& pieces : families::kGpt2.mapping(model).pieces)
+      for (const auto& piece : pieces)
+        tensors.push_back({piece.name == "transformer.wte.weight" ? name : piece.name, piece.shape,
+                           static_cast<float>(tensors.size())});
+    const auto source = open(model, tensors);
+    EXPECT_EQ(all_of(source, model, "wte.weight")[1], all_of(source, model, "wte.weight")[0] + 1) << name;
+  }
+}
+
+TEST_F(WeightSourceTest, HashesWhatItReadsWhole) {
+  const std::vector<NumberedTensor> tensors{{"fc1.weight", {2, 2}}, {"fc1.bias", {2}}},
+      others{{"fc1.weight", {2, 2}, 5}, {"fc1.bias", {2}}};
+  const uint64_t hash = open(two_by_two(), tensors).contents_hash({});
+  EXPECT_EQ(hash, open(two_by_two(), tensors).contents_hash({}));
+  EXPECT_NE(hash, open(two_by_two(), others).contents_hash({}));
+}
+
 TEST_F(WeightSourceTest, TellsOfAPrefix) {
   const auto source = open(two_by_two(), {{"module.fc1.weight", {2, 2}}, {"module.fc1.bias", {2}}});
   EXPECT_THAT(source.notes(), ElementsAre(HasSubstr("'module.'")));

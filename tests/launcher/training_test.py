@@ -225,7 +225,8 @@ class Training(TrainingCase):
                     self.config(), *UNORDERED, "--set", "trainer.global_batch=48", "--set", "trainer.steps=400", "--set",
                     "trainer.eval_every_steps=200", "--set", "checkpoint.every_steps=100", "--layout", "dp=3,sync=ps,mode=async",
                     "--set", "watchdog.silent_seconds=3", "--set", "watchdog.compute_seconds=3", "--failpoint", fault,
-                    "--set", "metrics.machine_every_seconds=0.05", "--out", str(out), "--json"])
+                    "--set", "metrics.machine_every_seconds=0.05", "--out", str(out), "--json",
+                    "--timeline", str(self.folder / f"{fault}.json"), "--timeline-steps", "95:400"])
                 self.assertEqual(running.finish(), 0, running.err)
                 self.assertNotIn("lockstep: error:", running.err)
                 report = json.loads(running.out)
@@ -236,6 +237,11 @@ class Training(TrainingCase):
                 steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()
                          if "eval_" not in line and '"kind"' not in line]
                 self.assertEqual(len(steps), len(set(steps)))
+                # What the others recorded before the loss, under the numbers that they had.
+                timeline = json.loads((self.folder / f"{fault}.json").read_text())["otherData"]
+                victim = int(fault.split("@")[1].split(",")[0])
+                self.assertEqual([rank["rank"] for rank in timeline["ranks"]], [rank for rank in range(4) if rank != victim])
+                self.assertEqual(len(timeline["notes"]), 1)
 
     def test_the_first_rank_and_servers_cannot_be_spared(self):
         for rank in (0, 3):

@@ -188,6 +188,15 @@ TEST(Advice, OtherLayoutsAreNamedByTheCommandThatMeasuresThem) {
   EXPECT_THAT(advice[0].act, Mentions("lockstep compare c"));
 }
 
+TEST(Advice, ALayoutThatIsPredictedToBeFasterIsNamedFirst) {
+  const RunTraits traits{.faster_layout = FasterLayout{"pp=2", 0.4}};
+  const auto advice = advise(with(TimePart::communication, 0.2), traits);
+  ASSERT_EQ(advice.size(), 1u);
+  EXPECT_THAT(advice[0].act, Mentions("--layout pp=2 ... 60 %"));
+  EXPECT_TRUE(waits_for_communication(with(TimePart::communication, 0.2)));
+  EXPECT_FALSE(waits_for_communication(with(TimePart::communication, 0.05)));
+}
+
 TEST(Advice, ServersWaitForWorkersWithoutAFault) {
   for (const TimePart part : {TimePart::data, TimePart::communication, TimePart::host}) {
     RunReport report = with(part, 0.9);

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "base/index.h"
 #include "exchange/config_json.h"
 #include "exchange/family.h"
@@ -106,20 +108,37 @@ std::string llama_config(const ModelSpec& model, const ConfigFacts& facts) {
   return config.dump(2) + "\n";
 }
 
+/// What stands in rope_scaling and changes nothing.
+void check_positions(const std::string& field, const nlohmann::json& positions) {
+  if (!positions.is_object())
+    throw ConfigError(fmt::format("config.json: {} is {}; expected an object with a rope_type", field,
+                                  positions.dump(-1, ' ', true)));
+  const auto type =
+      field_of<std::string>(positions, "rope_type", field_of<std::string>(positions, "type", "default"));
+  if (type != "default")
+    throw ConfigError(
+        fmt::format("config.json: {} asks for rotary positions of type '{}'; lockstep computes only "
+                    "'default'",
+                    field, type));
+  for (const auto& [name, value] : positions.items()) {
+    if (name == "rope_type" || name == "type" || name == "rope_theta" || value.is_null()) continue;
+    const bool is_neutral = name.ends_with("factor") && value.is_number() && value.get<double>() == 1;
+    if (!is_neutral)
+      throw ConfigError(
+          fmt::format("config.json: {} has {}: {}, which is not computed for positions of type 'default'",
+                      field, name, value.dump(-1, ' ', true)));
+  }
+}
+
 float theta_of(const nlohmann::json& config) {
-  const float theta = field_of(config, "rope_theta", 10000.0f);
+  std::optional<float> theta;
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
     if (!config.contains(name) || config[name].is_null()) continue;
-    const auto type = field_of<std::string>(config[name], "rope_type",
-                                            field_of<std::string>(config[name], "type", "default"));
-    if (type != "default")
-      throw ConfigError(
-          fmt::format("config.json: {} asks for rotary positions of type '{}'; lockstep computes only "
-                      "'default'",
-                      name, type));
-    if (config[name].contains("rope_theta")) return required_field_of<float>(config[name], "rope_theta");
+    check_positions(name, config[name]);
+    if (!theta && config[name].contains("rope_theta"))
+      theta = required_field_of<float>(config[name], "rope_theta");
   }
-  return theta;
+  return theta.value_or(field_of(config, "rope_theta", 10000.0f));
 }
 
 model::LlamaOptions llama_options(const nlohmann::json& config) {

@@ -25,6 +25,7 @@ struct WorkerMessage {
   int32_t range = -1;     ///< push
   int64_t clock = 0;      ///< push, ask: the worker's own step
   int64_t version = -1;   ///< ask: the wanted version; -1: the server decides
+  int64_t number = -1;    ///< ask: of the step over all workers, as the coordinator has granted it
   int32_t asks_stop = 0;  ///< push: of the run
   int32_t completes = 0;  ///< push: `facts` are valid, and the landed parts of the step may be applied
   PushFacts facts;        ///< push

@@ -31,11 +31,12 @@ void adapt_to_pushes(UpdateCall& update, int pushes_per_step) {
 
 ServerSession::ServerSession(const SessionPorts& ports, std::vector<int> workers, int server,
                              const program::SessionTerms& terms, const program::Program& program,
-                             const ExecutionContext& context)
+                             const ExecutionContext& context, StampRecorder* recorder)
     : ports_(ports),
       terms_(terms),
       server_(server),
       slots_(program::landing_slots(terms)),
+      recorder_(recorder),
       kernels_(make_step_kernels(device::DeviceKind::cpu, context.update_threads)),
       device_(context.device),
       processor_(device::make_cpu_device()),
@@ -44,9 +45,10 @@ ServerSession::ServerSession(const SessionPorts& ports, std::vector<int> workers
   for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
     if (program.instruction(i).kind != program::InstructionKind::serve) continue;
     ranges_.push_back(bind_serve({program, context, nullptr, kernels_, i}));
+    serves_.push_back(i);
   }
   ensure(static_cast<int>(ranges_.size()) == nth(terms.ranges, server), "each range has a serve");
-  const int copies = terms.bound ? program::kept_copies(terms, server) : terms.workers;
+  const int copies = program::kept_copies(terms, server);
   for (ServedRange& range : ranges_) {
     ensure(static_cast<int>(range.landings.size()) == slots_ * terms.workers,
            "each push has a place to land");
@@ -80,7 +82,10 @@ void ServerSession::begin(const ServerInputs& inputs) {
   lost_numbers_.clear();
   busy_ms_ = 0;
   over_ = false;
-  for (Channel& channel : channels_) listen(channel);
+  for (Channel& channel : channels_) {
+    channel.holds_copy = false;
+    listen(channel);
+  }
 }
 
 const Staleness& ServerSession::staleness() const {
@@ -99,8 +104,9 @@ bool ServerSession::advance() {
   bool moved = false;
   for (int worker = 0; worker < terms_.workers && !over_; ++worker) {
     const bool heard = hear(worker);
+    const bool released = release_copy(worker);
     const bool carried_out = carry_out();
-    moved = moved || heard || carried_out;
+    moved = moved || heard || released || carried_out;
   }
   return moved;
 }
@@ -114,6 +120,7 @@ bool ServerSession::hear(int worker) {
     const bool stop = channel.message.asks_stop != 0 ||
                       (server_ == 0 && inputs_.stop_requested && inputs_.stop_requested());
     const WorkerMessage& message = channel.message;
+    stamp(StampKind::landing, message.range, worker, iteration_of(channel), channel.landing_began);
     if (auto* stale = std::get_if<StaleServer>(&protocol_))
       stale->pushed(worker, message.range, message.clock, stop);
     else
@@ -136,6 +143,7 @@ void ServerSession::react(int worker) {
     const ServedRange& range = nth(ranges_, message.range);
     if (message.completes != 0) nth(facts_, slot * terms_.workers + worker) = {message.clock, message.facts};
     channel.lands = true;
+    channel.landing_began = Clock::now();
     channel.landed = ports_.to_servers.start(
         comm::receive_from(channel.rank, range.landing(slot, worker), range.size_bytes));
     return;
@@ -152,14 +160,17 @@ void ServerSession::react(int worker) {
       },
       protocol_);
   channel.is_open = false;
-  if (message.kind == WorkerMessage::Kind::ask) listen(channel);
+  if (message.kind != WorkerMessage::Kind::ask) return;
+  channel.asked_step = message.clock;
+  channel.asked_number = message.number;
+  listen(channel);
 }
 
 void ServerSession::lost(int worker) {
   Channel& channel = nth(channels_, worker);
   if (over_ || channel.is_lost) return;
   channel.is_lost = true;
-  channel.is_open = false;
+  channel.is_open = channel.holds_copy = false;
   if (auto* stale = std::get_if<StaleServer>(&protocol_)) return stale->lost(worker);
   auto& server = std::get<AsyncServer>(protocol_);
   const int64_t before = server.steps_lost();
@@ -208,16 +219,19 @@ bool ServerSession::carry_out(const ApplyClock& decision) {
     if (verdict_.finite == 0) ++totals_.skipped;
     if (inputs_.before_update) inputs_.before_update(decision.clock);
   }
+  const auto began = Clock::now();
   ServedRange& range = nth(ranges_, part_);
   if (decision.keep != kNoCopy)
     std::memcpy(nth(range.copies, decision.keep), range.contents, static_cast<size_t>(range.size_bytes));
   sum_pushes(range, decision.slot, decision.clock);
   update(range, range.landing(decision.slot, 0));
+  stamp(StampKind::update, part_, -1, inputs_.first_iteration + static_cast<uint64_t>(decision.clock), began);
   part_ = part_ + 1 == static_cast<int>(ranges_.size()) ? 0 : part_ + 1;
   return part_ == 0;
 }
 
 bool ServerSession::carry_out(const ApplyPush& decision) {
+  const auto began = Clock::now();
   const PushFacts& pushed = facts(0, decision.worker, decision.clock);
   if (decision.range == 0) {
     if (inputs_.before_update) inputs_.before_update(totals_.updates);
@@ -231,6 +245,8 @@ bool ServerSession::carry_out(const ApplyPush& decision) {
   verdict_.gradient_scale = pushed.gradient_scale;
   ServedRange& range = nth(ranges_, decision.range);
   update(range, range.landing(0, decision.worker));
+  stamp(StampKind::update, decision.range, decision.worker, iteration_of(nth(channels_, decision.worker)),
+        began);
   return true;
 }
 
@@ -238,27 +254,31 @@ bool ServerSession::carry_out(const AnswerPull& decision) {
   Channel& channel = nth(channels_, decision.worker);
   Answer& answer = nth(channel.answers, decision.range);
   // Whoever asks again has got the last answer.
-  if (!ports_.to_workers.poll(answer.ticket)) return false;
+  if (!is_sent(decision.worker, decision.range)) return false;
   const ServedRange& range = nth(ranges_, decision.range);
   if (decision.range == 0) {
     if (!ports_.to_workers.poll(channel.replied)) return false;
-    channel.number = next_number();
+    // Until now, pushes of the step before may have waited to be applied.
+    channel.number = server_ == 0 ? next_number() : channel.asked_number;
+    channel.step = channel.asked_step;
     reply(channel, {.asks_stop = server_ > 0 && inputs_.stop_requested && inputs_.stop_requested() ? 1 : 0,
                     .version = decision.version,
                     .grant = channel.number,
                     .totals = totals_});
   }
+  answer.began = Clock::now();
+  answer.iteration = iteration_of(channel);
   const std::byte* from = range.contents;
-  if (!terms_.bound) {
+  if (decision.copy != kNoCopy) {
+    std::byte* const copy = nth(range.copies, decision.copy);
     // A worker that takes its time shall hold up nobody: updates write over what would be on its way.
-    std::byte* copy = nth(range.copies, decision.worker);
-    std::memcpy(copy, range.contents, static_cast<size_t>(range.size_bytes));
+    if (!terms_.bound) std::memcpy(copy, range.contents, static_cast<size_t>(range.size_bytes));
     from = copy;
-  } else if (decision.copy != kNoCopy) {
-    from = nth(range.copies, decision.copy);
   }
   answer.is_current = from == range.contents;
   answer.ticket = ports_.to_workers.start(comm::send_to(channel.rank, from, range.size_bytes));
+  answer.is_under_way = true;
+  channel.holds_copy = !terms_.bound && decision.range + 1 == static_cast<int>(ranges_.size());
   return true;
 }
 
@@ -272,8 +292,8 @@ bool ServerSession::carry_out(const ReportLost& decision) {
 }
 
 bool ServerSession::carry_out(const EndSession&) {
-  for (Channel& channel : channels_)
-    if (!channel.is_lost && !is_answered(channel)) return false;
+  for (int worker = 0; worker < terms_.workers; ++worker)
+    if (!nth(channels_, worker).is_lost && !is_answered(worker)) return false;
   // Whoever was told that a push has arrived finds it in the checkpoint that follows, lost workers or not.
   const int pushes_per_update = terms_.bound ? terms_.workers : 1;
   for (size_t range = 0; range < ranges_.size(); ++range)
@@ -299,16 +319,56 @@ void ServerSession::copy_to_device() {
 }
 
 bool ServerSession::has_lost_transfers() {
-  return std::ranges::any_of(channels_, [this](Channel& channel) {
-    return channel.is_lost &&
-           ((channel.lands && !ports_.to_servers.poll(channel.landed)) || !is_answered(channel));
-  });
+  for (int worker = 0; worker < terms_.workers; ++worker) {
+    Channel& channel = nth(channels_, worker);
+    if (!channel.is_lost) continue;
+    if ((channel.lands && !ports_.to_servers.poll(channel.landed)) || !is_answered(worker)) return true;
+  }
+  return false;
 }
 
-bool ServerSession::is_answered(Channel& channel) {
-  return ports_.to_workers.poll(channel.replied) && std::ranges::all_of(channel.answers, [&](Answer& answer) {
-           return ports_.to_workers.poll(answer.ticket);
-         });
+/// Whether the last answer to a worker is sent.
+bool ServerSession::is_answered(int worker) {
+  bool all = ports_.to_workers.poll(nth(channels_, worker).replied);
+  for (int range = 0; range < static_cast<int>(ranges_.size()); ++range) all = is_sent(worker, range) && all;
+  return all;
+}
+
+bool ServerSession::is_sent(int worker, int range) {
+  Answer& answer = nth(nth(channels_, worker).answers, range);
+  if (!answer.is_under_way) return true;
+  if (!ports_.to_workers.poll(answer.ticket)) return false;
+  answer.is_under_way = false;
+  stamp(StampKind::answer, range, worker, answer.iteration, answer.began);
+  return true;
+}
+
+/// Looks whether an answer has been sent. True if its copy is free for others now.
+bool ServerSession::release_copy(int worker) {
+  Channel& channel = nth(channels_, worker);
+  if (!channel.holds_copy && recorder_ == nullptr) return false;
+  const bool sent = is_answered(worker);
+  if (!sent || !channel.holds_copy) return false;
+  channel.holds_copy = false;
+  if (!channel.is_lost) std::get<AsyncServer>(protocol_).sent(worker);
+  return true;
+}
+
+/// Of the step that a worker was granted last.
+uint64_t ServerSession::iteration_of(const Channel& channel) const {
+  return inputs_.first_iteration + static_cast<uint64_t>(terms_.bound ? channel.step : channel.number);
+}
+
+/// What ends now.
+void ServerSession::stamp(StampKind kind, int range, int worker, uint64_t iteration,
+                          Clock::time_point begin) const {
+  if (recorder_ != nullptr && recorder_->wants(iteration))
+    recorder_->add({.kind = kind,
+                    .instruction = nth(serves_, range),
+                    .worker = worker,
+                    .iteration = iteration,
+                    .begin = begin,
+                    .end = Clock::now()});
 }
 
 /// Of a step that is granted: those that were lost first, so that their part of the data is not left out.
@@ -328,9 +388,9 @@ bool ServerSession::reply(Channel& channel, const ServerMessage& message) {
 }
 
 bool ServerSession::current_is_sent() {
-  for (Channel& channel : channels_)
-    for (Answer& answer : channel.answers)
-      if (answer.is_current && !ports_.to_workers.poll(answer.ticket)) return false;
+  for (int worker = 0; worker < terms_.workers; ++worker)
+    for (int range = 0; range < static_cast<int>(ranges_.size()); ++range)
+      if (nth(nth(channels_, worker).answers, range).is_current && !is_sent(worker, range)) return false;
   return true;
 }
 

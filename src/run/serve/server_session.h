@@ -7,11 +7,13 @@
 #include <variant>
 #include <vector>
 
+#include "base/clock.h"
 #include "run/actions.h"
 #include "run/serve/async_server.h"
 #include "run/serve/messages.h"
 #include "run/serve/served_range.h"
 #include "run/serve/stale_server.h"
+#include "run/stamp_recorder.h"
 
 namespace lockstep::run {
 
@@ -25,6 +27,7 @@ struct ServerInputs {
   std::function<bool()> stop_requested;
   /// Called before each update of a first range, with the number of earlier ones; may be empty.
   std::function<void(int64_t updates)> before_update;
+  uint64_t first_iteration = 0;  ///< StepInputs::iteration of the session's first step, for stamps
 };
 
 /// A server's side of sessions: executes the decisions of a StaleServer or an AsyncServer, over two ports, in
@@ -34,10 +37,11 @@ struct ServerInputs {
 class ServerSession {
  public:
   /// `workers`: ranks at the ports, ascending; `server`: this server's number. Program and context must
-  /// outlive it. Throws InternalError if the memory is not what the terms need.
+  /// outlive it. `recorder`: of landings, updates and answers; may be null. Throws InternalError if the
+  /// memory is not what the terms need.
   ServerSession(const SessionPorts& ports, std::vector<int> workers, int server,
                 const program::SessionTerms& terms, const program::Program& program,
-                const ExecutionContext& context);
+                const ExecutionContext& context, StampRecorder* recorder = nullptr);
 
   /// REQUIRES: the last session is over.
   void begin(const ServerInputs& inputs);
@@ -61,6 +65,9 @@ class ServerSession {
   struct Answer {
     comm::Ticket ticket;
     bool is_current = false;  // read from where updates write
+    bool is_under_way = false;
+    uint64_t iteration = 0;
+    Clock::time_point began;
   };
   struct StepFacts {
     int64_t clock = -1;
@@ -70,12 +77,16 @@ class ServerSession {
     int rank;
     bool is_open = false;
     bool is_lost = false;
-    bool lands = false;  // `message` has come, and its gradients are on their way
-    int64_t number = 0;  // of the step that it was granted last
+    bool lands = false;                        // `message` has come, and its gradients are on their way
+    int64_t number = 0;                        // of the step that it was granted last, over all workers
+    int64_t step = 0;                          // likewise, its own count
+    int64_t asked_number = 0, asked_step = 0;  // of the step that it asks for
+    Clock::time_point landing_began;
     WorkerMessage message;
     ServerMessage reply;
     comm::Ticket heard, landed, replied;
     std::vector<Answer> answers;  // by range
+    bool holds_copy = false;      // ASYNC: all parts of the answer are on their way from one, or sent
   };
 
   void listen(Channel& channel);
@@ -91,7 +102,11 @@ class ServerSession {
   bool carry_out(const ReportLost& decision);
   bool carry_out(const EndSession& decision);
   bool reply(Channel& channel, const ServerMessage& message);
-  bool is_answered(Channel& channel);
+  bool is_answered(int worker);
+  bool is_sent(int worker, int range);
+  bool release_copy(int worker);
+  uint64_t iteration_of(const Channel& channel) const;
+  void stamp(StampKind kind, int range, int worker, uint64_t iteration, Clock::time_point begin) const;
   int64_t next_number();
   void copy_from_device();
   void copy_to_device();
@@ -106,11 +121,13 @@ class ServerSession {
   SessionPorts ports_;
   program::SessionTerms terms_;
   int server_, slots_;
+  StampRecorder* recorder_;
   std::shared_ptr<StepKernels> kernels_;
   device::Device& device_;  // whose memory holds replica and state
   std::unique_ptr<device::Device> processor_;
   std::unique_ptr<device::Stream> stream_;
   std::vector<ServedRange> ranges_;
+  std::vector<int> serves_;        // by range: its instruction
   std::vector<Channel> channels_;  // by worker
   std::vector<StepFacts> facts_;   // by slot and worker, of the last step whose last push is announced
   // By range: pushes that have arrived, updates, and those of them that were finite.

@@ -91,6 +91,7 @@ void WorkerSession::ask(const AskServer& move) {
   channel.question = {.kind = WorkerMessage::Kind::ask,
                       .clock = move.step,
                       .version = move.version.value_or(-1),
+                      .number = move.server > 0 ? channels_[0].answer.grant : -1,
                       .facts = {}};
   channel.is_known = false;
   channel.answered =

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/state_hash.h"
 #include "lockstep/error.h"
 #include "train/checkpoints/best_checkpoint.h"
 #include "train/checkpoints/known_faults.h"
@@ -39,6 +40,17 @@ void load_tensors(const Worker& worker, const checkpoint::Checkpoint& checkpoint
                   const checkpoint::BeforeRead& before_read) {
   load_each(worker, tensors,
             [&](const auto& destinations) { checkpoint.load(kind, destinations, before_read); });
+}
+
+/// Of a tensor of optimizer state that nothing here has a place for.
+uint64_t saved_hash_of(const checkpoint::Checkpoint& checkpoint, const checkpoint::TensorRecord& record,
+                       const checkpoint::BeforeRead& before_read) {
+  std::vector<std::byte> values(static_cast<size_t>(record.shape.count() * size_of(record.dtype)));
+  checkpoint.load(checkpoint::FileKind::optimizer,
+                  std::vector<checkpoint::TensorDestination>{
+                      {record.name, record.dtype, record.shape, values.data(), {}}},
+                  before_read);
+  return checkpoint::tensor_hash({record.name, record.dtype, record.shape, values.data(), {}});
 }
 
 /// Where the first element that is not finite lies, or -1. By blocks, so that compilers vectorise the search.
@@ -304,15 +316,25 @@ RestoredState RunCheckpoints::load_on_all(comm::Communicator& world, const std::
        {"progress of checkpoint " + path, to_text(restored_.progress), ExitCode::data}},
       patience());
   read_on();
-  const uint64_t hash =
-      compares_parameters_alone() ? parameters_hash_of(*worker_, world) : state_hash_of(*worker_, world);
-  const bool knows = !compares_parameters_alone() || worker_->is_worker();
+  const std::optional<uint64_t> hash = loaded_hash(world);
   comm::agree_on_outcome(world, failure_of([&] {
-                           if (knows && hash != saved_hash_) throw_other_hash(path);
+                           if (hash && *hash != saved_hash_) throw_other_hash(path);
                          }),
                          patience());
   if (options_.averages) comm::agree_on_outcome(world, failure_of([&] { load_averages(path); }), patience());
   return restored_;
+}
+
+std::optional<uint64_t> RunCheckpoints::loaded_hash(comm::Communicator& world) const {
+  if (options_.parameters_alone) {
+    const uint64_t hash = parameters_hash_of(*worker_, world);
+    return worker_->is_worker() ? std::optional(hash) : std::nullopt;
+  }
+  if (!other_state_) return state_hash_of(*worker_, world);
+  auto hashes = tensor_hashes(*worker_, world);
+  std::erase_if(hashes, [&](const auto& tensor) { return other_state_->missing.contains(tensor.first); });
+  hashes.insert(hashes.end(), other_state_->left_over.begin(), other_state_->left_over.end());
+  return world.rank() == 0 ? std::optional(checkpoint::fold_tensors(std::move(hashes))) : std::nullopt;
 }
 
 void RunCheckpoints::load_averages(const std::string& path) {
@@ -328,7 +350,12 @@ void RunCheckpoints::load_state(const checkpoint::Checkpoint& checkpoint,
   const auto records = optimizer_records(worker_->compiled(), worker_->config().optimizer);
   const StateChange change = state_change_of(checkpoint, worker_->config().math_fields, records);
   if (!change.is_explained) checkpoint.require_exactly(checkpoint::FileKind::optimizer, records);
-  has_other_state_ = change.is_explained;
+  if (change.is_explained) {
+    other_state_ = {.missing = change.missing, .left_over = {}};
+    if (worker_->rank() == 0)
+      for (const auto& record : change.left_over)
+        other_state_->left_over.emplace_back(record.name, saved_hash_of(checkpoint, record, before_read));
+  }
   if (change.begins_averages) {
     begin_averages(*worker_);
     tell("the checkpoint has no moving averages: they begin at its parameters");
@@ -401,12 +428,12 @@ void RunCheckpoints::load(const std::string& path) {
   const auto parameters = parameter_tensors(*worker_);
   checkpoint.require_exactly(checkpoint::FileKind::model, parameter_records(worker_->compiled()));
   load_tensors(*worker_, checkpoint, checkpoint::FileKind::model, parameters, before_read);
-  has_other_state_ = false;
+  other_state_.reset();
   if (!options_.parameters_alone) load_state(checkpoint, before_read);
   read_on();
   // Of what lies on several ranks the hash of all state tells.
   if (worker_->holds_all() && parameters_hash_of(*worker_) != manifest.params_hash) throw_other_hash(path);
-  saved_hash_ = compares_parameters_alone() ? manifest.params_hash : manifest.state_hash;
+  saved_hash_ = options_.parameters_alone ? manifest.params_hash : manifest.state_hash;
   run_id_ = manifest.run_id;
   weights_ = {.path = manifest.weights_from, .params_hash = manifest.weights_hash};
   restored_ = {.position = {manifest.step, manifest.data_position},

@@ -6,8 +6,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/file_system.h"
 #include "checkpoint/checkpoint.h"
@@ -107,8 +109,9 @@ class RunCheckpoints {
   std::string first_ranks_choice(comm::Communicator& world, const std::function<std::string()>& choose);
   /// COLLECTIVE: every rank loads `path`, then they check that all have loaded the same.
   RestoredState load_on_all(comm::Communicator& world, const std::string& path);
-  /// Whether only the hash of the parameters can tell that all is as it was saved.
-  bool compares_parameters_alone() const { return options_.parameters_alone || has_other_state_; }
+  /// COLLECTIVE: on rank 0, the hash of what was loaded, as the checkpoint's manifest tells it; likewise on
+  /// the others, if they know it.
+  std::optional<uint64_t> loaded_hash(comm::Communicator& world) const;
   void load_state(const checkpoint::Checkpoint& checkpoint, const checkpoint::BeforeRead& before_read);
   void load_averages(const std::string& path);
   void load(const std::string& path);
@@ -129,8 +132,13 @@ class RunCheckpoints {
   std::string run_id_;
   StartingWeights weights_;
   RestoredState restored_;
-  bool has_other_state_ = false;  // the checkpoint had other optimizer state, as the config explains
-  uint64_t saved_hash_ = 0;       // of what was loaded, as its manifest has it: parameters, or all state
+  /// How the optimizer state of what was loaded differs from the checkpoint's, as the config explains.
+  struct OtherState {
+    std::set<std::string> missing;                            // there: begun afresh
+    std::vector<std::pair<std::string, uint64_t>> left_over;  // here: their hashes, on rank 0
+  };
+  std::optional<OtherState> other_state_;
+  uint64_t saved_hash_ = 0;  // of what was loaded, as its manifest has it: parameters, or all state
   std::deque<checkpoint::SaveOutcome> outcomes_;  // that poll() has not told yet
   std::unique_ptr<CheckpointSaver> saver_;        // null: saves in the foreground
 };

@@ -119,9 +119,15 @@ StartingWeights load_starting_weights(Worker& worker, comm::Communicator& world,
                          }),
                          patience);
   read_on();
-  // Under one name, hosts that share no folder may have different files.
-  comm::agree_on_fields(world, {{"weights of " + path, to_hex(state_hash_of(worker, world)), ExitCode::data}},
-                        patience);
+  // Under one name, hosts that share no folder may have different files. Stages hold different parts of them.
+  const bool in_parts = worker.compiled().ownership().stages() > 1;
+  uint64_t read = in_parts ? 0 : state_hash_of(worker, world);
+  comm::agree_on_outcome(world, error_of([&] {
+                           if (in_parts) read = source->contents_hash(read_on);
+                         }),
+                         patience);
+  read_on();
+  comm::agree_on_fields(world, {{"weights of " + path, to_hex(read), ExitCode::data}}, patience);
   const uint64_t hash = parameters_hash_of(worker, world);
   if (world.rank() == 0) {
     if (options.on_message) options.on_message(message_about(*source));

@@ -24,10 +24,11 @@ StateChange state_change_of(const checkpoint::Checkpoint& checkpoint, const chec
   const auto& saved_fields = checkpoint.manifest().math_fields;
   const bool averages_differ = differs(saved_fields, fields, "optimizer.averaging"),
              frozen_differ = differs(saved_fields, fields, "model.frozen");
-  StateChange change{.is_explained = averages_differ || frozen_differ, .missing = {}};
+  StateChange change{.is_explained = averages_differ || frozen_differ, .missing = {}, .left_over = {}};
   if (!change.is_explained) return change;
   std::set<std::string> saved, saved_parameters, wanted_parameters, learning;
-  for (const auto& record : checkpoint.tensors(checkpoint::FileKind::optimizer)) {
+  const auto saved_records = checkpoint.tensors(checkpoint::FileKind::optimizer);
+  for (const auto& record : saved_records) {
     saved.insert(record.name);
     saved_parameters.insert(parameter_of(record.name));
   }
@@ -43,10 +44,13 @@ StateChange state_change_of(const checkpoint::Checkpoint& checkpoint, const chec
     saved.erase(record.name);
   }
   for (const auto& record : records) saved.erase(record.name);
-  for (const auto& left_over : saved)
+  for (const auto& record : saved_records) {
+    if (!saved.contains(record.name)) continue;
+    change.left_over.push_back(record);
     change.is_explained =
-        change.is_explained && ((averages_differ && left_over.ends_with(checkpoint::kAverageSuffix)) ||
-                                (frozen_differ && !wanted_parameters.contains(parameter_of(left_over))));
+        change.is_explained && ((averages_differ && record.name.ends_with(checkpoint::kAverageSuffix)) ||
+                                (frozen_differ && !wanted_parameters.contains(parameter_of(record.name))));
+  }
   change.learning_anew = static_cast<int>(learning.size());
   return change;
 }

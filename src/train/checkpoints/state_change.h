@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 
@@ -15,8 +16,9 @@ namespace lockstep::train {
 struct StateChange {
   bool is_explained = false;      ///< by other frozen layers, or by optimizer.ema; false: nothing may differ
   std::set<std::string> missing;  ///< tensors of the run that the checkpoint lacks
-  bool begins_averages = false;   ///< averages are among them
-  int learning_anew = 0;          ///< parameters that were frozen
+  std::vector<checkpoint::TensorRecord> left_over;  ///< tensors of the checkpoint that the run lacks
+  bool begins_averages = false;                     ///< averages are among them
+  int learning_anew = 0;                            ///< parameters that were frozen
 };
 
 /// `fields`: MathFields of the run. `records`: its optimizer state.

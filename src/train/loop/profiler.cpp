@@ -70,19 +70,27 @@ void Profiler::end_step(bool skipped, std::optional<double> busy_ms) {
 }
 
 model::Profile Profiler::result(comm::Communicator& world) const {
-  const compile::CompiledRun& compiled = worker_.compiled();
-  const int64_t updated = compiled.ownership().owned_bytes(worker_.rank()) / int64_t{sizeof(float)};
-  std::vector<double> own{updated == 0 ? 0 : median(updates_) / static_cast<double>(updated)};
+  const int64_t updated = worker_.compiled().ownership().owned_bytes(worker_.rank()) / int64_t{sizeof(float)};
+  std::vector<model::NodeTime> own;
   for (const Samples& samples : nodes_)
-    for (const auto* phase : {&samples.forward, &samples.backward_input, &samples.backward_weight})
-      own.push_back(median(*phase));
-  const auto by_rank = gather_numbers(world, own);
+    own.push_back({median(samples.forward), median(samples.backward_input), median(samples.backward_weight)});
+  return gather_profile(worker_, world, updated == 0 ? 0 : median(updates_) / static_cast<double>(updated),
+                        own);
+}
+
+model::Profile gather_profile(const Worker& worker, comm::Communicator& world, double update_seconds,
+                              const std::vector<model::NodeTime>& own) {
+  const compile::CompiledRun& compiled = worker.compiled();
+  std::vector<double> numbers{update_seconds};
+  for (const model::NodeTime& time : own)
+    numbers.insert(numbers.end(), {time.forward, time.backward_input, time.backward_weight});
+  const auto by_rank = gather_numbers(world, numbers);
 
   model::Profile profile{.source = "",
                          .model = to_hex(model::hash_of(compiled.graph())),
                          .device = std::string(device::name_of(compiled.device())),
                          .storage = compiled.graph().compute,
-                         .intra_op_threads = worker_.config().parallel.intra_op_threads,
+                         .intra_op_threads = worker.config().parallel.intra_op_threads,
                          .micro_batch = compiled.division().micro_batch,
                          .nodes = {},
                          .update_seconds = mean_of(by_rank, 0)};

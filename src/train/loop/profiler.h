@@ -11,6 +11,12 @@
 
 namespace lockstep::train {
 
+/// COLLECTIVE: a profile of the times that each rank has measured; if several ranks compute a layer, their
+/// mean. The same on all ranks. `own`: by node, of a micro-batch, 0 if this rank does not compute it;
+/// `update_seconds`: for each element that this rank updates, 0 if there is none. `source` stays empty.
+model::Profile gather_profile(const Worker& worker, comm::Communicator& world, double update_seconds,
+                              const std::vector<model::NodeTime>& own);
+
 /// Collects the times of kernels (TrainerRunOptions::observer) while a rank trains: times per micro-batch of
 /// what its programs compute, and of updates. Recomputation, loading, sums and messages do not count.
 class Profiler {

@@ -140,6 +140,11 @@ std::optional<double> bubble_of_schedule(const compile::CompiledRun& run) {
 
 }  // namespace
 
+bool tells_perplexity(const model::Graph& graph) {
+  const auto* loss = std::get_if<SoftmaxCrossEntropy>(&graph.node(graph.loss).op);
+  return tokens_per_sample(graph) && loss != nullptr && loss->label_smoothing == 0;
+}
+
 bool tells_accuracy(const model::Graph& graph) { return predicts_classes(graph); }
 
 std::optional<int64_t> tokens_per_sample(const model::Graph& graph) {
@@ -230,7 +235,7 @@ observe::RunReport RunRecorder::report(comm::Communicator& world, const Training
   if (outcome.evaluation && outcome.evaluation->has_loss()) {
     report.eval_loss = outcome.evaluation->loss;
     if (tells_accuracy(graph)) report.eval_accuracy = outcome.evaluation->accuracy;
-    if (tokens_per_sample(graph)) report.perplexity = std::exp(outcome.evaluation->loss);
+    if (tells_perplexity(graph)) report.perplexity = std::exp(outcome.evaluation->loss);
   }
   if (outcome.evaluations.best_step >= 0) {
     report.best_step = outcome.evaluations.best_step;

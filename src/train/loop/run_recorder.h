@@ -60,6 +60,9 @@ class RunRecorder {
 /// Whether the model chooses among classes, per sample or per token, so that there is a share of right
 /// answers.
 bool tells_accuracy(const model::Graph& graph);
+/// Whether e to the evaluation loss is a perplexity: of models that predict tokens. With label_smoothing the
+/// loss is that of smoothed labels, from which no perplexity follows.
+bool tells_perplexity(const model::Graph& graph);
 /// Tokens per sample, if the model predicts each of them; nothing for other models.
 std::optional<int64_t> tokens_per_sample(const model::Graph& graph);
 

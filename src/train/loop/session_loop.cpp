@@ -62,6 +62,7 @@ void Trainer::train_one_session() {
   const auto began = Clock::now();
   Serving& serving = *worker_->serving();
   worker_->finish_step();
+  if (events_.on_session_begin) events_.on_session_begin(first, first + steps);
   told_ = {};
   serving.begin(
       {.first_step = first,
@@ -90,6 +91,7 @@ void Trainer::train_one_session() {
   worker_->gather();
   summary = share_summary(*world_, worker_->compiled().ownership().owners().first, summary);
   tell_session(first, summary.totals);
+  if (events_.on_session_end) events_.on_session_end(step_);
   if (some_are_lost && step_ < worker_->total_steps()) worker_->start_reading(static_cast<uint64_t>(step_));
   skipped_steps_ += summary.totals.skipped;
   optimizer_updates_ += summary.totals.updates - summary.totals.skipped;
@@ -124,7 +126,8 @@ void Trainer::make_granted_steps(int64_t first) {
     worker_->finish_step();
     const auto asked = Clock::now();
     const std::optional<run::Grant> grant = serving.next_step();
-    waited_.exposed_communication_ms += milliseconds_between(asked, Clock::now());
+    const auto granted = Clock::now();
+    waited_.exposed_communication_ms += milliseconds_between(asked, granted);
     enter_phase(options_.progress, Phase::between_steps);
     if (!grant) return;
     hear_of_checkpoints(config_.checkpoint.on_failure);
@@ -143,6 +146,7 @@ void Trainer::make_granted_steps(int64_t first) {
     waited_.exposed_communication_ms += worker_->step_times().exposed_communication_ms.value_or(0);
     waited_.busy_ms = waited_.busy_ms.value_or(0) + worker_->step_times().busy_ms.value_or(0);
     require_finite(number / each);
+    if (events_.on_granted_step) events_.on_granted_step({inputs.iteration, asked, granted, Clock::now()});
   }
 }
 

@@ -86,52 +86,115 @@ StepTimeline::StepTimeline(std::string path, const std::string& host, Worker& wo
                            run::StampRecorder& recorder, comm::Communicator& world)
     : path_(std::move(path)),
       host_(host),
-      worker_(worker),
+      layout_(layout::to_string(worker.compiled().layout())),
+      config_hash_(to_hex(worker.config().config_hash)),
+      first_rank_(world.rank() == 0),
+      worker_(&worker),
       recorder_(recorder),
-      world_(world),
-      slices_(worker.compiled(), worker.programs().step) {
-  if (world_.rank() != 0) return;
+      world_(&world),
+      names_(worker) {
+  if (!first_rank_) return;
   if (path_exists(path_))
     throw ConfigError(fmt::format("--timeline {}: is there already; remove it, or name another file", path_));
   posix_file_system().create(unfinished(path_))->close();
 }
 
 StepTimeline::~StepTimeline() {
-  if (world_.rank() == 0) ::unlink(unfinished(path_).c_str());
+  if (first_rank_) ::unlink(unfinished(path_).c_str());
 }
 
-void StepTimeline::begin(StepRange steps, int64_t done) {
+/// The most that an iteration of this rank's programs makes.
+size_t StepTimeline::stamps_of_iteration() const {
+  const compile::CompiledRun& run = worker_->compiled();
+  const auto instructions = [](const program::Program& program) { return program.instructions.size(); };
+  const auto micro_batches = static_cast<size_t>(run.division().micro_batches_of(0));
+  // A server gets, of each worker in each step, a push of every range, which it applies and answers.
+  const size_t served = has_sessions() ? 3 * static_cast<size_t>(run.layout().workers()) *
+                                             instructions(worker_->programs().serve)
+                                       : 0;
+  return kStampsOfInstruction * instructions(worker_->programs().step) +
+         kStampsOfLayer * run.graph().nodes.size() * micro_batches + served;
+}
+
+void StepTimeline::prepare(StepRange steps) {
   steps_ = steps;
-  last_made_ = done;
-  size_t stamps = kStampsOfInstruction * worker_.programs().step.instructions.size();
-  const auto& nodes = worker_.compiled().graph().nodes;
-  stamps +=
-      kStampsOfLayer * nodes.size() * static_cast<size_t>(worker_.compiled().division().micro_batches_of(0));
+  const auto each = static_cast<uint64_t>(plan::iterations_per_step(worker_->compiled()));
+  const size_t stamps = each * stamps_of_iteration();
   constexpr size_t kMostStamps = 8'000'000;  // 400 MB
   if (stamps * static_cast<size_t>(steps.count()) > kMostStamps)
-    throw comm::CollectiveError(
-        fmt::format(
-            "--timeline-steps {}:{}: {} steps of this program are too many to record; name at most {}",
-            steps.first, steps.last, steps.count(), std::max<size_t>(1, kMostStamps / stamps)),
-        ExitCode::usage);
-  recorder_.open(static_cast<uint64_t>(steps.first - 1), static_cast<uint64_t>(steps.count()),
+    throw ConfigError(fmt::format(
+        "--timeline-steps {}:{}: {} steps of this program are too many to record; name at most {}",
+        steps.first, steps.last, steps.count(), std::max<size_t>(1, kMostStamps / stamps)));
+  recorder_.open(each * static_cast<uint64_t>(steps.first - 1), each * static_cast<uint64_t>(steps.count()),
                  stamps * static_cast<size_t>(steps.count()));
-  phases_.reserve(4 * static_cast<size_t>(steps.count()) + 16);
+  phases_.reserve(4 * each * static_cast<size_t>(steps.count()) + 16);
+}
+
+void StepTimeline::begin(int64_t done) {
+  last_made_ = done;
   after_step(done);
 }
 
+void StepTimeline::begin_recording() {
+  clock_ = comm::measure_clock_offset(*world_, comm::clock_identity(), comm::kPatience);
+  recording_ = true;
+}
+
 void StepTimeline::after_step(int64_t step) {
+  if (has_sessions()) {
+    if (recording_) last_made_ = std::min(step, steps_.last);
+    return;
+  }
   if (step > steps_.last || (step + 1 < steps_.first)) return;
   if (recording_) {
     phase(fmt::format("step {}", step), step_began_, Clock::now());
     last_made_ = step;
   }
-  if (step + 1 == steps_.first) {
-    clock_ = comm::measure_clock_offset(world_, comm::clock_identity(), comm::kPatience);
-    recording_ = true;
-  }
+  if (step + 1 == steps_.first) begin_recording();
   if (step == steps_.last) collect({});
   step_began_ = Clock::now();
+}
+
+void StepTimeline::session_begins(int64_t done, int64_t last) {
+  if (!recording_ && done < steps_.last && last >= steps_.first) begin_recording();
+}
+
+void StepTimeline::session_ends(int64_t done) {
+  {
+    std::lock_guard lock(mutex_);
+    if (written_ || !recording_) return;
+  }
+  last_made_ = std::min(done, steps_.last);
+  if (kept_)
+    collect({"ranks were lost: their parts are missing, and nothing is recorded of what followed"});
+  else if (done >= steps_.last)
+    collect({});
+}
+
+void StepTimeline::granted_step(uint64_t iteration, Clock::time_point asked, Clock::time_point granted,
+                                Clock::time_point ended) {
+  if (!recording_ || !recorder_.wants(iteration)) return;
+  const auto each = static_cast<uint64_t>(plan::iterations_per_step(worker_->compiled()));
+  std::string name = fmt::format("step {}", iteration / each + 1);
+  if (each > 1) name += fmt::format(", push {}", iteration % each + 1);
+  phase("", asked, granted);
+  phase(name, granted, ended);
+}
+
+void StepTimeline::part() {
+  const bool keeps = recording_ && !kept_;
+  std::optional<observe::RankTimeline> own;
+  if (keeps) own = own_part();
+  std::lock_guard lock(mutex_);
+  if (keeps) kept_ = std::move(own);
+  names_.reset();
+}
+
+void StepTimeline::follow(Worker& worker, comm::Communicator& world) {
+  std::lock_guard lock(mutex_);
+  worker_ = &worker;
+  world_ = &world;
+  names_.emplace(worker);
 }
 
 void StepTimeline::phase(std::string_view name, Clock::time_point begin, Clock::time_point end) {
@@ -139,46 +202,70 @@ void StepTimeline::phase(std::string_view name, Clock::time_point begin, Clock::
   if (recording_ && !written_) phases_.push_back({std::string(name), begin, end});
 }
 
-observe::RankTimeline StepTimeline::own_part() const {
-  observe::RankTimeline part{.rank = worker_.rank(), .host = host_, .rows = slices_.rows(), .slices = {}};
-  part.device_error = 1e3 * recorder_.device_error_ms();
-  part.dropped_slices = static_cast<int64_t>(recorder_.dropped());
+std::vector<observe::TimelineRow> StepTimeline::Names::rows() const {
+  std::vector<observe::TimelineRow> rows = step.rows();
+  for (observe::TimelineRow& row : serving.rows()) rows.push_back(std::move(row));
+  return rows;
+}
+
+void StepTimeline::add_stamps(observe::RankTimeline& part) const {
   bool has_waits = false;
   std::map<uint64_t, std::vector<plan::TimelineSlices::Times>> iterations;
-  const size_t instructions = worker_.programs().step.instructions.size();
+  const size_t instructions = worker_->programs().step.instructions.size();
+  const auto& [step, serving] = *names_;
   for (const run::Stamp& stamp : recorder_.stamps()) {
     const double begin = on_own_clock(stamp.begin), end = on_own_clock(stamp.end);
+    const int index = stamp.instruction;
     switch (stamp.kind) {
       case run::StampKind::instruction: {
         auto& times = iterations.try_emplace(stamp.iteration, instructions).first->second;
-        nth(times, stamp.instruction) = {begin, end};
-        part.slices.push_back(slices_.of_instruction(stamp.instruction, stamp.iteration, begin, end));
+        nth(times, index) = {begin, end};
+        part.slices.push_back(step.of_instruction(index, stamp.iteration, begin, end));
         break;
       }
       case run::StampKind::kernel:
-        part.slices.push_back(slices_.of_kernel(stamp.instruction, stamp.node, stamp.phase, begin, end));
+        part.slices.push_back(step.of_kernel(index, stamp.node, stamp.phase, begin, end));
         break;
       case run::StampKind::wait:
         has_waits = true;
-        part.slices.push_back(slices_.of_wait(stamp.instruction, begin, end));
+        part.slices.push_back(step.of_wait(index, begin, end));
+        break;
+      case run::StampKind::landing:
+        part.slices.push_back(serving.of_landing(index, stamp.worker, stamp.iteration, begin, end));
+        break;
+      case run::StampKind::update:
+        part.slices.push_back(serving.of_update(index, stamp.worker, stamp.iteration, begin, end));
+        break;
+      case run::StampKind::answer:
+        part.slices.push_back(serving.of_answer(index, stamp.worker, stamp.iteration, begin, end));
         break;
     }
   }
   // One thread tells what it waits for; streams do not.
-  if (!has_waits && worker_.work_times() == nullptr)
+  if (!has_waits && worker_->work_times() == nullptr)
     for (const auto& [iteration, times] : iterations)
-      for (auto& wait : slices_.waits_between(times)) part.slices.push_back(std::move(wait));
+      for (auto& wait : step.waits_between(times)) part.slices.push_back(std::move(wait));
+}
+
+observe::RankTimeline StepTimeline::own_part() const {
   std::lock_guard lock(mutex_);
-  for (const Phase& phase : phases_)
-    part.slices.push_back(
-        plan::TimelineSlices::of_phase(phase.name, on_own_clock(phase.begin), on_own_clock(phase.end)));
+  if (kept_) return *kept_;
+  observe::RankTimeline part{.rank = worker_->rank(), .host = host_, .rows = names_->rows(), .slices = {}};
+  part.device_error = 1e3 * recorder_.device_error_ms();
+  part.dropped_slices = static_cast<int64_t>(recorder_.dropped());
+  add_stamps(part);
+  for (const Phase& phase : phases_) {
+    const double begin = on_own_clock(phase.begin), end = on_own_clock(phase.end);
+    part.slices.push_back(phase.name.empty() ? names_->step.of_wait_for_grant(begin, end)
+                                             : plan::TimelineSlices::of_phase(phase.name, begin, end));
+  }
   return part;
 }
 
 void StepTimeline::collect(std::vector<std::string> notes) {
-  worker_.finish_step();
+  worker_->finish_step();
   const comm::ClockOffset then = clock_;
-  const comm::ClockOffset now = comm::measure_clock_offset(world_, comm::clock_identity(), comm::kPatience);
+  const comm::ClockOffset now = comm::measure_clock_offset(*world_, comm::clock_identity(), comm::kPatience);
   observe::RankTimeline own = own_part();
   // Clocks drift meanwhile.
   observe::shift(own, (then.offset_us + now.offset_us) / 2,
@@ -189,12 +276,12 @@ void StepTimeline::collect(std::vector<std::string> notes) {
   std::vector<observe::RankTimeline> ranks;
   double first = std::numeric_limits<double>::infinity();
   for (const std::string& told : comm::gather_texts(
-           world_, fmt::format("{}\n{}", exact(own_first), observe::to_text(own)), comm::kPatience)) {
+           *world_, fmt::format("{}\n{}", exact(own_first), observe::to_text(own)), comm::kPatience)) {
     first = std::min(first, std::strtod(told.c_str(), nullptr));
     ranks.push_back(observe::rank_timeline_from_text(std::string_view(told).substr(told.find('\n') + 1)));
   }
   write(std::move(ranks), first, std::move(notes),
-        [&](const Take& take) { comm::collect_texts(world_, std::move(text), comm::kPatience, take); });
+        [&](const Take& take) { comm::collect_texts(*world_, std::move(text), comm::kPatience, take); });
 }
 
 void StepTimeline::write(std::vector<observe::RankTimeline> ranks, double first,
@@ -204,7 +291,7 @@ void StepTimeline::write(std::vector<observe::RankTimeline> ranks, double first,
     std::lock_guard lock(mutex_);
     if (std::exchange(written_, true)) return;
   }
-  if (world_.rank() != 0) return hand_over({});
+  if (!first_rank_) return hand_over({});
   for (const observe::RankTimeline& rank : ranks)
     if (rank.dropped_slices > 0)
       notes.push_back(fmt::format("rank {} had no room for {} of its times", rank.rank, rank.dropped_slices));
@@ -229,8 +316,8 @@ void StepTimeline::write(std::vector<observe::RankTimeline> ranks, double first,
   attempt([&] {
     file = files.create(unfinished(path_));
     writer.emplace(observe::Timeline{.source = "measured",
-                                     .layout = layout::to_string(worker_.compiled().layout()),
-                                     .config_hash = to_hex(worker_.config().config_hash),
+                                     .layout = layout_,
+                                     .config_hash = config_hash_,
                                      .first_step = steps_.first,
                                      .last_step = last_made_.load(),
                                      .notes = std::move(notes),
@@ -261,7 +348,7 @@ void StepTimeline::finish() {
   if (recording_)
     collect({fmt::format("the run ended after step {}, before the last step to record, {}", last_made_.load(),
                          steps_.last)});
-  else if (world_.rank() == 0)
+  else if (first_rank_)
     log_warning(fmt::format("--timeline {}: nothing is written, because the run ended before step {}", path_,
                             steps_.first));
 }
@@ -269,7 +356,7 @@ void StepTimeline::finish() {
 void StepTimeline::abandon(std::string_view why) noexcept try {
   {
     std::lock_guard lock(mutex_);
-    if (written_ || !recording_ || world_.rank() != 0) return;
+    if (written_ || !recording_ || !first_rank_) return;
   }
   observe::RankTimeline own = own_part();
   const double first = observe::first_begin(own);

@@ -97,7 +97,7 @@ void TimeAccount::tell_sample(const Former& totals, observe::RankTime& time) con
 void TimeAccount::add(const run::WorkTimes& work, Former& totals) const {
   const auto& nodes = worker_->compiled().graph().nodes;
   for (size_t node = 0; node < nodes.size(); ++node)
-    totals.computing_ms[std::string(lockstep::name_of(nodes[node].op))] += work.nodes_ms[node];
+    totals.computing_ms[std::string(lockstep::name_of(nodes[node].op))] += work.nodes_ms[node].all();
   for (int kind = 0; kind < program::kInstructionKindCount; ++kind) {
     const auto of = static_cast<program::InstructionKind>(kind);
     if (of == program::InstructionKind::load)

@@ -46,6 +46,12 @@ struct EvaluationRecord {
   bool has_loss() const { return count > 0; }
 };
 
+/// A step that a worker of a layout with sessions has made.
+struct GrantedStep {
+  uint64_t iteration = 0;                   ///< StepInputs::iteration
+  Clock::time_point asked, granted, ended;  ///< between the first two it waited
+};
+
 /// Callbacks of the loop. All may be empty; called on every rank unless stated otherwise.
 struct TrainerEvents {
   std::function<void(const StepRecord&)> on_step;
@@ -56,6 +62,10 @@ struct TrainerEvents {
   std::function<void(int64_t step, const std::string& path)> on_checkpoint;  ///< once it is complete
   std::function<void(const std::string& message)> on_message;                ///< for people; rank 0 alone
   std::function<void(int64_t step, const std::string& text)> on_text;  ///< that the model wrote; rank 0 alone
+  // Of layouts with sessions, which make steps `done` + 1 to at most `last`; both COLLECTIVE.
+  std::function<void(int64_t done, int64_t last)> on_session_begin;
+  std::function<void(int64_t done)> on_session_end;
+  std::function<void(const GrantedStep&)> on_granted_step;
 };
 
 /// What a rank continues with after other ranks were lost.

@@ -18,6 +18,7 @@
 #include "train/loop/run_recorder.h"
 #include "train/loop/time_account.h"
 #include "train/loop/trace.h"
+#include "train/start/faster_layout.h"
 #include "train/start/on_all_ranks.h"
 #include "train/start/run_traits.h"
 #include "train/start/run_watch.h"
@@ -160,10 +161,6 @@ void Run::Parts::make_worker() {
         "metrics.histogram_every_steps: with layout '{}' there is no step that all workers make at "
         "once; leave it out, or use sync=all_reduce or mode=sync",
         layout::to_string(worker_->compiled().layout())));
-  if (!options_.timeline.empty() && worker_->serving() != nullptr)
-    throw ConfigError(fmt::format(
-        "--timeline: with layout '{}' workers do not step together; record a layout with mode=sync",
-        layout::to_string(worker_->compiled().layout())));
   const std::string& out = options_.output_directory;
   world_.control().set_crash_directory(out.empty() ? "" : out + "/crash");
   // Containers of one host may have folders of their own.
@@ -178,6 +175,7 @@ Regrouped Run::Parts::regroup(const std::vector<int>& left) {
       layout::without_workers(worker_->compiled().layout(), world_.size() - static_cast<int>(left.size()));
   recorder_->part();
   account_->part();
+  watch_.part();
   watched_.reset();
   if (worker_->serving()->has_lost_transfers()) former_.push_back(std::move(worker_));
   worker_.reset();
@@ -187,7 +185,7 @@ Regrouped Run::Parts::regroup(const std::vector<int>& left) {
   recorder_->follow(*worker_);
   account_->follow(*worker_);
   output_->follow(*worker_);
-  watch_.follow();
+  watch_.follow(*worker_);
   if (first_)
     log_warning(fmt::format("the run goes on as layout '{}' in {} processes, with new rank numbers",
                             layout::to_string(worker_->compiled().layout()), world_.size()));
@@ -229,6 +227,9 @@ TrainerEvents Run::Parts::events() {
     if (first_) output_->message(text);
   };
   events.on_text = [this](int64_t step, const std::string& text) { output_->text(step, text); };
+  events.on_session_begin = [this](int64_t done, int64_t last) { watch_.session_begins(done, last); };
+  events.on_session_end = [this](int64_t done) { watch_.session_ends(done); };
+  events.on_granted_step = [this](const GrantedStep& step) { watch_.granted_step(step); };
   return events;
 }
 
@@ -342,10 +343,15 @@ RunResult Run::Parts::finish() {
   RunResult result{.report = recorder_->report(world_.communicator(), outcome, watch_.machines()),
                    .stopped = outcome.stopped};
   result.report.explanation = account_->explain(world_.communicator());
-  result.report.explanation->advice = observe::advise(
-      result.report,
-      run_traits(*worker_,
-                 {.config_words = options_.config_words, .one_host = world_.one_host(), .saves = saves_}));
+  std::optional<observe::FasterLayout> faster;
+  // Trials by other commands compare layouts themselves.
+  if (!options_.metrics_file_only)
+    faster = predict_faster_layout(world_, *worker_, result.report, outcome.steps - outcome.first_step);
+  result.report.explanation->advice =
+      observe::advise(result.report, run_traits(*worker_, {.config_words = options_.config_words,
+                                                           .one_host = world_.one_host(),
+                                                           .saves = saves_,
+                                                           .faster_layout = faster}));
   if (explanation_) explanation_->replace(observe::to_json(*result.report.explanation) + "\n");
   world_.set_farewell({});
   // A slow tracker is no worker that is stuck.

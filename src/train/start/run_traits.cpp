@@ -65,6 +65,7 @@ observe::RunTraits run_traits(const Worker& worker, const RunCircumstances& circ
       .reading_adapts = config.data.threads_adapt,
       .saves_in_background = config.checkpoint.background,
       .saves = circumstances.saves,
+      .faster_layout = circumstances.faster_layout,
   };
   if (circumstances.goes_on) return traits;
   traits.compare_command = [&worker, circumstances] { return compare_command(worker, circumstances); };

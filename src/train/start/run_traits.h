@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct RunCircumstances {
   std::vector<std::string> config_words;  ///< that name the config in a command; none: a program's own
   bool one_host = true;
   int64_t saves = 0;
+  std::optional<observe::FasterLayout> faster_layout = {};
   bool goes_on = false;  ///< the run waits meanwhile: no other plans are computed
 };
 

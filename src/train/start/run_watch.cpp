@@ -27,7 +27,10 @@ void RunWatch::record(const TimelineWish& wish, Worker& worker, run::StampRecord
   if (wish.path.empty()) return;
   on_all_ranks(world_,
                [&] { timeline_.emplace(wish.path, world_.host(), worker, stamps, world_.communicator()); });
-  timeline_->begin(steps_to_record(wish.steps, wish.done, wish.total), wish.done);
+  const StepRange steps = steps_to_record(wish.steps, wish.done, wish.total);
+  // Ranks have programs of different lengths.
+  on_all_ranks(world_, [&] { timeline_->prepare(steps); });
+  timeline_->begin(wish.done);
   phases.on_end = [this](observe::RunPhase phase, Clock::time_point begin, Clock::time_point end) {
     if (phase == observe::RunPhase::evaluation || phase == observe::RunPhase::checkpoints)
       timeline_->phase(observe::name_of(phase), begin, end);
@@ -67,8 +70,25 @@ void RunWatch::after_step(int64_t step) {
   if (timeline_) timeline_->after_step(step);
 }
 
-void RunWatch::follow() {
+void RunWatch::session_begins(int64_t done, int64_t last) {
+  if (timeline_) timeline_->session_begins(done, last);
+}
+
+void RunWatch::session_ends(int64_t done) {
+  if (timeline_) timeline_->session_ends(done);
+}
+
+void RunWatch::granted_step(const GrantedStep& step) {
+  if (timeline_) timeline_->granted_step(step.iteration, step.asked, step.granted, step.ended);
+}
+
+void RunWatch::part() {
+  if (timeline_) timeline_->part();
+}
+
+void RunWatch::follow(Worker& worker) {
   if (machine_) machine_->follow(identity());
+  if (timeline_) timeline_->follow(worker, world_.communicator());
 }
 
 void RunWatch::finish() {

@@ -14,6 +14,7 @@
 #include "train/loop/machine_watch.h"
 #include "train/loop/run_output.h"
 #include "train/loop/step_timeline.h"
+#include "train/loop/trainer.h"
 #include "train/start/world.h"
 #include "train/worker/worker.h"
 
@@ -40,10 +41,16 @@ class RunWatch {
   void sample(const MachineWishes& wishes, const Worker& worker, int64_t step,
               std::function<void(observe::MetricsRecord)> write);
 
-  /// COLLECTIVE if there is a timeline.
+  /// COLLECTIVE if there is a timeline, except within sessions.
   void after_step(int64_t step);
-  /// The run continues without some ranks: this rank may have another number.
-  void follow();
+  // See TrainerEvents. COLLECTIVE if there is a timeline.
+  void session_begins(int64_t done, int64_t last);
+  void session_ends(int64_t done);
+  void granted_step(const GrantedStep& step);
+  /// Some ranks are lost, and this rank's worker is about to go.
+  void part();
+  /// The run continues without them: this rank may have another number, and has another worker.
+  void follow(Worker& worker);
   /// COLLECTIVE if there is a timeline: the last sample, and the timeline's file.
   void finish();
   /// No more samples, at once.

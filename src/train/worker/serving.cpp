@@ -44,8 +44,9 @@ Serving::Serving(comm::Communicator& world, const compile::CompiledRun& compiled
   const run::SessionPorts ports{*to_servers_, *to_workers_};
   if (has_replica_) worker_.emplace(ports, ranks_from(servers_.first, servers_.count), terms_);
   if (servers_.contains(rank_))
-    server_ = std::make_unique<run::ServerSession>(ports, ranks_from(0, terms_.workers),
-                                                   rank_ - servers_.first, terms_, programs.serve, context);
+    server_ =
+        std::make_unique<run::ServerSession>(ports, ranks_from(0, terms_.workers), rank_ - servers_.first,
+                                             terms_, programs.serve, context, options_.recorder);
   if (options_.company.muster != nullptr) losses_heard_ = options_.company.muster->lost_count();
 }
 
@@ -94,12 +95,15 @@ void Serving::begin(const Inputs& inputs) {
     server_->begin({.steps = steps,
                     .constants = inputs.constants,
                     .stop_requested = inputs.stop_requested,
-                    .before_update = [this, first = inputs.first_step](int64_t updates) {
-                      const int64_t step = first + updates / updates_per_step();
-                      if (!has_replica_) report(control::Activity::compute);
-                      if (!has_replica_ && options_.progress != nullptr) options_.progress->set_step(step);
-                      if (options_.before_update) options_.before_update(step, first_serve_);
-                    }});
+                    .before_update =
+                        [this, first = inputs.first_step](int64_t updates) {
+                          const int64_t step = first + updates / updates_per_step();
+                          if (!has_replica_) report(control::Activity::compute);
+                          if (!has_replica_ && options_.progress != nullptr)
+                            options_.progress->set_step(step);
+                          if (options_.before_update) options_.before_update(step, first_serve_);
+                        },
+                    .first_iteration = static_cast<uint64_t>(inputs.first_step * updates_per_step())});
   if (worker_) worker_->begin(steps);
   enter_section();
 }

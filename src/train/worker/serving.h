@@ -26,6 +26,7 @@ struct ServingOptions {
   std::optional<std::chrono::milliseconds> timeout;
   control::Progress* progress = nullptr;  ///< may be null
   Company company;
+  run::StampRecorder* recorder = nullptr;  ///< of what a server does; may be null
   /// Called before each update with the optimizer step that it belongs to, from 0, and the instruction of
   /// `serve`; may be empty.
   std::function<void(int64_t step, int instruction)> before_update;

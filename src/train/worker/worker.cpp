@@ -230,7 +230,11 @@ void Worker::connect_servers(comm::Communicator& world) {
       std::make_unique<run::ExecutionContext>(make_context(compiled_->training_code(), {}, nullptr));
   connect_groups(world, programs_.gather, *gather_context_);
   gather_executor_ = make_executor(kGatherProgram, *gather_context_);
-  ServingOptions options{.timeout = {}, .progress = options_.progress, .company = {}, .before_update = {}};
+  ServingOptions options{.timeout = {},
+                         .progress = options_.progress,
+                         .company = {},
+                         .recorder = options_.recorder,
+                         .before_update = {}};
   // Programs of GPUs count on communicators that do not outlive a lost rank: there a loss ends the job.
   if (compiled_->layout().mode == layout::ServerMode::asynchronous &&
       compiled_->device() != device::DeviceKind::cuda)

@@ -119,6 +119,26 @@ class Resume : public testing::Test {
   std::string directory_ = folder_ / "run";
 };
 
+TEST_F(Resume, WithOtherFrozenLayersAllStateIsCompared) {
+  const std::string frozen = "model.frozen=[\"conv1\"]", allowed = "checkpoint.allow_config_change=true";
+  for (const bool thaws : {true, false}) {
+    SCOPED_TRACE(thaws);
+    std::filesystem::remove_all(directory_);
+    ASSERT_TRUE(train(1, 4, thaws ? std::vector{frozen} : std::vector<std::string>{}).outcome.stopped);
+    const std::vector<std::string> now = thaws ? std::vector{allowed} : std::vector{frozen, allowed};
+    const std::string saved = checkpoint::find_checkpoints(directory_ + "/checkpoints").at(0).path;
+    const checkpoint::Manifest right = checkpoint::read_manifest(saved);
+    checkpoint::Manifest wrong = right;
+    ++wrong.state_hash;
+    std::ofstream(saved + "/manifest.json") << to_text(wrong);
+    EXPECT_THAT(train(2, 0, now).error, HasSubstr("another hash"));
+    std::ofstream(saved + "/manifest.json") << to_text(right);
+    const Result resumed = train(2, 0, now);
+    EXPECT_EQ(resumed.error, "");
+    EXPECT_EQ(resumed.outcome.steps, 10);
+  }
+}
+
 TEST_F(Resume, OnAnotherNumberOfWorkersEndsWithTheSameBits) {
   const Result whole = train(1);
   ASSERT_EQ(whole.outcome.steps, 10);
