@@ -38,7 +38,7 @@ TEST(LargestBatch, IsExact) {
       const compile::CompileFacts facts = facts_of(options);
       const compile::CompiledRun run(options, facts);
       const int64_t limit = 5 * fullest_rank(run).plan.total_bytes;
-      const auto found = largest_batch(options, facts, limit, kManySamples);
+      const auto found = largest_batch(options, facts, limit, kManySamples).fit;
       ASSERT_TRUE(found) << layout;
       const compile::CompileOptions largest = with_batch(options, found->micro_batch, found->global_batch);
       const compile::CompiledRun compiled(balanced(largest, facts, limit), facts);
@@ -69,7 +69,7 @@ TEST(LargestBatch, OfALargeModel) {
   options.parallel.reduction = layout::Reduction::fast;
   const compile::CompileFacts facts = facts_of(options);
   const int64_t limit = int64_t{70} << 30;
-  const auto found = largest_batch(options, facts, limit, kManySamples);
+  const auto found = largest_batch(options, facts, limit, kManySamples).fit;
   ASSERT_TRUE(found);
   EXPECT_GT(found->micro_batch, 16);
   EXPECT_EQ(found->global_batch, 32 * found->micro_batch);
@@ -82,23 +82,23 @@ TEST(LargestBatch, MayBeSmallerThanTheBatchThatDoesNotFit) {
   const compile::CompileOptions options = with_batch(gpt_options("dp=1"), 0, 16);
   const compile::CompileFacts facts = facts_of(options);
   const int64_t bytes = fullest_rank(compile::CompiledRun(options, facts)).plan.total_bytes;
-  const auto found = largest_batch(options, facts, bytes - 1, kManySamples);
+  const auto found = largest_batch(options, facts, bytes - 1, kManySamples).fit;
   ASSERT_TRUE(found);
   EXPECT_EQ(found->global_batch, 15);
 }
 
 TEST(LargestBatch, IsNoLargerThanTheData) {
   const compile::CompileOptions options = gpt_options("dp=2");
-  const auto found = largest_batch(options, facts_of(options), std::numeric_limits<int64_t>::max(), 1007);
+  const auto found = largest_batch(options, facts_of(options), std::numeric_limits<int64_t>::max(), 1007).fit;
   ASSERT_TRUE(found);
   EXPECT_EQ(found->global_batch, 1000) << "two workers with four micro-batches each";
 }
 
 TEST(LargestBatch, IsNoneIfNothingFits) {
   const compile::CompileOptions options = gpt_options("dp=1");
-  EXPECT_FALSE(largest_batch(options, facts_of(options), 1, kManySamples));
-  EXPECT_FALSE(largest_batch(options, facts_of(options), 0, kManySamples));
-  EXPECT_FALSE(largest_batch(options, facts_of(options), kManySamples, 0));
+  EXPECT_FALSE(largest_batch(options, facts_of(options), 1, kManySamples).fit);
+  EXPECT_FALSE(largest_batch(options, facts_of(options), 0, kManySamples).fit);
+  EXPECT_FALSE(largest_batch(options, facts_of(options), kManySamples, 0).fit);
   EXPECT_FALSE(fit_batch(options, facts_of(options), 1, 1));
 }
 

@@ -1,0 +1,255 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "charts/svg_chart.h"
+#include "charts/text_chart.h"
+#include "cli/commands.h"
+#include "cli/new_file.h"
+#include "lockstep/error.h"
+#include "observe/rate_sweep.h"
+#include "train/faults/position.h"
+#include "train/loop/stop_request.h"
+#include "train/loop/trainer.h"
+#include "train/start/world.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct RatesArguments {
+  jobs::ConfigArguments config;
+  jobs::OutputArguments output;
+  jobs::DeviceArguments device;
+  int64_t steps = 300;
+  double from = 1e-6, to = 10;
+  std::string svg;
+};
+
+void check(const RatesArguments& arguments) {
+  if (!(arguments.from < arguments.to))
+    throw ConfigError(fmt::format("--from {} --to {}: rates rise, so --from must be below --to",
+                                  exact(arguments.from), exact(arguments.to)));
+  for (const char* field : {"trainer.steps", "trainer.epochs", "optimizer.learning_rate"})
+    for (const std::string& said : arguments.config.overrides)
+      if (said.starts_with(fmt::format("{}=", field)))
+        throw ConfigError(fmt::format("--set {}: rates sets it; use {}", said,
+                                      std::string_view(field).starts_with("trainer") ? "--steps"
+                                                                                     : "--from and --to"));
+}
+
+/// A training of its own, whose rate rises by equal factors. It leaves nothing behind.
+config::RunConfig load(const RatesArguments& arguments) {
+  check(arguments);
+  config::RunConfig config = arguments.config.load();
+  if (config.parallel.layout.has_sessions())
+    throw ConfigError(fmt::format("layout '{}': its workers do not step together, so that no loss belongs to a "
+                                  "rate; use a layout with mode=sync",
+                                  layout::to_string(config.parallel.layout)));
+  config.trainer.steps = arguments.steps;
+  config.trainer.epochs = 0;
+  config.trainer.eval_every_steps = 0;
+  config.trainer.eval_at_end = false;
+  config.trainer.early_stopping = 0;
+  config.trainer.spike_threshold = 0;
+  // A loss that is not finite is what ends it.
+  config.trainer.nonfinite = config::NonFinitePolicy::skip;
+  config.trainer.nonfinite_limit = arguments.steps + 1;
+  config.checkpoint = {.every_steps = 0, .at_end = false};
+  config.optimizer.learning_rate = arguments.to;
+  config.schedule = {.kind = optim::ScheduleKind::points,
+                     .unit = optim::ScheduleUnit::share,
+                     .points = {{0, arguments.from / arguments.to}, {1, 1}},
+                     .interpolation = optim::Interpolation::exponential};
+  return config;
+}
+
+/// What --set optimizer.learning_rate takes for a rate of this batch, to two digits.
+double stated_rate(double rate, const config::RunConfig& config) {
+  if (config.batch_scaling)
+    rate *= config.batch_scaling->learning_rate /
+            config.batch_scaling->rate_for(config.trainer.global_batch);
+  return std::stod(fmt::format("{:.1e}", rate));
+}
+
+/// Losses up to twice the first one: what lies above would press the rest together.
+std::vector<charts::ChartPoint> drawn(const std::vector<observe::RatePoint>& points, double most) {
+  std::vector<charts::ChartPoint> line;
+  for (const auto& point : points) {
+    if (!(point.loss <= most)) break;
+    line.push_back({.x = point.rate, .y = point.loss});
+  }
+  return line;
+}
+
+double most_drawn(const std::vector<observe::RatePoint>& smoothed) {
+  return smoothed.empty() ? 0 : 2 * smoothed.front().loss;
+}
+
+std::string svg_of(const RatesArguments& arguments, const observe::RateSweep& sweep) {
+  const auto smoothed = sweep.smoothed();
+  const double most = most_drawn(smoothed);
+  std::vector<charts::ChartPlace> places;
+  if (const auto finding = sweep.finding(); finding && finding->steepest)
+    places = {{fmt::format("steepest {:.2g}", *finding->steepest), *finding->steepest}};
+  std::vector<charts::ChartPoint> raw;
+  for (const auto& point : drawn(smoothed, most)) raw.push_back(point);
+  for (size_t i = 0; i < raw.size(); ++i) raw[i].y = std::min(sweep.points()[i].loss, most);
+  return charts::svg_file({charts::logarithmic_chart(
+      "learning rate, " + arguments.config.path, "loss",
+      {{.name = "smoothed", .points = drawn(smoothed, most)}, {.name = "of each step", .points = raw}},
+      places)});
+}
+
+std::string end_of(const RatesArguments& arguments, const observe::RateSweep& sweep) {
+  const auto& last = sweep.points().back();
+  if (!sweep.diverged()) return fmt::format("it did not diverge up to a rate of {}", exact(arguments.to));
+  return fmt::format("it diverged at {:.2g}, step {} of {}, with a loss of {:.4g}", last.rate,
+                     sweep.points().size(), arguments.steps, last.loss);
+}
+
+std::string text_of(const RatesArguments& arguments, const config::RunConfig& config,
+                    const observe::RateSweep& sweep) {
+  const auto smoothed = sweep.smoothed();
+  const auto finding = sweep.finding();
+  std::vector<charts::ChartPoint> marks;
+  for (const auto& point : smoothed)
+    if (finding && finding->steepest && point.rate == *finding->steepest)
+      marks.push_back({.x = point.rate, .y = point.loss});
+  std::string text = charts::text_chart({.title = "loss, smoothed, against the learning rate",
+                                         .line = drawn(smoothed, most_drawn(smoothed)),
+                                         .marks = marks,
+                                         .may_be_logarithmic = false,
+                                         .x_name = "rate",
+                                         .x_is_logarithmic = true});
+  if (!finding || !finding->steepest)
+    return text + fmt::format("\n{}; the loss never falls, so no rate is suggested: {}\n",
+                              end_of(arguments, sweep),
+                              sweep.diverged() ? "lower --from, or take more --steps"
+                                               : "raise --to, or take more --steps");
+  text += fmt::format(
+      "\nsuggested for a batch of {}: --set optimizer.learning_rate={:g}\n"
+      "there (●) the loss falls most; it is lowest, {:.4g}, at {:.2g}{}, a tenth of which is {:.2g}; {}\n"
+      "a first guess, right within a factor of about three: it depends on the model's first steps, on\n"
+      "momentum, and on --steps\n",
+      config.trainer.global_batch, stated_rate(*finding->steepest, config), finding->lowest_loss,
+      finding->lowest_rate, finding->at_the_end ? ", where the sweep ends (raise --to)" : "",
+      finding->lowest_rate / 10, end_of(arguments, sweep));
+  return text;
+}
+
+/// JSON has no infinities.
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+Json json_of(const RatesArguments& arguments, const config::RunConfig& config,
+             const observe::RateSweep& sweep) {
+  const auto finding = sweep.finding();
+  Json json{{"global_batch", config.trainer.global_batch},
+            {"steps", arguments.steps},
+            {"steps_taken", sweep.points().size()},
+            {"diverged", sweep.diverged()},
+            {"suggested_rate", finding && finding->steepest ? Json(*finding->steepest) : Json()},
+            {"set_learning_rate",
+             finding && finding->steepest ? Json(stated_rate(*finding->steepest, config)) : Json()},
+            {"lowest_loss", finding ? Json(finding->lowest_loss) : Json()},
+            {"lowest_rate", finding ? Json(finding->lowest_rate) : Json()},
+            {"points", Json::array()}};
+  const auto smoothed = sweep.smoothed();
+  for (size_t i = 0; i < sweep.points().size(); ++i) {
+    const auto& point = sweep.points()[i];
+    json["points"].push_back({{"rate", point.rate},
+                              {"loss", number(point.loss)},
+                              {"smoothed_loss", i < smoothed.size() ? Json(smoothed[i].loss) : Json()}});
+  }
+  return json;
+}
+
+int rates(const RatesArguments& arguments) {
+  return train::run_in_world([&](train::World& world) {
+    std::unique_ptr<NewFile> file;
+    train::DeviceRequest device = arguments.device.request();
+    device.say = log_info;
+    const auto worker = train::start_worker(
+        world,
+        [&] {
+          config::RunConfig config = load(arguments);
+          if (world.rank() == 0 && !arguments.svg.empty())
+            file = std::make_unique<NewFile>("--svg", arguments.svg);
+          return config;
+        },
+        device,
+        {{"--steps", fmt::to_string(arguments.steps), ExitCode::usage},
+         {"--from", exact(arguments.from), ExitCode::usage},
+         {"--to", exact(arguments.to), ExitCode::usage}});
+    const train::WatchedWorker watched(world, *worker);
+    observe::RateSweep sweep;  // the same on all ranks
+    bool ends = false;
+    train::TrainerEvents events;
+    events.on_step = [&](const train::StepRecord& step) {
+      if (ends || !step.has_loss()) return;
+      sweep.add({.rate = step.learning_rate, .loss = step.loss});
+      ends = sweep.diverged();
+    };
+    events.on_message = [&](const std::string& text) {
+      if (world.rank() == 0) log_info(text);
+    };
+    train::Trainer trainer(*worker, world.communicator(), std::move(events),
+                           {.output_directory = "",
+                            .stop_requested = [&] { return ends || train::stop_requested(); },
+                            .progress = &world.control().progress(),
+                            .drawing_threads = train::idle_threads(world.launch())});
+    trainer.prepare();
+    const train::TrainingOutcome outcome = trainer.run();
+    train::enter_phase(&world.control().progress(), train::Phase::outside);
+    if (outcome.stopped && !ends) {
+      if (world.rank() == 0)
+        log_warning(fmt::format("stopped by request after {} of {} steps; nothing was written", outcome.steps,
+                                worker->total_steps()));
+      return static_cast<int>(train::stop_exit_code());
+    }
+    if (world.rank() != 0) return static_cast<int>(ExitCode::done);
+    if (sweep.points().empty())
+      throw DataError("no step had a loss: no label of its batch counts; look at the data");
+    const config::RunConfig& config = worker->config();
+    write_result(arguments.output.json ? json_of(arguments, config, sweep).dump() + "\n"
+                                       : text_of(arguments, config, sweep));
+    if (file) file->write(svg_of(arguments, sweep));
+    return static_cast<int>(ExitCode::done);
+  });
+}
+
+}  // namespace
+
+void add_rates_command(CLI::App& program, CommandAction& selected) {
+  auto& command = add_subcommand(
+      program, "rates",
+      "Sweeps the learning rate in one short training, draws loss against rate, and suggests a rate",
+      "  lockstep rates configs/digits_quickstart.textproto --data-dir digits --svg rates.svg\n"
+      "  mpirun -n 2 lockstep rates configs/shakespeare_gpt.textproto --data-dir data --from 1e-5 --to 1");
+  const auto arguments = std::make_shared<RatesArguments>();
+  add_config(command, arguments->config, /*with_data=*/true);
+  add_layout(command, arguments->config);
+  command.add_option("--steps", arguments->steps, "Steps from the first rate to the last")
+      ->check(CLI::Range(int64_t{10}, int64_t{10000}))
+      ->capture_default_str();
+  for (const auto& [name, value, what] :
+       {std::tuple{"--from", &arguments->from, "The first rate"}, {"--to", &arguments->to, "The last rate"}})
+    command.add_option(name, *value, what)
+        ->check(finite_number())
+        ->check(CLI::Range(1e-30, 1e30))
+        ->capture_default_str();
+  command.add_option("--svg", arguments->svg, "New file for the drawing")->type_name("FILE.svg");
+  add_device(command, arguments->device);
+  add_output(command, arguments->output);
+  command.callback([&selected, arguments] { selected = [arguments] { return rates(*arguments); }; });
+}
+
+}  // namespace lockstep::cli
