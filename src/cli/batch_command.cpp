@@ -46,7 +46,7 @@ struct PlannedDevice {
 };
 
 /// A device and a layout, with what was found for them.
-struct Row {
+struct BatchRow {
   PlannedDevice device;
   layout::Layout layout;                  ///< resolved, if it can be
   std::string refused;                    ///< why it cannot be compiled; "": it can
@@ -139,15 +139,15 @@ std::string_view name_of(optim::ScalingRule rule) {
   return rule == optim::ScalingRule::linear ? "LINEAR" : "SQUARE_ROOT";
 }
 
-void estimate(Row& row, compile::CompileOptions options, const compile::CompileFacts& facts) {
+void estimate(BatchRow& row, compile::CompileOptions options, const compile::CompileFacts& facts) {
   options.micro_batch = row.found.fit->micro_batch;
   options.global_batch = row.found.fit->global_batch;
   const compile::CompiledRun run(plan::balanced(options, facts, row.device.limit), facts);
   row.step_seconds = plan::estimate_step(run);
 }
 
-Row row_of(const BatchArguments& arguments, const PlannedDevice& device, const config::RunConfig& config) {
-  Row row{.device = device, .layout = config.parallel.layout};
+BatchRow row_of(const BatchArguments& arguments, const PlannedDevice& device, const config::RunConfig& config) {
+  BatchRow row{.device = device, .layout = config.parallel.layout};
   try {
     const int processes = planned_processes(arguments.world_size, config.parallel.layout);
     row.layout = layout::resolve(config.parallel.layout, processes);
@@ -204,7 +204,7 @@ Json json_of(const plan::BatchFit& batch) {
           {"memory_bytes", batch.bytes}};
 }
 
-Json json_of(const Row& row) {
+Json json_of(const BatchRow& row) {
   Json json{{"device", row.device.name},
             {"memory_limit", row.device.limit},
             {"layout", layout::to_string(row.layout)}};
@@ -225,7 +225,7 @@ Json json_of(const Row& row) {
   return json;
 }
 
-std::string line_of(const Row& row, size_t width, bool has_profile) {
+std::string line_of(const BatchRow& row, size_t width, bool has_profile) {
   const std::string head = fmt::format("{:<{}}  {:<10}{:>12}", layout::to_string(row.layout), width,
                                        row.device.name, human_bytes(row.device.limit));
   if (!row.refused.empty()) return fmt::format("{}  {}\n", head, row.refused);
@@ -243,14 +243,14 @@ std::string line_of(const Row& row, size_t width, bool has_profile) {
                      row.learning_rate.value_or(0));
 }
 
-std::string text_of(const std::vector<Row>& rows, const config::RunConfig& config) {
+std::string text_of(const std::vector<BatchRow>& rows, const config::RunConfig& config) {
   size_t width = 6;
-  for (const Row& row : rows) width = std::max(width, layout::to_string(row.layout).size());
+  for (const BatchRow& row : rows) width = std::max(width, layout::to_string(row.layout).size());
   const bool has_profile = config.parallel.profile.has_value();
   std::string text = fmt::format("{:<{}}  {:<10}{:>12}{:>12}{:>13}{:>13}{:>12}{}{:>11}\n", "layout", width,
                                  "device", "may take", "micro-batch", "per worker", "global batch", "takes",
                                  has_profile ? fmt::format("{:>12}", "samples/s") : "", "rate");
-  for (const Row& row : rows) text += line_of(row, width, has_profile);
+  for (const BatchRow& row : rows) text += line_of(row, width, has_profile);
   const optim::BatchScaling scaling = scaling_of(config);
   text += fmt::format(
       "\nper worker: micro-batches of a step, as many as the config's own batch has\n"
@@ -263,7 +263,7 @@ std::string text_of(const std::vector<Row>& rows, const config::RunConfig& confi
   if (has_profile)
     text += fmt::format("samples/s: computing alone, without sums and communication, by {}\n",
                         config.parallel.profile->source);
-  for (const Row& row : rows)
+  for (const BatchRow& row : rows)
     if (row.found.fit) {
       text += fmt::format("to train so: --layout {}", layout::to_string(row.layout));
       for (const std::string& assignment : row.assignments) text += " --set " + assignment;
@@ -276,11 +276,11 @@ int batch(const BatchArguments& arguments) {
   if (!arguments.layouts.empty() && arguments.config.layout)
     throw ConfigError("--layouts and --layout: use one of the two");
   const std::vector<config::RunConfig> configs = configs_of(arguments);
-  std::vector<Row> rows;
+  std::vector<BatchRow> rows;
   for (const PlannedDevice& device : devices_of(arguments, configs.front().device.memory_limit))
     for (const config::RunConfig& config : configs) rows.push_back(row_of(arguments, device, config));
   // A single answer that is a refusal is an error.
-  if (std::ranges::all_of(rows, [](const Row& row) { return !row.refused.empty(); }))
+  if (std::ranges::all_of(rows, [](const BatchRow& row) { return !row.refused.empty(); }))
     throw ConfigError(rows.front().refused);
   if (!arguments.output.json) {
     write_result(text_of(rows, configs.front()));
@@ -291,7 +291,7 @@ int batch(const BatchArguments& arguments) {
             {"from", scaling.from},
             {"learning_rate", scaling.learning_rate},
             {"batches", Json::array()}};
-  for (const Row& row : rows) json["batches"].push_back(json_of(row));
+  for (const BatchRow& row : rows) json["batches"].push_back(json_of(row));
   write_result(json.dump() + "\n");
   return static_cast<int>(ExitCode::done);
 }

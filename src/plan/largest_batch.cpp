@@ -59,9 +59,9 @@ class Batches {
 
 /// Between a size that fits and one that does not. Memory is nearly a straight line, so that its end is
 /// guessed from two sizes, and proven by its neighbours.
-class Search {
+class BatchSearch {
  public:
-  Search(const Batches& batches, int64_t limit, int64_t most_units)
+  BatchSearch(const Batches& batches, int64_t limit, int64_t most_units)
       : batches_(batches), limit_(limit), refused_(most_units + 1) {}
 
   LargestBatch find(int64_t first) {
@@ -124,7 +124,7 @@ LargestBatch largest_batch(const compile::CompileOptions& options, const compile
   const Batches batches(options, facts, limit);
   const int64_t most = most_samples / batches.global_batch(batches.unit());
   if (limit <= 0 || most < 1) return {};
-  return Search(batches, limit, most).find(batches.own_samples() / batches.unit());
+  return BatchSearch(batches, limit, most).find(batches.own_samples() / batches.unit());
 }
 
 }  // namespace lockstep::plan
