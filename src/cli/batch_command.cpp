@@ -48,15 +48,14 @@ struct PlannedDevice {
 /// A device and a layout, with what was found for them.
 struct BatchRow {
   PlannedDevice device;
-  layout::Layout layout;                  ///< resolved, if it can be
-  std::string refused;                    ///< why it cannot be compiled; "": it can
+  layout::Layout layout;  ///< resolved, if it can be
+  std::string refused;    ///< why it cannot be compiled; "": it can
   plan::LargestBatch found;
-  int micro_batches = 1;                  ///< of a worker, or of a pipeline
-  std::optional<double> step_seconds;     ///< computing alone, by the profile
-  std::optional<double> learning_rate;    ///< for that batch
-  std::vector<std::string> assignments;   ///< for --set
+  int micro_batches = 1;                 ///< of a worker, or of a pipeline
+  std::optional<double> step_seconds;    ///< computing alone, by the profile
+  std::optional<double> learning_rate;   ///< for that batch
+  std::vector<std::string> assignments;  ///< for --set
 };
-
 
 /// The smallest GPU of this machine.
 int64_t memory_of_own_gpus() {
@@ -73,8 +72,8 @@ std::vector<int64_t> limits_of(const BatchArguments& arguments) {
   for (const std::string& word : split(arguments.memory, ',')) {
     const std::optional<int64_t> bytes = parse_byte_size(word);
     if (!bytes)
-      throw ConfigError(fmt::format(
-          "--memory {}: expected a size up to 1024 TiB, such as 80GB, 24GiB or 1500000", word));
+      throw ConfigError(
+          fmt::format("--memory {}: expected a size up to 1024 TiB, such as 80GB, 24GiB or 1500000", word));
     limits.push_back(*bytes);
   }
   return limits;
@@ -105,14 +104,16 @@ std::vector<PlannedDevice> devices_of(const BatchArguments& arguments, int64_t m
     const std::optional<int64_t> bytes = plan::memory_of_gpu(word);
     const std::vector<std::string> names = plan::names_of_gpus();
     if (!bytes)
-      throw ConfigError(fmt::format(
-          "--device {}: no GPU of that name{}; there are cpu, cuda and {}; for others: --device cuda --memory "
-          "SIZE",
-          word, did_you_mean(word, names), join(names, ", ")));
+      throw ConfigError(
+          fmt::format("--device {}: no GPU of that name{}; there are cpu, cuda and {}; for others: --device "
+                      "cuda --memory "
+                      "SIZE",
+                      word, did_you_mean(word, names), join(names, ", ")));
     if (!limits.empty())
-      throw ConfigError(fmt::format("--memory: the memory of --device {} is known; leave one of them out, or "
-                                    "use --device cuda",
-                                    word));
+      throw ConfigError(
+          fmt::format("--memory: the memory of --device {} is known; leave one of them out, or "
+                      "use --device cuda",
+                      word));
     devices.push_back({word, device::DeviceKind::cuda, plan::bytes_for_plans(*bytes)});
   }
   if (devices.empty()) throw ConfigError("--device: name at least one, such as cpu or H100");
@@ -121,8 +122,7 @@ std::vector<PlannedDevice> devices_of(const BatchArguments& arguments, int64_t m
 
 config::RunConfig load(const BatchArguments& arguments, const std::optional<std::string>& layout) {
   auto overrides = arguments.config.all_overrides();
-  if (!arguments.profile.empty())
-    overrides.push_back("parallel.profile=" + arguments.profile);
+  if (!arguments.profile.empty()) overrides.push_back("parallel.profile=" + arguments.profile);
   return config::load_run_config(arguments.config.path, overrides, layout);
 }
 
@@ -146,7 +146,8 @@ void estimate(BatchRow& row, compile::CompileOptions options, const compile::Com
   row.step_seconds = plan::estimate_step(run);
 }
 
-BatchRow row_of(const BatchArguments& arguments, const PlannedDevice& device, const config::RunConfig& config) {
+BatchRow row_of(const BatchArguments& arguments, const PlannedDevice& device,
+                const config::RunConfig& config) {
   BatchRow row{.device = device, .layout = config.parallel.layout};
   try {
     const int processes = planned_processes(arguments.world_size, config.parallel.layout);
@@ -231,9 +232,10 @@ std::string line_of(const BatchRow& row, size_t width, bool has_profile) {
   if (!row.refused.empty()) return fmt::format("{}  {}\n", head, row.refused);
   if (!row.found.fit)
     return fmt::format("{}  nothing fits{}\n", head,
-                       row.found.next ? fmt::format(": micro-batches of {} take {}", row.found.next->micro_batch,
-                                                    human_bytes(row.found.next->bytes))
-                                      : "");
+                       row.found.next
+                           ? fmt::format(": micro-batches of {} take {}", row.found.next->micro_batch,
+                                         human_bytes(row.found.next->bytes))
+                           : "");
   const plan::BatchFit& fit = *row.found.fit;
   return fmt::format("{}{:>12}{:>13}{:>13}{:>12}{}{:>11.4g}\n", head, fit.micro_batch, row.micro_batches,
                      fit.global_batch, human_bytes(fit.bytes),
@@ -256,10 +258,11 @@ std::string text_of(const std::vector<BatchRow>& rows, const config::RunConfig& 
       "\nper worker: micro-batches of a step, as many as the config's own batch has\n"
       "rate: {} for {} samples, by the rule {}{}\n",
       exact(scaling.learning_rate), scaling.from, name_of(scaling.rule),
-      config.batch_scaling ? ""
-                           : fmt::format("; optimizer.scale_with_batch {{ from: {} rule: {} }} does it in the "
-                                         "config",
-                                         scaling.from, name_of(scaling.rule)));
+      config.batch_scaling
+          ? ""
+          : fmt::format("; optimizer.scale_with_batch {{ from: {} rule: {} }} does it in the "
+                        "config",
+                        scaling.from, name_of(scaling.rule)));
   if (has_profile)
     text += fmt::format("samples/s: computing alone, without sums and communication, by {}\n",
                         config.parallel.profile->source);
@@ -319,9 +322,10 @@ void add_batch_command(CLI::App& program, CommandAction& selected) {
   command.add_flag("--several-hosts", arguments->several_hosts,
                    "Put each process on its own host, which changes how gradients are summed");
   command
-      .add_option("--device", arguments->devices,
-                  "Devices of the workers, separated by commas: cpu, cuda, or GPUs by name, such as H100; they "
-                  "need not be in this machine")
+      .add_option(
+          "--device", arguments->devices,
+          "Devices of the workers, separated by commas: cpu, cuda, or GPUs by name, such as H100; they "
+          "need not be in this machine")
       ->type_name("DEVICE,...")
       ->capture_default_str();
   command

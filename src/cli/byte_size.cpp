@@ -10,16 +10,16 @@ struct Unit {
   std::string_view name;
   double bytes;
 };
-constexpr Unit kUnits[] = {{"", 1},      {"B", 1},          {"KB", 1e3},        {"MB", 1e6},
-                           {"GB", 1e9},  {"TB", 1e12},      {"KiB", 1024.0},    {"MiB", 1048576.0},
-                           {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
+constexpr Unit kUnits[] = {
+    {"", 1},      {"B", 1},        {"KB", 1e3},        {"MB", 1e6},           {"GB", 1e9},
+    {"TB", 1e12}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
 
 }  // namespace
 
 std::optional<int64_t> parse_byte_size(std::string_view text) {
   double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number,
-                                            std::chars_format::fixed);
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   if (error != std::errc()) return {};
   std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
   while (unit.starts_with(' ')) unit.remove_prefix(1);

@@ -289,8 +289,8 @@ void write_picture(const std::string& path, const compile::CompiledRun& run, con
 
 int inspect(const InspectArguments& arguments) {
   const config::RunConfig config = arguments.config.load();
-  const layout::Layout layout =
-      layout::resolve(config.parallel.layout, planned_processes(arguments.world_size, config.parallel.layout));
+  const layout::Layout layout = layout::resolve(
+      config.parallel.layout, planned_processes(arguments.world_size, config.parallel.layout));
   if (arguments.schedule) return inspect_schedule(arguments, config, layout);
   const int processes = layout.world_size();
   if (arguments.rank >= processes)
@@ -301,14 +301,11 @@ int inspect(const InspectArguments& arguments) {
         "--several-hosts: hosts share no memory, but parallel.algorithm is SHARED_MEMORY; remove one of the "
         "two");
   // Kernels of GPUs are made without one: what they need is planned anywhere.
-  const compile::CompileFacts facts =
-      planned_facts(processes, arguments.several_hosts, device_of(arguments));
+  const compile::CompileFacts facts = planned_facts(processes, arguments.several_hosts, device_of(arguments));
   const compile::CompiledRun run = train::compile_run(config, facts);
   run.check();
-  if (!arguments.picture.empty())
-    write_picture(arguments.picture, run, facts.hosts, arguments.config.path);
-  if (!arguments.timeline.empty())
-    write_timeline(arguments.timeline, config, run, facts.hosts);
+  if (!arguments.picture.empty()) write_picture(arguments.picture, run, facts.hosts, arguments.config.path);
+  if (!arguments.timeline.empty()) write_timeline(arguments.timeline, config, run, facts.hosts);
   const auto programs = run.compile(arguments.rank);
   const std::string excess =
       plan::excess(run, train::compile_options(config), facts, config.device.memory_limit);

@@ -41,9 +41,9 @@ void check(const RatesArguments& arguments) {
   for (const char* field : {"trainer.steps", "trainer.epochs", "optimizer.learning_rate"})
     for (const std::string& said : arguments.config.overrides)
       if (said.starts_with(fmt::format("{}=", field)))
-        throw ConfigError(fmt::format("--set {}: rates sets it; use {}", said,
-                                      std::string_view(field).starts_with("trainer") ? "--steps"
-                                                                                     : "--from and --to"));
+        throw ConfigError(
+            fmt::format("--set {}: rates sets it; use {}", said,
+                        std::string_view(field).starts_with("trainer") ? "--steps" : "--from and --to"));
 }
 
 /// A training of its own, whose rate rises by equal factors. It leaves nothing behind.
@@ -51,9 +51,10 @@ config::RunConfig load(const RatesArguments& arguments) {
   check(arguments);
   config::RunConfig config = arguments.config.load();
   if (config.parallel.layout.has_sessions())
-    throw ConfigError(fmt::format("layout '{}': its workers do not step together, so that no loss belongs to a "
-                                  "rate; use a layout with mode=sync",
-                                  layout::to_string(config.parallel.layout)));
+    throw ConfigError(
+        fmt::format("layout '{}': its workers do not step together, so that no loss belongs to a "
+                    "rate; use a layout with mode=sync",
+                    layout::to_string(config.parallel.layout)));
   config.trainer.steps = arguments.steps;
   config.trainer.epochs = 0;
   config.trainer.eval_every_steps = 0;
@@ -75,8 +76,7 @@ config::RunConfig load(const RatesArguments& arguments) {
 /// What --set optimizer.learning_rate takes for a rate of this batch, to two digits.
 double stated_rate(double rate, const config::RunConfig& config) {
   if (config.batch_scaling)
-    rate *= config.batch_scaling->learning_rate /
-            config.batch_scaling->rate_for(config.trainer.global_batch);
+    rate *= config.batch_scaling->learning_rate / config.batch_scaling->rate_for(config.trainer.global_batch);
   return std::stod(fmt::format("{:.1e}", rate));
 }
 
@@ -177,18 +177,17 @@ int rates(const RatesArguments& arguments) {
     std::unique_ptr<NewFile> file;
     train::DeviceRequest device = arguments.device.request();
     device.say = log_info;
-    const auto worker = train::start_worker(
-        world,
-        [&] {
-          config::RunConfig config = load(arguments);
-          if (world.rank() == 0 && !arguments.svg.empty())
-            file = std::make_unique<NewFile>("--svg", arguments.svg);
-          return config;
-        },
-        device,
-        {{"--steps", fmt::to_string(arguments.steps), ExitCode::usage},
-         {"--from", exact(arguments.from), ExitCode::usage},
-         {"--to", exact(arguments.to), ExitCode::usage}});
+    const auto worker = train::start_worker(world,
+                                            [&] {
+                                              config::RunConfig config = load(arguments);
+                                              if (world.rank() == 0 && !arguments.svg.empty())
+                                                file = std::make_unique<NewFile>("--svg", arguments.svg);
+                                              return config;
+                                            },
+                                            device,
+                                            {{"--steps", fmt::to_string(arguments.steps), ExitCode::usage},
+                                             {"--from", exact(arguments.from), ExitCode::usage},
+                                             {"--to", exact(arguments.to), ExitCode::usage}});
     const train::WatchedWorker watched(world, *worker);
     observe::RateSweep sweep;  // the same on all ranks
     bool ends = false;

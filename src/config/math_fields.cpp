@@ -137,11 +137,11 @@ schema::RunConfig with_own_rate(schema::RunConfig config, Fields& fields) {
   const int64_t global_batch = config.trainer().global_batch();
   if (warms_up_to_batch(optimizer, global_batch)) {
     const auto& scaling = optimizer.scale_with_batch();
-    fields.emplace_back("optimizer.scale_with_batch.warmup",
-                        fmt::format("from {} over {}", exact(optimizer.learning_rate()),
-                                    scaling.has_warmup_epochs()
-                                        ? fmt::format("{} epochs", exact(scaling.warmup_epochs()))
-                                        : fmt::format("{} steps", scaling.warmup_steps())));
+    fields.emplace_back(
+        "optimizer.scale_with_batch.warmup",
+        fmt::format("from {} over {}", exact(optimizer.learning_rate()),
+                    scaling.has_warmup_epochs() ? fmt::format("{} epochs", exact(scaling.warmup_epochs()))
+                                                : fmt::format("{} steps", scaling.warmup_steps())));
   }
   optimizer.set_learning_rate(peak_rate(optimizer, global_batch));
   optimizer.clear_scale_with_batch();

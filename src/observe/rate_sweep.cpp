@@ -7,10 +7,10 @@
 namespace lockstep::observe {
 namespace {
 
-constexpr size_t kLast = 5;           // losses that show a divergence
-constexpr double kDiverged = 4;       // times the lowest
-constexpr size_t kNeighbours = 40;    // 1 / this of the points to either side
-constexpr double kLeastFall = 0.02;   // of the first loss
+constexpr size_t kLast = 5;          // losses that show a divergence
+constexpr double kDiverged = 4;      // times the lowest
+constexpr size_t kNeighbours = 40;   // 1 / this of the points to either side
+constexpr double kLeastFall = 0.02;  // of the first loss
 
 size_t neighbours_of(size_t count) { return std::max<size_t>(1, count / kNeighbours); }
 
@@ -38,7 +38,8 @@ std::vector<RatePoint> RateSweep::smoothed() const {
     const size_t reach = std::min({neighbours_of(raw.size()), i, raw.size() - 1 - i});
     double sum = 0, weights = 0;
     for (size_t j = i - reach; j <= i + reach; ++j) {
-      const double weight = 1 + static_cast<double>(reach) - std::abs(static_cast<double>(j) - static_cast<double>(i));
+      const double weight =
+          1 + static_cast<double>(reach) - std::abs(static_cast<double>(j) - static_cast<double>(i));
       sum += weight * raw[j].loss;
       weights += weight;
     }

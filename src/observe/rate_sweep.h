@@ -15,10 +15,10 @@ struct RatePoint {
 
 /// What the losses say of rates.
 struct RateFinding {
-  double lowest_loss = 0;         ///< smoothed
-  double lowest_rate = 0;         ///< there
+  double lowest_loss = 0;          ///< smoothed
+  double lowest_rate = 0;          ///< there
   std::optional<double> steepest;  ///< where the smoothed loss falls most; nothing if it does not fall
-  bool at_the_end = false;        ///< the loss is lowest at the last rate: it may fall further
+  bool at_the_end = false;         ///< the loss is lowest at the last rate: it may fall further
 };
 
 /// A learning-rate range test: Smith, 2017, "Cyclical Learning Rates for Training Neural Networks", section

@@ -38,7 +38,7 @@ struct ScheduleOptions {
   std::vector<double> milestones = {};                                ///< step: ascending
   ScheduleUnit unit = ScheduleUnit::steps;                            ///< step, points
   std::vector<SchedulePoint> points = {};                             ///< ascending; at least one
-  Interpolation interpolation = Interpolation::linear;  ///< points; one_cycle: linear or cosine
+  Interpolation interpolation = Interpolation::linear;                ///< points; one_cycle: linear or cosine
   double rising_share = 0.3, first_divisor = 25, last_divisor = 1e4;  ///< one_cycle
   bool three_phase = false;                                           ///< one_cycle
   double decay_share = 0.1;                                           ///< stable_decay

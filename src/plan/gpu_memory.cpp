@@ -13,15 +13,14 @@ struct NamedGpu {
 
 /// From their data sheets.
 constexpr NamedGpu kGpus[] = {
-    {"B200", 180},     {"H200", 141},     {"H100", 80},      {"A100-80GB", 80}, {"A100-40GB", 40},
-    {"L40S", 48},      {"A40", 48},       {"L4", 24},        {"A10", 24},       {"T4", 16},
-    {"V100-32GB", 32}, {"V100-16GB", 16}, {"RTX-5090", 32},  {"RTX-4090", 24},  {"RTX-3090", 24},
+    {"B200", 180},     {"H200", 141},     {"H100", 80},     {"A100-80GB", 80}, {"A100-40GB", 40},
+    {"L40S", 48},      {"A40", 48},       {"L4", 24},       {"A10", 24},       {"T4", 16},
+    {"V100-32GB", 32}, {"V100-16GB", 16}, {"RTX-5090", 32}, {"RTX-4090", 24},  {"RTX-3090", 24},
 };
 
 bool same_in_any_case(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](unsigned char x, unsigned char y) {
-    return std::toupper(x) == std::toupper(y);
-  });
+  return std::ranges::equal(
+      a, b, [](unsigned char x, unsigned char y) { return std::toupper(x) == std::toupper(y); });
 }
 
 }  // namespace

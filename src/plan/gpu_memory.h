@@ -8,8 +8,8 @@
 
 namespace lockstep::plan {
 
-/// What a rank's plan may take of a GPU with so many bytes, which is its alone: all but 2 % and 512 MiB. Those
-/// are for the driver's context and for libraries, whose memory no plan knows; an allowance, not a
+/// What a rank's plan may take of a GPU with so many bytes, which is its alone: all but 2 % and 512 MiB.
+/// Those are for the driver's context and for libraries, whose memory no plan knows; an allowance, not a
 /// measurement.
 int64_t bytes_for_plans(int64_t gpu_bytes);
 

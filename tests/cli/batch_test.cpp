@@ -19,10 +19,13 @@ Json batches(const SmallConfig& config, const std::vector<std::string>& more) {
 bool fits(const SmallConfig& config, const Json& row, const Json& batch,
           const std::vector<std::string>& more = {}) {
   std::vector<std::string> arguments = {"inspect", config.path(), "--json", "--layout", row["layout"]};
+  const auto set = [&](const std::string& assignment) {
+    arguments.insert(arguments.end(), {"--set", assignment});
+  };
   for (const std::string assignment : row["set"])
-    if (assignment.starts_with("trainer.virtual_replicas")) arguments += {"--set", assignment};
+    if (assignment.starts_with("trainer.virtual_replicas")) set(assignment);
   for (const char* field : {"micro_batch", "global_batch"})
-    arguments += {"--set", "trainer." + std::string(field) + "=" + batch[field].dump()};
+    set("trainer." + std::string(field) + "=" + batch[field].dump());
   const Ran ran =
       lockstep(arguments + more +
                std::vector<std::string>{"--set", "device.memory_limit=" + row["memory_limit"].dump()});
@@ -62,13 +65,20 @@ TEST(Batch, IsAcceptedAndRefusedByATraining) {
   EXPECT_THAT(next.err, Mentions("device.memory_limit"));
 }
 
-TEST(Batch, KeepsVirtualReplicasThatFollowFromTheBatch) {
-  const SmallConfig config;
-  const std::vector<std::string> own = {"--set", "trainer.virtual_replicas=4"};
-  const auto sets = [&](const std::vector<std::string>& more) {
-    return batches(config, std::vector<std::string>{"--memory", "1MB", "--layout", "dp=1"} + more)["batches"][0]["set"].dump();
-  };
-  EXPECT_THAT(sets(own), testing::Not(HasSubstr("virtual_replicas"))) << "the config states it";
+/// Their default would be another with the larger batch.
+TEST(Batch, StatesVirtualReplicasThatFollowFromTheBatch) {
+  const SmallConfig stated;
+  const std::vector<std::string> words = {"--memory", "1MB", "--layout", "dp=1"};
+  EXPECT_THAT(batches(stated, words)["batches"][0]["set"].dump(),
+              testing::Not(HasSubstr("virtual_replicas")));
+  const std::string path = stated / "unstated.textproto";
+  std::string text = read_text_file(stated.path());
+  const std::string replicas = "global_batch: 24 virtual_replicas: 4";
+  text.replace(text.find(replicas), replicas.size(), "global_batch: 12");
+  write_file(path, text);
+  const Ran ran = lockstep(std::vector<std::string>{"batch", path, "--json"} + words);
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(Json::parse(ran.out)["batches"][0]["set"].dump(), HasSubstr("trainer.virtual_replicas=4"));
 }
 
 TEST(Batch, TellsTheRateByTheRuleAndSamplesPerSecondByAProfile) {
@@ -89,12 +99,14 @@ TEST(Batch, TellsTheRateByTheRuleAndSamplesPerSecondByAProfile) {
                    0.05 * std::sqrt(json["batches"][0]["largest"]["global_batch"].get<double>() / 6));
 
   const std::string profile = config / "profile";
-  ASSERT_EQ(lockstep({"profile", config.path(), "--layout", "dp=1", "--steps", "3", "--out", profile}).code, 0);
+  ASSERT_EQ(lockstep({"profile", config.path(), "--layout", "dp=1", "--steps", "3", "--out", profile}).code,
+            0);
   const Json row =
       batches(config, {"--memory", "1MB", "--layout", "dp=1", "--profile", profile})["batches"][0];
   EXPECT_GT(row["samples_per_second"], 0);
   EXPECT_NEAR(row["samples_per_second"].get<double>() * row["step_seconds"].get<double>(),
-              row["largest"]["global_batch"].get<double>(), 1e-6 * row["largest"]["global_batch"].get<double>());
+              row["largest"]["global_batch"].get<double>(),
+              1e-6 * row["largest"]["global_batch"].get<double>());
 }
 
 TEST(Batch, PrintsATable) {

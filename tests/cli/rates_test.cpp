@@ -39,13 +39,12 @@ TEST(Rates, DependOnNeitherTheRunNorTheNumberOfWorkers) {
 TEST(Rates, LeaveNothingBehindButTheDrawing) {
   const SmallConfig config;
   const std::string svg = config / "rates.svg";
-  const Ran ran = lockstep(rates(config, {"--svg", svg, "--set", "checkpoint.every_steps=5", "--from", "1e-3"}));
+  const Ran ran =
+      lockstep(rates(config, {"--svg", svg, "--set", "checkpoint.every_steps=5", "--from", "1e-3"}));
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, Mentions("loss ... rate ... --set optimizer.learning_rate="));
-  std::ifstream stream(svg);
-  const std::string drawing{std::istreambuf_iterator<char>(stream), {}};
-  EXPECT_THAT(drawing, testing::AllOf(testing::StartsWith("<svg"), HasSubstr("smoothed"),
-                                             HasSubstr("steepest")));
+  EXPECT_THAT(read_text_file(svg),
+              testing::AllOf(testing::StartsWith("<svg"), HasSubstr("smoothed"), HasSubstr("steepest")));
   size_t files = 0;
   for ([[maybe_unused]] const auto& entry :
        std::filesystem::directory_iterator(std::filesystem::path(svg).parent_path()))
@@ -60,11 +59,13 @@ TEST(Rates, LeaveNothingBehindButTheDrawing) {
 TEST(Rates, AreStatedForTheBatchFromWhichTheConfigScales) {
   const SmallConfig config;
   const auto run = [&](const std::vector<std::string>& more) {
-    return Json::parse(lockstep(rates(config, std::vector<std::string>{"--json", "--from", "1e-3"} + more)).out);
+    return Json::parse(
+        lockstep(rates(config, std::vector<std::string>{"--json", "--from", "1e-3"} + more)).out);
   };
   const Json plain = run({}), scaled = run({"--set", "optimizer.scale_with_batch={from: 6 rule: LINEAR}"});
   EXPECT_EQ(plain["suggested_rate"], scaled["suggested_rate"]);
-  EXPECT_NEAR(scaled["set_learning_rate"].get<double>() / plain["set_learning_rate"].get<double>(), 0.25, 0.02);
+  EXPECT_NEAR(scaled["set_learning_rate"].get<double>() / plain["set_learning_rate"].get<double>(), 0.25,
+              0.02);
 }
 
 TEST(Rates, RefuseWhatMakesNoSense) {
@@ -77,7 +78,8 @@ TEST(Rates, RefuseWhatMakesNoSense) {
   EXPECT_THAT(refusal({"--from", "1", "--to", "0.1"}), Mentions("--from 1 --to 0.1"));
   EXPECT_THAT(refusal({"--from", "0"}), HasSubstr("--from"));
   EXPECT_THAT(refusal({"--to", "nan"}), HasSubstr("--to"));
-  EXPECT_THAT(refusal({"--set", "optimizer.learning_rate=1"}), Mentions("optimizer.learning_rate ... --from"));
+  EXPECT_THAT(refusal({"--set", "optimizer.learning_rate=1"}),
+              Mentions("optimizer.learning_rate ... --from"));
   EXPECT_THAT(refusal({"--set", "trainer.steps=7"}), Mentions("trainer.steps ... --steps"));
   EXPECT_THAT(refusal({"--layout", "dp=1,sync=ps,mode=async"}), Mentions("mode=sync"));
 }

@@ -106,7 +106,8 @@ TEST(BatchScaling, DecidesTheRateAndWhereItBegins) {
 TEST(BatchScaling, IsMathematicsAsTheRateThatFollows) {
   EXPECT_EQ(scaled("from: 16 rule: LINEAR", 32).math_hash, plain(0.2, 32).math_hash);
   EXPECT_EQ(scaled("from: 16 rule: LINEAR warmup_steps: 7", 16).math_hash, plain(0.1, 16).math_hash);
-  EXPECT_EQ(scaled("from: 16 rule: LINEAR", 16).math_hash, scaled("from: 16 rule: SQUARE_ROOT", 16).math_hash);
+  EXPECT_EQ(scaled("from: 16 rule: LINEAR", 16).math_hash,
+            scaled("from: 16 rule: SQUARE_ROOT", 16).math_hash);
   const uint64_t warm = scaled("from: 16 rule: LINEAR warmup_steps: 7", 32).math_hash;
   EXPECT_NE(warm, plain(0.2, 32).math_hash);
   EXPECT_NE(warm, scaled("from: 16 rule: LINEAR warmup_steps: 8", 32).math_hash);
@@ -130,7 +131,8 @@ TEST(BatchScaling, ThatContradictsItselfIsRefused) {
   EXPECT_THAT(refusal_of("rule: LINEAR"), Mentions(path + ".from"));
   EXPECT_THAT(refusal_of("from: 16"), Mentions(path + ".rule ... LINEAR"));
   EXPECT_THAT(refusal_of("from: 0 rule: LINEAR"), Mentions(path + ".from: expected"));
-  EXPECT_THAT(refusal_of("from: 16 rule: LINEAR warmup_epochs: 0"), Mentions(path + ".warmup_epochs: expected"));
+  EXPECT_THAT(refusal_of("from: 16 rule: LINEAR warmup_epochs: 0"),
+              Mentions(path + ".warmup_epochs: expected"));
   EXPECT_THAT(refusal_of("from: 16 rule: LINEAR warmup_steps: 5", "optimizer.schedule={warmup_steps: 3}"),
               Mentions(path + ".warmup_steps: ... schedule.warmup_steps"));
   EXPECT_THAT(refusal_of("from: 16 rule: LINEAR warmup_epochs: 5", "optimizer.schedule={one_cycle {}}"),

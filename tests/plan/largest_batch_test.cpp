@@ -66,8 +66,9 @@ TEST(LargestBatch, IsExact) {
 }
 
 compile::CompileOptions lenet_options(const std::string& layout) {
-  compile::CompileOptions options{
-      .model = model::make_lenet({.image = {28, 28, 1}, .classes = 10}), .global_batch = 32, .state_slots = 1};
+  compile::CompileOptions options{.model = model::make_lenet({.image = {28, 28, 1}, .classes = 10}),
+                                  .global_batch = 32,
+                                  .state_slots = 1};
   options.parallel.layout = layout::parse_layout(layout);
   options.parallel.reduction = layout::Reduction::fast;
   return options;
