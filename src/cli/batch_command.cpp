@@ -114,7 +114,8 @@ std::vector<PlannedDevice> devices_of(const BatchArguments& arguments, int64_t m
           fmt::format("--memory: the memory of --device {} is known; leave one of them out, or "
                       "use --device cuda",
                       word));
-    devices.push_back({word, device::DeviceKind::cuda, plan::bytes_for_plans(*bytes)});
+    const int64_t most = memory_limit > 0 ? memory_limit : *bytes;
+    devices.push_back({word, device::DeviceKind::cuda, std::min(most, plan::bytes_for_plans(*bytes))});
   }
   if (devices.empty()) throw ConfigError("--device: name at least one, such as cpu or H100");
   return devices;
@@ -217,6 +218,7 @@ Json json_of(const BatchRow& row) {
   json["micro_batches"] = row.micro_batches;
   json["largest"] = row.found.fit ? json_of(*row.found.fit) : Json();
   json["next"] = row.found.next ? json_of(*row.found.next) : Json();
+  if (!row.found.bound.empty()) json["bound"] = row.found.bound;
   if (row.learning_rate) json["learning_rate"] = *row.learning_rate;
   if (row.step_seconds) {
     json["step_seconds"] = *row.step_seconds;
@@ -252,12 +254,18 @@ std::string text_of(const std::vector<BatchRow>& rows, const config::RunConfig& 
   std::string text = fmt::format("{:<{}}  {:<10}{:>12}{:>12}{:>13}{:>13}{:>12}{}{:>11}\n", "layout", width,
                                  "device", "may take", "micro-batch", "per worker", "global batch", "takes",
                                  has_profile ? fmt::format("{:>12}", "samples/s") : "", "rate");
-  for (const BatchRow& row : rows) text += line_of(row, width, has_profile);
+  std::string bounds;
+  for (const BatchRow& row : rows) {
+    text += line_of(row, width, has_profile);
+    if (row.found.fit && !row.found.bound.empty())
+      bounds += fmt::format("layout {}: what bounds the batch is not memory: {}\n",
+                            layout::to_string(row.layout), row.found.bound);
+  }
   const optim::BatchScaling scaling = scaling_of(config);
   text += fmt::format(
-      "\nper worker: micro-batches of a step, as many as the config's own batch has\n"
+      "\n{}per worker: micro-batches of a step, as many as the config's own batch has\n"
       "rate: {} for {} samples, by the rule {}{}\n",
-      exact(scaling.learning_rate), scaling.from, name_of(scaling.rule),
+      bounds, exact(scaling.learning_rate), scaling.from, name_of(scaling.rule),
       config.batch_scaling
           ? ""
           : fmt::format("; optimizer.scale_with_batch {{ from: {} rule: {} }} does it in the "

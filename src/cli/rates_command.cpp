@@ -98,15 +98,14 @@ std::string svg_of(const RatesArguments& arguments, const observe::RateSweep& sw
   const auto smoothed = sweep.smoothed();
   const double most = most_drawn(smoothed);
   std::vector<charts::ChartPlace> places;
-  if (const auto finding = sweep.finding(); finding && finding->steepest)
-    places = {{fmt::format("steepest {:.2g}", *finding->steepest), *finding->steepest}};
-  std::vector<charts::ChartPoint> raw;
-  for (const auto& point : drawn(smoothed, most)) raw.push_back(point);
+  if (const auto finding = sweep.finding(); finding && finding->suggested)
+    places = {{fmt::format("suggested {:.2g}", *finding->suggested), *finding->suggested}};
+  const std::vector<charts::ChartPoint> line = drawn(smoothed, most);
+  std::vector<charts::ChartPoint> raw = line;
   for (size_t i = 0; i < raw.size(); ++i) raw[i].y = std::min(sweep.points()[i].loss, most);
   return charts::svg_file({charts::logarithmic_chart(
       "learning rate, " + arguments.config.path, "loss",
-      {{.name = "smoothed", .points = drawn(smoothed, most)}, {.name = "of each step", .points = raw}},
-      places)});
+      {{.name = "smoothed", .points = line}, {.name = "of each step", .points = raw}}, places)});
 }
 
 std::string end_of(const RatesArguments& arguments, const observe::RateSweep& sweep) {
@@ -116,34 +115,39 @@ std::string end_of(const RatesArguments& arguments, const observe::RateSweep& sw
                      sweep.points().size(), arguments.steps, last.loss);
 }
 
+/// The first point at or above a rate.
+std::vector<charts::ChartPoint> mark_at(const std::vector<observe::RatePoint>& smoothed, double rate) {
+  const auto point = std::ranges::lower_bound(smoothed, rate, {}, &observe::RatePoint::rate);
+  if (point == smoothed.end()) return {};
+  return {{.x = point->rate, .y = point->loss}};
+}
+
 std::string text_of(const RatesArguments& arguments, const config::RunConfig& config,
                     const observe::RateSweep& sweep) {
   const auto smoothed = sweep.smoothed();
   const auto finding = sweep.finding();
-  std::vector<charts::ChartPoint> marks;
-  for (const auto& point : smoothed)
-    if (finding && finding->steepest && point.rate == *finding->steepest)
-      marks.push_back({.x = point.rate, .y = point.loss});
-  std::string text = charts::text_chart({.title = "loss, smoothed, against the learning rate",
-                                         .line = drawn(smoothed, most_drawn(smoothed)),
-                                         .marks = marks,
-                                         .may_be_logarithmic = false,
-                                         .x_name = "rate",
-                                         .x_is_logarithmic = true});
-  if (!finding || !finding->steepest)
-    return text + fmt::format("\n{}; the loss never falls, so no rate is suggested: {}\n",
-                              end_of(arguments, sweep),
-                              sweep.diverged() ? "lower --from, or take more --steps"
-                                               : "raise --to, or take more --steps");
-  text += fmt::format(
-      "\nsuggested for a batch of {}: --set optimizer.learning_rate={:g}\n"
-      "there (●) the loss falls most; it is lowest, {:.4g}, at {:.2g}{}, a tenth of which is {:.2g}; {}\n"
-      "a first guess, right within a factor of about three: it depends on the model's first steps, on\n"
-      "momentum, and on --steps\n",
-      config.trainer.global_batch, stated_rate(*finding->steepest, config), finding->lowest_loss,
-      finding->lowest_rate, finding->at_the_end ? ", where the sweep ends (raise --to)" : "",
-      finding->lowest_rate / 10, end_of(arguments, sweep));
-  return text;
+  const bool suggests = finding && finding->suggested;
+  const std::string chart = charts::text_chart(
+      {.title = "loss, smoothed, against the learning rate",
+       .line = drawn(smoothed, most_drawn(smoothed)),
+       .marks = suggests ? mark_at(smoothed, *finding->suggested) : std::vector<charts::ChartPoint>{},
+       .may_be_logarithmic = false,
+       .x_name = "rate",
+       .x_is_logarithmic = true});
+  if (!suggests)
+    return chart + fmt::format("\n{}; the loss never falls, so no rate is suggested: {}\n",
+                               end_of(arguments, sweep),
+                               sweep.diverged() ? "lower --from, or take more --steps"
+                                                : "raise --to, or take more --steps");
+  return chart + fmt::format(
+                     "\nsuggested for a batch of {} (●): --set optimizer.learning_rate={:g}\n"
+                     "a third of {:.2g}, at which the loss is lowest, {:.4g}{}; it falls most at {:.2g}\n"
+                     "{}\n"
+                     "a first guess, right within a factor of about four\n",
+                     config.trainer.global_batch, stated_rate(*finding->suggested, config),
+                     finding->lowest_rate, finding->lowest_loss,
+                     finding->at_the_end ? ", where the sweep ends (raise --to)" : "",
+                     finding->steepest.value_or(finding->lowest_rate), end_of(arguments, sweep));
 }
 
 /// JSON has no infinities.
@@ -156,9 +160,10 @@ Json json_of(const RatesArguments& arguments, const config::RunConfig& config,
             {"steps", arguments.steps},
             {"steps_taken", sweep.points().size()},
             {"diverged", sweep.diverged()},
-            {"suggested_rate", finding && finding->steepest ? Json(*finding->steepest) : Json()},
+            {"suggested_rate", finding && finding->suggested ? Json(*finding->suggested) : Json()},
             {"set_learning_rate",
-             finding && finding->steepest ? Json(stated_rate(*finding->steepest, config)) : Json()},
+             finding && finding->suggested ? Json(stated_rate(*finding->suggested, config)) : Json()},
+            {"steepest_rate", finding && finding->steepest ? Json(*finding->steepest) : Json()},
             {"lowest_loss", finding ? Json(finding->lowest_loss) : Json()},
             {"lowest_rate", finding ? Json(finding->lowest_rate) : Json()},
             {"points", Json::array()}};
@@ -214,9 +219,10 @@ int rates(const RatesArguments& arguments) {
                                 worker->total_steps()));
       return static_cast<int>(train::stop_exit_code());
     }
-    if (world.rank() != 0) return static_cast<int>(ExitCode::done);
     if (sweep.points().empty())
-      throw DataError("no step had a loss: no label of its batch counts; look at the data");
+      throw comm::CollectiveError("no step had a loss, since no label of its batch counts; look at the data",
+                                  ExitCode::data);
+    if (world.rank() != 0) return static_cast<int>(ExitCode::done);
     const config::RunConfig& config = worker->config();
     write_result(arguments.output.json ? json_of(arguments, config, sweep).dump() + "\n"
                                        : text_of(arguments, config, sweep));

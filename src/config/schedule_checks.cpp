@@ -32,11 +32,12 @@ void check_minimum(const schema::Optimizer& optimizer, double peak, const Docume
   const auto& schedule = optimizer.schedule();
   const auto check = [&](const char* kind, double minimum) {
     if (minimum > peak)
-      document.refuse(fmt::format("{}{}.minimum", kPath, kind),
-                      fmt::format("is {}, above the peak {}, from which the rate falls to it; the peak is "
-                                  "optimizer.learning_rate{}; lower it",
-                                  exact(minimum), exact(peak),
-                                  optimizer.has_scale_with_batch() ? " as scale_with_batch scales it" : ""));
+      document.refuse(
+          fmt::format("{}{}.minimum", kPath, kind),
+          fmt::format(
+              "is {}, above optimizer.learning_rate = {}{}, from which the rate falls to it; lower it",
+              exact(minimum), exact(peak),
+              optimizer.has_scale_with_batch() ? " (as scale_with_batch scales it)" : ""));
   };
   if (schedule.has_cosine()) check("cosine", schedule.cosine().minimum());
   if (schedule.has_linear()) check("linear", schedule.linear().minimum());

@@ -7,6 +7,7 @@
 namespace lockstep::observe {
 namespace {
 
+constexpr double kBelowTheLowest = 3;
 constexpr size_t kLast = 5;          // losses that show a divergence
 constexpr double kDiverged = 4;      // times the lowest
 constexpr size_t kNeighbours = 40;   // 1 / this of the points to either side
@@ -53,11 +54,13 @@ std::optional<RateFinding> RateSweep::finding() const {
   if (points.size() < 3) return {};
   const auto lowest = std::ranges::min_element(points, {}, &RatePoint::loss);
   const auto at = static_cast<size_t>(lowest - points.begin());
-  RateFinding finding{.lowest_loss = lowest->loss,
+  RateFinding finding{.suggested = {},
+                      .lowest_loss = lowest->loss,
                       .lowest_rate = lowest->rate,
                       .steepest = {},
                       .at_the_end = at + 1 + neighbours_of(points.size()) >= points_.size()};
   if (lowest->loss > points.front().loss * (1 - kLeastFall)) return finding;
+  finding.suggested = lowest->rate / kBelowTheLowest;
   double steepest = 0;
   for (size_t i = 1; i < at; ++i) {
     const size_t reach = std::min({neighbours_of(points.size()), i, points.size() - 1 - i});

@@ -15,6 +15,9 @@ struct RatePoint {
 
 /// What the losses say of rates.
 struct RateFinding {
+  /// A third of the rate with the lowest loss; nothing if the loss does not fall. Three is what trainings of
+  /// the shipped configs bear out (docs/cli.md); fastai has ten.
+  std::optional<double> suggested;
   double lowest_loss = 0;          ///< smoothed
   double lowest_rate = 0;          ///< there
   std::optional<double> steepest;  ///< where the smoothed loss falls most; nothing if it does not fall

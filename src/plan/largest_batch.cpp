@@ -1,5 +1,7 @@
 #include "plan/largest_batch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -31,8 +33,8 @@ class Batches {
   }
 
   /// What it takes, whether or not it fits, with stages balanced so that it fits if possible. Nothing if it
-  /// cannot be, or if it would be another division.
-  std::optional<BatchFit> compiled(int64_t samples) const {
+  /// cannot be, or if it would be another division: `why` says so.
+  std::optional<BatchFit> compiled(int64_t samples, std::string& why) const {
     compile::CompileOptions options = options_;
     options.micro_batch = samples * division_.replicas_per_leaf;
     options.global_batch = global_batch(samples);
@@ -40,12 +42,15 @@ class Batches {
       const compile::CompiledRun run(balanced(options, facts_, limit_), facts_);
       const layout::BatchDivision& its = run.division();
       if (its.replicas_per_leaf != division_.replicas_per_leaf || its.leaves != division_.leaves ||
-          its.micro_batches_per_leaf != division_.micro_batches_per_leaf)
+          its.micro_batches_per_leaf != division_.micro_batches_per_leaf) {
+        why = "fewer virtual replicas would be computed at once";
         return std::nullopt;
+      }
       return BatchFit{.micro_batch = options.micro_batch,
                       .global_batch = options.global_batch,
                       .bytes = fullest_rank(run).plan.total_bytes};
-    } catch (const ConfigError&) {
+    } catch (const ConfigError& error) {
+      why = error.what();
       return std::nullopt;
     }
   }
@@ -61,10 +66,14 @@ class Batches {
 /// guessed from two sizes, and proven by its neighbours.
 class BatchSearch {
  public:
-  BatchSearch(const Batches& batches, int64_t limit, int64_t most_units)
-      : batches_(batches), limit_(limit), refused_(most_units + 1) {}
+  BatchSearch(const Batches& batches, int64_t limit, int64_t most_samples)
+      : batches_(batches),
+        limit_(limit),
+        most_samples_(most_samples),
+        refused_(most_samples / batches.global_batch(batches.unit()) + 1) {}
 
   LargestBatch find(int64_t first) {
+    found_.bound = fmt::format("global batches have at most {} samples", most_samples_);
     probe(std::clamp<int64_t>(first, 1, refused_ - 1));
     // Every third size is one that halves what is left, however memory grows.
     for (int n = 1; refused_ - fits_ > 1; ++n)
@@ -78,7 +87,8 @@ class BatchSearch {
   };
 
   void probe(int64_t units) {
-    const std::optional<BatchFit> batch = batches_.compiled(units * batches_.unit());
+    std::string why;
+    const std::optional<BatchFit> batch = batches_.compiled(units * batches_.unit(), why);
     if (batch)
       older_ = std::exchange(newer_, {static_cast<double>(units), static_cast<double>(batch->bytes)});
     if (batch && batch->bytes <= limit_) {
@@ -86,6 +96,7 @@ class BatchSearch {
       fits_ = units;
     } else {
       found_.next = batch;
+      found_.bound = why;
       refused_ = units;
     }
   }
@@ -105,7 +116,7 @@ class BatchSearch {
   }
 
   const Batches& batches_;
-  int64_t limit_;
+  int64_t limit_, most_samples_;
   int64_t fits_ = 0, refused_;  // units
   Point older_, newer_;
   LargestBatch found_;
@@ -115,16 +126,16 @@ class BatchSearch {
 
 std::optional<BatchFit> fit_batch(const compile::CompileOptions& options, const compile::CompileFacts& facts,
                                   int64_t limit, int64_t samples) {
-  const std::optional<BatchFit> batch = Batches(options, facts, limit).compiled(samples);
+  std::string why;
+  const std::optional<BatchFit> batch = Batches(options, facts, limit).compiled(samples, why);
   return batch && batch->bytes <= limit ? batch : std::nullopt;
 }
 
 LargestBatch largest_batch(const compile::CompileOptions& options, const compile::CompileFacts& facts,
                            int64_t limit, int64_t most_samples) {
   const Batches batches(options, facts, limit);
-  const int64_t most = most_samples / batches.global_batch(batches.unit());
-  if (limit <= 0 || most < 1) return {};
-  return BatchSearch(batches, limit, most).find(batches.own_samples() / batches.unit());
+  if (limit <= 0 || most_samples < batches.global_batch(batches.unit())) return {};
+  return BatchSearch(batches, limit, most_samples).find(batches.own_samples() / batches.unit());
 }
 
 }  // namespace lockstep::plan

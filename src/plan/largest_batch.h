@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "compile/compiled_run.h"
 
@@ -25,9 +26,9 @@ std::optional<BatchFit> fit_batch(const compile::CompileOptions& options, const 
 /// What limits a batch.
 struct LargestBatch {
   std::optional<BatchFit> fit;  ///< nothing: not even the smallest batch does
-  /// The next larger batch of this kind, which takes more than the limit; nothing if the bound is another:
-  /// `most_samples`, or what kernels can do.
+  /// The next larger batch of this kind, which takes more than the limit; nothing if the bound is another.
   std::optional<BatchFit> next;
+  std::string bound;  ///< that other bound, for people; "" if there is a `next`
 };
 
 /// The largest of these batches that fits into `limit` bytes of the fullest rank: with the next size it is

@@ -44,7 +44,7 @@ TEST(Rates, LeaveNothingBehindButTheDrawing) {
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, Mentions("loss ... rate ... --set optimizer.learning_rate="));
   EXPECT_THAT(read_text_file(svg),
-              testing::AllOf(testing::StartsWith("<svg"), HasSubstr("smoothed"), HasSubstr("steepest")));
+              testing::AllOf(testing::StartsWith("<svg"), HasSubstr("smoothed"), HasSubstr("suggested")));
   size_t files = 0;
   for ([[maybe_unused]] const auto& entry :
        std::filesystem::directory_iterator(std::filesystem::path(svg).parent_path()))

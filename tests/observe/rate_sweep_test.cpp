@@ -25,9 +25,10 @@ double valley(double decade) {
   return fall + (decade > -1 ? 2 * (decade + 1) * (decade + 1) : 0);
 }
 
-TEST(RateSweep, SuggestsWhereTheLossFallsMost) {
+TEST(RateSweep, SuggestsAThirdOfTheRateWithTheLowestLoss) {
   const auto finding = sweep_of(201, valley).finding();
-  ASSERT_TRUE(finding && finding->steepest);
+  ASSERT_TRUE(finding && finding->steepest && finding->suggested);
+  EXPECT_DOUBLE_EQ(*finding->suggested, finding->lowest_rate / 3);
   EXPECT_NEAR(std::log10(*finding->steepest), -2, 0.03);
   EXPECT_NEAR(std::log10(finding->lowest_rate), -1, 0.06);
   EXPECT_NEAR(finding->lowest_loss, 1, 0.01);
@@ -46,6 +47,7 @@ TEST(RateSweep, SuggestsNothingIfTheLossDoesNotFall) {
   const auto finding = sweep_of(50, [](double) { return 2.0; }).finding();
   ASSERT_TRUE(finding);
   EXPECT_FALSE(finding->steepest);
+  EXPECT_FALSE(finding->suggested);
   EXPECT_FALSE(sweep_of(50, [](double decade) { return 2 + decade * 0.001; }).finding()->steepest);
   EXPECT_FALSE(RateSweep().finding());
   EXPECT_FALSE(sweep_of(2, valley).finding());
