@@ -173,30 +173,42 @@ BatchRow row_of(const BatchArguments& arguments, const PlannedDevice& device,
   return row;
 }
 
-/// The config of each layout: those of --layouts, or the config's own and others that take less memory.
-std::vector<config::RunConfig> configs_of(const BatchArguments& arguments) {
-  std::vector<config::RunConfig> configs;
+/// A config in a layout, if it has one.
+struct PlannedConfig {
+  layout::Layout layout;
+  std::optional<config::RunConfig> config;
+  std::string refused;  ///< why there is none
+};
+
+PlannedConfig planned(const BatchArguments& arguments, const layout::Layout& layout) {
+  try {
+    return {layout, load(arguments, layout::to_string(layout)), ""};
+  } catch (const ConfigError& error) {
+    return {layout, {}, error.what()};
+  }
+}
+
+/// Those of --layouts, or the config's own and others that take less memory.
+std::vector<PlannedConfig> configs_of(const BatchArguments& arguments) {
+  std::vector<PlannedConfig> configs;
   if (!arguments.layouts.empty()) {
     for (const layout::Layout& layout : layout::parse_layouts(arguments.layouts))
-      configs.push_back(load(arguments, layout::to_string(layout)));
+      configs.push_back(planned(arguments, layout));
     return configs;
   }
-  configs.push_back(load(arguments, arguments.config.layout));
+  config::RunConfig config = load(arguments, arguments.config.layout);
+  const layout::Layout own = config.parallel.layout;
+  configs.push_back({own, std::move(config), ""});
   if (arguments.config.layout) return configs;
-  const layout::Layout own = configs.front().parallel.layout;
-  const int processes = planned_processes(arguments.world_size, own);
-  const auto add = [&](const layout::Layout& other) {
-    configs.push_back(load(arguments, layout::to_string(other)));
-  };
   for (const auto recompute : {layout::Recompute::selective, layout::Recompute::full}) {
     layout::Layout other = own;
     other.recompute = recompute;
-    if (recompute > own.recompute) add(other);
+    if (recompute > own.recompute) configs.push_back(planned(arguments, other));
   }
   layout::Layout sharded = own;
   if (std::exchange(sharded.shard, layout::ShardedState::optimizer) == layout::ShardedState::none &&
-      own.sync == layout::SyncMethod::all_reduce && processes > own.pp)
-    add(sharded);
+      own.sync == layout::SyncMethod::all_reduce && planned_processes(arguments.world_size, own) > own.pp)
+    configs.push_back(planned(arguments, sharded));
   return configs;
 }
 
@@ -286,18 +298,23 @@ std::string text_of(const std::vector<BatchRow>& rows, const config::RunConfig& 
 int batch(const BatchArguments& arguments) {
   if (!arguments.layouts.empty() && arguments.config.layout)
     throw ConfigError("--layouts and --layout: use one of the two");
-  const std::vector<config::RunConfig> configs = configs_of(arguments);
+  const std::vector<PlannedConfig> configs = configs_of(arguments);
+  const auto first = std::ranges::find_if(configs, [](const auto& each) { return each.config.has_value(); });
+  if (first == configs.end()) throw ConfigError(configs.front().refused);
   std::vector<BatchRow> rows;
-  for (const PlannedDevice& device : devices_of(arguments, configs.front().device.memory_limit))
-    for (const config::RunConfig& config : configs) rows.push_back(row_of(arguments, device, config));
-  // A single answer that is a refusal is an error.
+  for (const PlannedDevice& device : devices_of(arguments, first->config->device.memory_limit))
+    for (const PlannedConfig& each : configs)
+      rows.push_back(each.config
+                         ? row_of(arguments, device, *each.config)
+                         : BatchRow{.device = device, .layout = each.layout, .refused = each.refused});
+  // If no question has an answer, that is an error.
   if (std::ranges::all_of(rows, [](const BatchRow& row) { return !row.refused.empty(); }))
     throw ConfigError(rows.front().refused);
   if (!arguments.output.json) {
-    write_result(text_of(rows, configs.front()));
+    write_result(text_of(rows, *first->config));
     return static_cast<int>(ExitCode::done);
   }
-  const optim::BatchScaling scaling = scaling_of(configs.front());
+  const optim::BatchScaling scaling = scaling_of(*first->config);
   Json json{{"rule", name_of(scaling.rule)},
             {"from", scaling.from},
             {"learning_rate", scaling.learning_rate},

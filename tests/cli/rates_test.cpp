@@ -81,7 +81,8 @@ TEST(Rates, RefuseWhatMakesNoSense) {
   EXPECT_THAT(refusal({"--set", "optimizer.learning_rate=1"}),
               Mentions("optimizer.learning_rate ... --from"));
   EXPECT_THAT(refusal({"--set", "trainer.steps=7"}), Mentions("trainer.steps ... --steps"));
-  EXPECT_THAT(refusal({"--layout", "dp=1,sync=ps,mode=async"}), Mentions("mode=sync"));
+  EXPECT_THAT(refusal({"--layout", "dp=1,sync=ps,mode=async", "--set", "parallel.reduction=FAST"}),
+              Mentions("mode=sync"));
 }
 
 }  // namespace
