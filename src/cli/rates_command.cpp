@@ -177,6 +177,37 @@ Json json_of(const RatesArguments& arguments, const config::RunConfig& config,
   return json;
 }
 
+struct Swept {
+  observe::RateSweep sweep;  ///< the same on all ranks
+  bool stopped = false;      ///< by request
+  int64_t steps = 0;
+};
+
+Swept trained(train::World& world, train::Worker& worker) {
+  Swept swept;
+  bool ends = false;
+  train::TrainerEvents events;
+  events.on_step = [&](const train::StepRecord& step) {
+    if (ends || !step.has_loss()) return;
+    swept.sweep.add({.rate = step.learning_rate, .loss = step.loss});
+    ends = swept.sweep.diverged();
+  };
+  events.on_message = [&](const std::string& text) {
+    if (world.rank() == 0) log_info(text);
+  };
+  train::Trainer trainer(worker, world.communicator(), std::move(events),
+                         {.output_directory = "",
+                          .stop_requested = [&] { return ends || train::stop_requested(); },
+                          .progress = &world.control().progress(),
+                          .drawing_threads = train::idle_threads(world.launch())});
+  trainer.prepare();
+  const train::TrainingOutcome outcome = trainer.run();
+  train::enter_phase(&world.control().progress(), train::Phase::outside);
+  swept.stopped = outcome.stopped && !ends;
+  swept.steps = outcome.steps;
+  return swept;
+}
+
 int rates(const RatesArguments& arguments) {
   return train::run_in_world([&](train::World& world) {
     std::unique_ptr<NewFile> file;
@@ -194,39 +225,21 @@ int rates(const RatesArguments& arguments) {
                                              {"--from", exact(arguments.from), ExitCode::usage},
                                              {"--to", exact(arguments.to), ExitCode::usage}});
     const train::WatchedWorker watched(world, *worker);
-    observe::RateSweep sweep;  // the same on all ranks
-    bool ends = false;
-    train::TrainerEvents events;
-    events.on_step = [&](const train::StepRecord& step) {
-      if (ends || !step.has_loss()) return;
-      sweep.add({.rate = step.learning_rate, .loss = step.loss});
-      ends = sweep.diverged();
-    };
-    events.on_message = [&](const std::string& text) {
-      if (world.rank() == 0) log_info(text);
-    };
-    train::Trainer trainer(*worker, world.communicator(), std::move(events),
-                           {.output_directory = "",
-                            .stop_requested = [&] { return ends || train::stop_requested(); },
-                            .progress = &world.control().progress(),
-                            .drawing_threads = train::idle_threads(world.launch())});
-    trainer.prepare();
-    const train::TrainingOutcome outcome = trainer.run();
-    train::enter_phase(&world.control().progress(), train::Phase::outside);
-    if (outcome.stopped && !ends) {
+    const Swept swept = trained(world, *worker);
+    if (swept.stopped) {
       if (world.rank() == 0)
-        log_warning(fmt::format("stopped by request after {} of {} steps; nothing was written", outcome.steps,
-                                worker->total_steps()));
+        log_warning(fmt::format("stopped by request after {} of {} steps; nothing was written", swept.steps,
+                                arguments.steps));
       return static_cast<int>(train::stop_exit_code());
     }
-    if (sweep.points().empty())
+    if (swept.sweep.points().empty())
       throw comm::CollectiveError("no step had a loss, since no label of its batch counts; look at the data",
                                   ExitCode::data);
     if (world.rank() != 0) return static_cast<int>(ExitCode::done);
     const config::RunConfig& config = worker->config();
-    write_result(arguments.output.json ? json_of(arguments, config, sweep).dump() + "\n"
-                                       : text_of(arguments, config, sweep));
-    if (file) file->write(svg_of(arguments, sweep));
+    write_result(arguments.output.json ? json_of(arguments, config, swept.sweep).dump() + "\n"
+                                       : text_of(arguments, config, swept.sweep));
+    if (file) file->write(svg_of(arguments, swept.sweep));
     return static_cast<int>(ExitCode::done);
   });
 }
