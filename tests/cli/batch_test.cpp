@@ -35,7 +35,7 @@ bool fits(const SmallConfig& config, const Json& row, const Json& batch,
 
 TEST(Batch, OneMoreIsRefused) {
   const SmallConfig config;
-  const Json json = batches(config, {"--memory", "3MiB, 100kB", "--layouts",
+  const Json json = batches(config, {"--memory", "3MiB, 600kB", "--layouts",
                                      "dp=1; dp=2; dp=2,shard=optimizer; dp=1,pp=2; dp=2,sync=ps; "
                                      "dp=1,recompute=full"});
   ASSERT_EQ(json["batches"].size(), 12u);
