@@ -178,6 +178,56 @@ std::string line_chart(const std::string& x_title, const std::string& y_title,
   return svg + "</svg>\n";
 }
 
+std::string logarithmic_chart(const std::string& x_title, const std::string& y_title,
+                              const std::vector<ChartLine>& lines, const std::vector<ChartPlace>& places) {
+  double first = 0, last = 0, most_y = 0;  // decades
+  bool any = false;
+  for (const ChartLine& line : lines)
+    for (const ChartPoint& point : line.points) {
+      const double x = std::log10(point.x);
+      first = any ? std::min(first, x) : x;
+      last = any ? std::max(last, x) : x;
+      most_y = std::max(most_y, point.y);
+      any = true;
+    }
+  if (!any || most_y <= 0 || last <= first) return "";
+  std::vector<LegendName> names;
+  for (size_t i = 0; i < lines.size(); ++i)
+    names.push_back({.name = lines[i].name, .style = static_cast<int>(i), .is_line = true});
+  double legend_end = 0;
+  const std::string names_svg = legend(names, 62, 14, &legend_end);
+  const double top = legend_end + 52, bottom = top + 250, left = 62, right = kWidth - 14;
+  const std::vector<double> ticks = axis_ticks(most_y, 6);
+  const auto at_x = [&](double x) {
+    return left + (right - left) * (std::log10(x) - first) / (last - first);
+  };
+  const auto at_y = [&](double y) { return bottom - (bottom - top) * y / ticks.back(); };
+
+  std::string svg = begin_of(bottom + 46, y_title + " against " + x_title) + names_svg;
+  svg += text_at(0, top - 12, "start", y_title);
+  for (const double tick : ticks) {
+    svg += line_between(left, at_y(tick), right, at_y(tick), tick == 0 ? "axis" : "grid");
+    svg += text_at(left - 7, at_y(tick) + 4, "end", tick_text(tick));
+  }
+  for (double decade = std::ceil(first - 1e-9); decade <= last + 1e-9; ++decade) {
+    const double x = at_x(std::pow(10, decade));
+    svg += line_between(x, bottom, x, bottom + 5, "axis");
+    svg += text_at(x, bottom + 20, "middle", fmt::format("{:.4g}", std::pow(10, decade)));
+  }
+  svg += text_at((left + right) / 2, bottom + 40, "middle", x_title);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::string path;
+    for (const ChartPoint& point : lines[i].points)
+      path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", at_x(point.x), at_y(point.y));
+    svg += fmt::format("<polyline points=\"{}\" class=\"l{}\"/>\n", path, i % kColors);
+  }
+  for (const ChartPlace& place : places) {
+    svg += line_between(at_x(place.x), top, at_x(place.x), bottom, "ideal");
+    svg += text_at(at_x(place.x), top - 6, "middle", place.name);
+  }
+  return svg + "</svg>\n";
+}
+
 std::string stacked_bars(const std::string& x_title, const std::vector<std::string>& part_names,
                          const std::vector<ChartBar>& bars) {
   double most = 0;

@@ -30,6 +30,16 @@ struct ChartLine {
 std::string line_chart(const std::string& x_title, const std::string& y_title,
                        const std::vector<double>& x_names, const std::vector<ChartLine>& lines);
 
+/// A place on the horizontal axis, with a name above it.
+struct ChartPlace {
+  std::string name;
+  double x = 0;
+};
+/// Lines without marks over a logarithmic horizontal axis, named at powers of ten, and dashed lines up from
+/// places. The vertical axis begins at 0. "" without a point. REQUIRES: every x is above 0.
+std::string logarithmic_chart(const std::string& x_title, const std::string& y_title,
+                              const std::vector<ChartLine>& lines, const std::vector<ChartPlace>& places);
+
 struct ChartBar {
   std::string name;
   std::vector<double> parts;  ///< one behind the other

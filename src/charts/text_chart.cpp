@@ -68,7 +68,12 @@ std::vector<ChartPoint> bucket_means(const std::vector<ChartPoint>& points, int 
 
 std::string text_chart(const TextChart& chart) {
   const int across = chart.columns * kDotsAcross, down = chart.rows * kDotsDown;
-  const auto line = bucket_means(finite(chart.line), across), marks = finite(chart.marks);
+  const auto placed = [&](std::vector<ChartPoint> points) {
+    if (chart.x_is_logarithmic)
+      for (ChartPoint& point : points) point.x = std::log(point.x);
+    return points;
+  };
+  const auto line = bucket_means(placed(finite(chart.line)), across), marks = placed(finite(chart.marks));
   Range x, y;
   for (const auto* points : {&line, &marks})
     for (const auto& point : *points) {
@@ -115,9 +120,12 @@ std::string text_chart(const TextChart& chart) {
     while (drawn.ends_with(' ')) drawn.pop_back();
     text += drawn + "\n";
   }
-  const std::string first = fmt::format("{:g}", x.low), last = fmt::format("{:.10g}", x.high);
+  const std::string first = chart.x_is_logarithmic ? fmt::format("{:.3g}", std::exp(x.low))
+                                                   : fmt::format("{:g}", x.low),
+                    last = chart.x_is_logarithmic ? fmt::format("{:.3g}", std::exp(x.high))
+                                                  : fmt::format("{:.10g}", x.high);
   const int gap = chart.columns - static_cast<int>(first.size() + last.size());
-  return text + fmt::format("{:>9}  {}{:>{}}{}\n", "step", first, "", std::max(1, gap), last);
+  return text + fmt::format("{:>9}  {}{:>{}}{}\n", chart.x_name, first, "", std::max(1, gap), last);
 }
 
 }  // namespace lockstep::charts

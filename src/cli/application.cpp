@@ -18,11 +18,12 @@ namespace lockstep::cli {
 namespace {
 
 constexpr AddCommand kCommands[] = {
-    add_train_command,    add_eval_command,     add_verify_command,  add_compare_command,
-    add_chaos_command,    add_profile_command,  add_bench_command,   add_inspect_command,
-    add_config_command,   add_metrics_command,  add_report_command,  add_explain_command,
-    add_timeline_command, add_generate_command, add_predict_command, add_export_command,
-    add_import_command,   add_data_command,     add_doctor_command,  add_completion_command};
+    add_train_command,   add_eval_command,      add_verify_command,   add_compare_command,
+    add_chaos_command,   add_profile_command,   add_bench_command,    add_inspect_command,
+    add_batch_command,   add_rates_command,     add_config_command,   add_metrics_command,
+    add_report_command,  add_explain_command,   add_timeline_command, add_generate_command,
+    add_predict_command, add_export_command,    add_import_command,   add_data_command,
+    add_doctor_command,  add_completion_command};
 
 constexpr const char* kExample =
     "  lockstep data digits --out digits\n"

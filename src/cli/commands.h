@@ -28,6 +28,8 @@ void add_predict_command(CLI::App& program, CommandAction& selected);
 void add_verify_command(CLI::App& program, CommandAction& selected);
 void add_compare_command(CLI::App& program, CommandAction& selected);
 void add_chaos_command(CLI::App& program, CommandAction& selected);
+void add_batch_command(CLI::App& program, CommandAction& selected);
+void add_rates_command(CLI::App& program, CommandAction& selected);
 void add_bench_command(CLI::App& program, CommandAction& selected);
 void add_profile_command(CLI::App& program, CommandAction& selected);
 void add_inspect_command(CLI::App& program, CommandAction& selected);

@@ -43,7 +43,9 @@ std::string expanded(const config::RunConfig& config) {
 
 int print(const ConfigCommandArguments& arguments) {
   const config::RunConfig config = arguments.config.load();
-  write_result(arguments.expand ? expanded(config) : config.effective_text);
+  const std::string scaling = config::describe_batch_scaling(config);
+  write_result((scaling.empty() ? "" : fmt::format("# {}\n", scaling)) +
+               (arguments.expand ? expanded(config) : config.effective_text));
   return static_cast<int>(ExitCode::done);
 }
 

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 
 #include "base/hash.h"
@@ -13,6 +12,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/new_file.h"
+#include "cli/planned_job.h"
 #include "cli/rank_table.h"
 #include "cli/step_picture.h"
 #include "layout/layout.h"
@@ -68,10 +68,11 @@ std::string segment_table(const compile::CompiledRun& run) {
   return text;
 }
 
-/// What is known of a step before it runs: of its stages, and of its time.
-std::string step_table(const compile::CompiledRun& run) {
+/// What is known of a step before it runs: its rate, if that follows the batch, its stages, and its time.
+std::string step_table(const config::RunConfig& config, const compile::CompiledRun& run) {
   std::string text;
-  if (run.layout().pp > 1) text = plan::describe(plan::summarize_pipeline(run), run.layout());
+  if (config.batch_scaling) text = config::describe_batch_scaling(config) + "\n";
+  if (run.layout().pp > 1) text += plan::describe(plan::summarize_pipeline(run), run.layout());
   text += plan::describe_step(run);
   return text.empty() ? "" : text + "\n";
 }
@@ -115,7 +116,7 @@ std::string text_of(const InspectArguments& arguments, const config::RunConfig& 
     text +=
         fmt::format("layout {}: {}\n\n{}", layout::to_string(run.layout()),
                     layout::describe(run.division(), run.layout().pp > 1 ? "replica" : "worker"),
-                    step_table(run)) +
+                    step_table(config, run)) +
         fmt::format("bytes that each rank holds, updates, saves and sends\n{}\n", describe(rank_shares(run)));
   if (all || arguments.memory) {
     text += memory_text(config, run, programs, arguments.rank);
@@ -179,6 +180,7 @@ Json json_of(const InspectArguments& arguments, const config::RunConfig& config,
                       {"leaf_samples", division.leaf_samples},
                       {"micro_batch", division.micro_batch},
                       {"micro_batches_per_leaf", division.micro_batches_per_leaf}};
+  json["learning_rate"] = config.optimizer.learning_rate;
   json["segments"] = run.partition().segments.size();
   for (const auto& bucket : run.partition().buckets) json["bucket_bytes"].push_back(bucket.size_bytes);
   if (run.layout().pp > 1) json["pipeline"] = json_of(plan::summarize_pipeline(run));
@@ -203,20 +205,6 @@ Json json_of(const InspectArguments& arguments, const config::RunConfig& config,
   json["math_hash"] = to_hex(config.math_hash);
   json["proven"] = true;
   return json;
-}
-
-/// As --world says; without it, as the layout says, with one replica where it says no number.
-int processes_of(const InspectArguments& arguments, layout::Layout layout) {
-  if (arguments.world_size) return *arguments.world_size;
-  layout.dp = std::max(layout.dp, 1);
-  return layout.world_size();
-}
-
-/// Each process one of its own, or all of them one.
-std::vector<int> hosts_of(const InspectArguments& arguments, int processes) {
-  std::vector<int> hosts(static_cast<size_t>(processes), 0);
-  if (arguments.several_hosts) std::iota(hosts.begin(), hosts.end(), 0);
-  return hosts;
 }
 
 device::DeviceKind device_of(const InspectArguments& arguments) {
@@ -301,8 +289,8 @@ void write_picture(const std::string& path, const compile::CompiledRun& run, con
 
 int inspect(const InspectArguments& arguments) {
   const config::RunConfig config = arguments.config.load();
-  const layout::Layout layout =
-      layout::resolve(config.parallel.layout, processes_of(arguments, config.parallel.layout));
+  const layout::Layout layout = layout::resolve(
+      config.parallel.layout, planned_processes(arguments.world_size, config.parallel.layout));
   if (arguments.schedule) return inspect_schedule(arguments, config, layout);
   const int processes = layout.world_size();
   if (arguments.rank >= processes)
@@ -313,16 +301,11 @@ int inspect(const InspectArguments& arguments) {
         "--several-hosts: hosts share no memory, but parallel.algorithm is SHARED_MEMORY; remove one of the "
         "two");
   // Kernels of GPUs are made without one: what they need is planned anywhere.
-  const compile::CompileFacts facts{.world_size = processes,
-                                    .shared_memory = processes > 1 && !arguments.several_hosts,
-                                    .hosts = hosts_of(arguments, processes),
-                                    .device = device_of(arguments)};
+  const compile::CompileFacts facts = planned_facts(processes, arguments.several_hosts, device_of(arguments));
   const compile::CompiledRun run = train::compile_run(config, facts);
   run.check();
-  if (!arguments.picture.empty())
-    write_picture(arguments.picture, run, hosts_of(arguments, processes), arguments.config.path);
-  if (!arguments.timeline.empty())
-    write_timeline(arguments.timeline, config, run, hosts_of(arguments, processes));
+  if (!arguments.picture.empty()) write_picture(arguments.picture, run, facts.hosts, arguments.config.path);
+  if (!arguments.timeline.empty()) write_timeline(arguments.timeline, config, run, facts.hosts);
   const auto programs = run.compile(arguments.rank);
   const std::string excess =
       plan::excess(run, train::compile_options(config), facts, config.device.memory_limit);

@@ -295,7 +295,7 @@ void check_optimizer(const schema::RunConfig& config, const Document& document) 
     document.refuse("optimizer.sgd.nesterov", "needs momentum; set optimizer.sgd.momentum, such as 0.9");
   if (optimizer.decay_norm_and_bias() && optimizer.weight_decay() == 0)
     document.refuse("optimizer.decay_norm_and_bias", "is ignored without optimizer.weight_decay");
-  check_schedule(optimizer, document);
+  check_schedule(optimizer, config.trainer().global_batch(), document);
 }
 
 void check_precision(const schema::RunConfig& config, const Document& document) {

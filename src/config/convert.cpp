@@ -148,8 +148,8 @@ data::DataOptions convert_data(const schema::Data& data) {
   return options;
 }
 
-optim::OptimizerOptions convert_optimizer(const schema::Optimizer& optimizer) {
-  optim::OptimizerOptions options{.learning_rate = optimizer.learning_rate(),
+optim::OptimizerOptions convert_optimizer(const schema::Optimizer& optimizer, int64_t global_batch) {
+  optim::OptimizerOptions options{.learning_rate = peak_rate(optimizer, global_batch),
                                   .weight_decay = optimizer.weight_decay(),
                                   .decay_norm_and_bias = optimizer.decay_norm_and_bias()};
   if (optimizer.has_ema())
@@ -264,9 +264,10 @@ RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout
   run.model = std::move(model);
   run.data = convert_data(config.data());
   run.trainer = convert_trainer(config.trainer());
-  run.optimizer = convert_optimizer(config.optimizer());
+  run.optimizer = convert_optimizer(config.optimizer(), config.trainer().global_batch());
+  run.batch_scaling = batch_scaling(config.optimizer());
   run.evaluates_average = config.optimizer().has_ema() && config.optimizer().ema().evaluate();
-  run.schedule = convert_schedule(config.optimizer().schedule());
+  run.schedule = convert_schedule(config.optimizer(), config.trainer().global_batch());
   run.precision = convert_precision(config.precision());
   run.parallel = convert_parallel(config.parallel(), layout);
   run.checkpoint = convert_checkpoint(config.checkpoint());

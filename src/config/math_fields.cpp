@@ -142,6 +142,25 @@ void add_model(const ModelSpec& model, Fields& fields) {
     fields.emplace_back("model.frozen", fmt::format("[{}]", join(model.frozen, ", ")));
 }
 
+/// With the rate for the run's batch, as if it were stated so. What is left of scale_with_batch is the
+/// warm-up, if this batch has one: a field of its own.
+schema::RunConfig with_own_rate(schema::RunConfig config, Fields& fields) {
+  auto& optimizer = *config.mutable_optimizer();
+  if (!optimizer.has_scale_with_batch()) return config;
+  const int64_t global_batch = config.trainer().global_batch();
+  if (warms_up_to_batch(optimizer, global_batch)) {
+    const auto& scaling = optimizer.scale_with_batch();
+    fields.emplace_back(
+        "optimizer.scale_with_batch.warmup",
+        fmt::format("from {} over {}", exact(optimizer.learning_rate()),
+                    scaling.has_warmup_epochs() ? fmt::format("{} epochs", exact(scaling.warmup_epochs()))
+                                                : fmt::format("{} steps", scaling.warmup_steps())));
+  }
+  optimizer.set_learning_rate(peak_rate(optimizer, global_batch));
+  optimizer.clear_scale_with_batch();
+  return config;
+}
+
 }  // namespace
 
 Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
@@ -150,7 +169,7 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
   const bool divides_rate = config.parallel().async_learning_rate() == schema::Parallel::DIVIDED;
   Fields fields;
   add_model(model, fields);
-  for (auto& [path, value] : flatten(config)) {
+  for (auto& [path, value] : flatten(with_own_rate(config, fields))) {
     const bool in_section = std::any_of(std::begin(kSections), std::end(kSections),
                                         [&](std::string_view section) { return path.starts_with(section); });
     const bool counts = contains(kReproducibleOnly, path)

@@ -149,6 +149,16 @@ int resolved_virtual_replicas(const TrainerOptions& options) {
   return replicas;
 }
 
+std::string describe_batch_scaling(const RunConfig& config) {
+  if (!config.batch_scaling) return "";
+  const optim::BatchScaling& scaling = *config.batch_scaling;
+  const std::string ratio = fmt::format("{} / {}", config.trainer.global_batch, scaling.from);
+  return fmt::format(
+      "learning rate {:.6g}: {} for a global batch of {}, times {}", config.optimizer.learning_rate,
+      exact(scaling.learning_rate), scaling.from,
+      scaling.rule == optim::ScalingRule::linear ? ratio : fmt::format("the square root of {}", ratio));
+}
+
 RunConfig parse_run_config(const std::string& text, const std::string& name,
                            const std::vector<std::string>& overrides,
                            const std::optional<std::string>& layout_option, const OwnParts& own) {

@@ -12,6 +12,7 @@
 #include "lockstep/model.h"
 #include "model/node_times.h"
 #include "observe/metrics_options.h"
+#include "optim/batch_scaling.h"
 #include "optim/loss_scaling.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
@@ -86,6 +87,8 @@ struct RunConfig {
   TrainerOptions trainer;
   bool states_virtual_replicas = false;  ///< virtual_replicas is stated, not a default
   optim::OptimizerOptions optimizer;
+  /// optimizer.scale_with_batch, of which optimizer.learning_rate is the product; nothing: as it is stated.
+  std::optional<optim::BatchScaling> batch_scaling;
   optim::GroupRates group_rates;   ///< of parameters in optimizer.groups
   bool evaluates_average = false;  ///< evaluations of the training use the parameters' moving average
   optim::ScheduleOptions schedule;
@@ -114,6 +117,9 @@ struct RunConfig {
 /// The text that a run keeps: the effective one, with the current folder where a path begins from it, so that
 /// it is the same run from any other folder.
 std::string kept_text(const RunConfig& config);
+
+/// "learning rate 0.2: 0.1 for a global batch of 256, times 512 / 256"; "" if it does not follow the batch.
+std::string describe_batch_scaling(const RunConfig& config);
 
 /// virtual_replicas as stated, or the largest power of two up to 8 that divides global_batch.
 int resolved_virtual_replicas(const TrainerOptions& options);

@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "config/schema.h"
 
-// The learning rate's schedule: what contradicts itself, and its plain options.
+// The learning rate and its schedule: what contradicts itself, and their plain options.
 
 namespace lockstep::config {
 namespace {
@@ -18,6 +18,9 @@ static_assert(int{schema::Schedule::SHARE} == static_cast<int>(optim::ScheduleUn
 static_assert(int{schema::Schedule::LINEAR} == static_cast<int>(optim::Interpolation::linear));
 static_assert(int{schema::Schedule::COSINE} == static_cast<int>(optim::Interpolation::cosine));
 static_assert(int{schema::Schedule::HOLD} == static_cast<int>(optim::Interpolation::hold));
+static_assert(int{schema::Schedule::EXPONENTIAL} == static_cast<int>(optim::Interpolation::exponential));
+static_assert(int{schema::ScaleWithBatch::LINEAR} == static_cast<int>(optim::ScalingRule::linear));
+static_assert(int{schema::ScaleWithBatch::SQUARE_ROOT} == static_cast<int>(optim::ScalingRule::square_root));
 static_assert(int{schema::StableDecay::LINEAR} == static_cast<int>(optim::DecayShape::linear));
 static_assert(int{schema::StableDecay::COSINE} == static_cast<int>(optim::DecayShape::cosine));
 static_assert(int{schema::StableDecay::ONE_MINUS_SQRT} ==
@@ -25,14 +28,16 @@ static_assert(int{schema::StableDecay::ONE_MINUS_SQRT} ==
 
 const std::string kPath = "optimizer.schedule.";
 
-void check_minimum(const schema::Optimizer& optimizer, const Document& document) {
+void check_minimum(const schema::Optimizer& optimizer, double peak, const Document& document) {
   const auto& schedule = optimizer.schedule();
   const auto check = [&](const char* kind, double minimum) {
-    if (minimum > optimizer.learning_rate())
+    if (minimum > peak)
       document.refuse(
           fmt::format("{}{}.minimum", kPath, kind),
-          fmt::format("is {}, above optimizer.learning_rate = {}, from which the rate falls to it; lower it",
-                      exact(minimum), exact(optimizer.learning_rate())));
+          fmt::format(
+              "is {}, above optimizer.learning_rate = {}{}, from which the rate falls to it; lower it",
+              exact(minimum), exact(peak),
+              optimizer.has_scale_with_batch() ? " (as scale_with_batch scales it)" : ""));
   };
   if (schedule.has_cosine()) check("cosine", schedule.cosine().minimum());
   if (schedule.has_linear()) check("linear", schedule.linear().minimum());
@@ -66,6 +71,10 @@ void check_points(const schema::Points& points, const Document& document) {
   for (int i = 0; i < points.point_size(); ++i) {
     const std::string path = fmt::format("{}points.point[{}].at", kPath, i);
     check_share(points.unit(), points.point(i).at(), path, document);
+    if (points.interpolation() == schema::Schedule::EXPONENTIAL && points.point(i).factor() == 0)
+      document.refuse(fmt::format("{}points.point[{}].factor", kPath, i),
+                      "is 0, from or to which no factor leads; with interpolation: EXPONENTIAL use a small "
+                      "one, such as 0.0001");
     if (i > 0 && points.point(i).at() <= points.point(i - 1).at())
       document.refuse(path, fmt::format("points ascend, but {} follows {}", exact(points.point(i).at()),
                                         exact(points.point(i - 1).at())));
@@ -73,8 +82,10 @@ void check_points(const schema::Points& points, const Document& document) {
 }
 
 void check_one_cycle(const schema::OneCycle& cycle, const Document& document) {
-  if (cycle.anneal() == schema::Schedule::HOLD)
-    document.refuse(kPath + "one_cycle.anneal", "expected COSINE or LINEAR, found HOLD");
+  if (cycle.anneal() != schema::Schedule::COSINE && cycle.anneal() != schema::Schedule::LINEAR)
+    document.refuse(kPath + "one_cycle.anneal",
+                    fmt::format("expected COSINE or LINEAR, found {}",
+                                schema::Schedule::Interpolation_Name(cycle.anneal())));
   if (cycle.three_phase() && cycle.pct_start() > 0.5)
     document.refuse(kPath + "one_cycle.pct_start",
                     fmt::format("is {}, but with three_phase the rate falls in as many steps as it rises, "
@@ -82,22 +93,58 @@ void check_one_cycle(const schema::OneCycle& cycle, const Document& document) {
                                 exact(cycle.pct_start())));
 }
 
-}  // namespace
-
-void check_schedule(const schema::Optimizer& optimizer, const Document& document) {
+/// A schedule has one warm-up at most.
+void check_warmup(const schema::Optimizer& optimizer, const Document& document) {
   const auto& schedule = optimizer.schedule();
-  check_minimum(optimizer, document);
-  if (schedule.has_step()) check_step(schedule.step(), document);
-  if (schedule.has_points()) check_points(schedule.points(), document);
-  if (schedule.has_one_cycle()) check_one_cycle(schedule.one_cycle(), document);
-  if (schedule.warmup_steps() > 0 && (schedule.has_one_cycle() || schedule.has_points()))
-    document.refuse(kPath + "warmup_steps",
-                    fmt::format("{} says how the rate begins; remove warmup_steps",
+  const auto& scaling = optimizer.scale_with_batch();
+  const bool scales = scaling.warmup_case() != schema::ScaleWithBatch::WARMUP_NOT_SET;
+  const std::string of_scaling = scaling.has_warmup_steps() ? "optimizer.scale_with_batch.warmup_steps"
+                                                            : "optimizer.scale_with_batch.warmup_epochs";
+  if (scales && schedule.warmup_steps() > 0)
+    document.refuse(of_scaling, "schedule.warmup_steps states a warm-up, too; remove one of them");
+  if ((scales || schedule.warmup_steps() > 0) && (schedule.has_one_cycle() || schedule.has_points()))
+    document.refuse(scales ? of_scaling : kPath + "warmup_steps",
+                    fmt::format("{} says how the rate begins; remove the warm-up",
                                 schedule.has_points() ? "points (its first ones)" : "one_cycle (pct_start)"));
 }
 
-optim::ScheduleOptions convert_schedule(const schema::Schedule& schedule) {
+}  // namespace
+
+std::optional<optim::BatchScaling> batch_scaling(const schema::Optimizer& optimizer) {
+  if (!optimizer.has_scale_with_batch()) return {};
+  return optim::BatchScaling{.learning_rate = optimizer.learning_rate(),
+                             .from = optimizer.scale_with_batch().from(),
+                             .rule = static_cast<optim::ScalingRule>(optimizer.scale_with_batch().rule())};
+}
+
+double peak_rate(const schema::Optimizer& optimizer, int64_t global_batch) {
+  const auto scaling = batch_scaling(optimizer);
+  return scaling ? scaling->rate_for(global_batch) : optimizer.learning_rate();
+}
+
+bool warms_up_to_batch(const schema::Optimizer& optimizer, int64_t global_batch) {
+  const auto& scaling = optimizer.scale_with_batch();
+  return scaling.warmup_case() != schema::ScaleWithBatch::WARMUP_NOT_SET && global_batch > scaling.from();
+}
+
+void check_schedule(const schema::Optimizer& optimizer, int64_t global_batch, const Document& document) {
+  const auto& schedule = optimizer.schedule();
+  check_minimum(optimizer, peak_rate(optimizer, global_batch), document);
+  if (schedule.has_step()) check_step(schedule.step(), document);
+  if (schedule.has_points()) check_points(schedule.points(), document);
+  if (schedule.has_one_cycle()) check_one_cycle(schedule.one_cycle(), document);
+  check_warmup(optimizer, document);
+}
+
+optim::ScheduleOptions convert_schedule(const schema::Optimizer& optimizer, int64_t global_batch) {
+  const auto& schedule = optimizer.schedule();
   optim::ScheduleOptions options{.warmup_steps = schedule.warmup_steps()};
+  if (warms_up_to_batch(optimizer, global_batch)) {
+    const auto& scaling = optimizer.scale_with_batch();
+    options.warmup_from = optimizer.learning_rate();
+    options.warmup_epochs = scaling.warmup_epochs();
+    options.warmup_steps = scaling.warmup_steps();
+  }
   if (schedule.has_cosine()) {
     options.kind = ScheduleKind::cosine;
     options.minimum = schedule.cosine().minimum();

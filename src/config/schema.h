@@ -131,15 +131,21 @@ void check_transformed(const schema::Data& data, const Document& document);
 void check_combinations(const schema::RunConfig& config, const ModelSpec& model, const model::Graph& graph,
                         const layout::Layout& layout, const Document& document);
 
-/// The part of it that is about the learning rate's schedule.
-void check_schedule(const schema::Optimizer& optimizer, const Document& document);
+/// The part of it that is about the learning rate and its schedule.
+void check_schedule(const schema::Optimizer& optimizer, int64_t global_batch, const Document& document);
+/// optimizer.scale_with_batch; nothing if there is none.
+std::optional<optim::BatchScaling> batch_scaling(const schema::Optimizer& optimizer);
+/// The peak of the schedule for this batch.
+double peak_rate(const schema::Optimizer& optimizer, int64_t global_batch);
+/// Whether the rate rises from that for another batch: a warm-up is stated, and this batch is larger.
+bool warms_up_to_batch(const schema::Optimizer& optimizer, int64_t global_batch);
 /// The rates of parameters that groups match. Refuses groups and patterns without a parameter.
 optim::GroupRates resolve_groups(const schema::Optimizer& optimizer, const model::Graph& graph,
                                  const Document& document);
 
 /// The plain options of each module, but not the texts and hashes. REQUIRES: everything has been checked.
 RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout::Layout& layout);
-optim::ScheduleOptions convert_schedule(const schema::Schedule& schedule);
+optim::ScheduleOptions convert_schedule(const schema::Optimizer& optimizer, int64_t global_batch);
 // What convert() makes of parts of `Data`.
 std::vector<data::TransformOptions> convert_transforms(
     const google::protobuf::RepeatedPtrField<schema::Transform>& transforms);

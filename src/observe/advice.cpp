@@ -222,8 +222,12 @@ std::string larger_batch(const RunReport& report, const RunTraits& traits) {
   if (!largest) return "larger batches give it more to do: trainer.global_batch, trainer.micro_batch";
   return fmt::format(
       "larger batches give it more to do; the largest that fits: --set trainer.global_batch={} --set "
-      "trainer.micro_batch={} ({})",
-      largest->global_batch, largest->micro_batch, human_bytes(largest->bytes));
+      "trainer.micro_batch={}{} ({})",
+      largest->global_batch, largest->micro_batch,
+      largest->virtual_replicas > 0
+          ? fmt::format(" --set trainer.virtual_replicas={}", largest->virtual_replicas)
+          : "",
+      human_bytes(largest->bytes));
 }
 
 void look_for_small_batches(const RunReport& report, const RunTraits& traits, Advices& advice) {

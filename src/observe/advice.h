@@ -25,6 +25,7 @@ struct Advice {
 struct LargerBatch {
   int64_t micro_batch = 0, global_batch = 0;  ///< samples, as `trainer` states them
   int64_t bytes = 0;                          ///< of the plan
+  int virtual_replicas = 0;  ///< to be stated as well, since the default follows from the batch; 0: not
 };
 
 /// A layout whose steps are predicted to be faster.

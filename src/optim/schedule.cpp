@@ -19,8 +19,15 @@ double interpolated(Interpolation interpolation, double from, double to, double 
       return to + (from - to) * falling_cosine(progress);
     case Interpolation::hold:
       return progress < 1 ? from : to;
+    case Interpolation::exponential:
+      return from * std::pow(to / from, progress);
   }
   return to;
+}
+
+/// Samples of the steps before this one.
+double samples_before(int64_t step, const ScheduleSpan& span) {
+  return static_cast<double>(step) * span.samples_per_step + span.shift_samples;
 }
 
 /// Steps as they would be, had all of them had this batch.
@@ -28,7 +35,8 @@ struct Stretch {
   double first, at, last;  ///< end of the warm-up, this step, the last step
 
   Stretch(const ScheduleOptions& schedule, int64_t step, const ScheduleSpan& span)
-      : first(static_cast<double>(schedule.warmup_steps)),
+      : first(schedule.warmup_epochs > 0 ? schedule.warmup_epochs * span.epoch_samples / span.samples_per_step
+                                         : static_cast<double>(schedule.warmup_steps)),
         at(static_cast<double>(step) + span.shift),
         last(static_cast<double>(span.total_steps - 1) + span.shift) {}
 
@@ -40,7 +48,7 @@ struct Stretch {
 };
 
 double in_unit(ScheduleUnit unit, int64_t step, const Stretch& stretch, const ScheduleSpan& span) {
-  const double samples = static_cast<double>(step) * span.samples_per_step + span.shift_samples;
+  const double samples = samples_before(step, span);
   switch (unit) {
     case ScheduleUnit::steps:
       return static_cast<double>(step);
@@ -121,12 +129,22 @@ double share_of_peak(const ScheduleOptions& schedule, const Stretch& stretch) {
   }
 }
 
+/// 0 at the first step of the warm-up, 1 or more after it.
+double warmup_progress(const ScheduleOptions& schedule, int64_t step, const ScheduleSpan& span) {
+  if (schedule.warmup_epochs > 0)
+    return samples_before(step, span) / (schedule.warmup_epochs * span.epoch_samples);
+  if (step >= schedule.warmup_steps) return 1;
+  return static_cast<double>(step) / static_cast<double>(schedule.warmup_steps);
+}
+
 }  // namespace
 
 double learning_rate_at(double peak, const ScheduleOptions& schedule, int64_t step,
                         const ScheduleSpan& span) {
-  if (step < schedule.warmup_steps)
+  if (const double progress = warmup_progress(schedule, step, span); progress < 1) {
+    if (schedule.warmup_from > 0) return schedule.warmup_from + (peak - schedule.warmup_from) * progress;
     return peak * static_cast<double>(step + 1) / static_cast<double>(schedule.warmup_steps);
+  }
   const Stretch stretch(schedule, step, span);
   switch (schedule.kind) {
     case ScheduleKind::constant:

@@ -11,9 +11,9 @@ enum class ScheduleKind { constant, cosine, step, linear, polynomial, one_cycle,
 /// first step and 1 at its last.
 enum class ScheduleUnit { steps, epochs, samples, share };
 
-/// How a rate passes to another: by a straight line, by half a cosine, or at once when the other's time has
-/// come.
-enum class Interpolation { linear, cosine, hold };
+/// How a rate passes to another: by a straight line, by half a cosine, at once when the other's time has
+/// come, or by equal factors.
+enum class Interpolation { linear, cosine, hold, exponential };
 
 /// stable_decay: how the rate falls.
 enum class DecayShape { linear, cosine, one_minus_sqrt };
@@ -24,11 +24,13 @@ struct SchedulePoint {
   bool operator==(const SchedulePoint&) const = default;
 };
 
-/// Learning rate over optimizer steps: linear warm-up from learning_rate / warmup_steps to learning_rate,
-/// then one of the kinds. The schema of configs describes them, and checks the values.
+/// Learning rate over optimizer steps: a linear warm-up to learning_rate, then one of the kinds. The schema
+/// of configs describes them, and checks the values.
 struct ScheduleOptions {
   ScheduleKind kind = ScheduleKind::constant;
   int64_t warmup_steps = 0;  ///< 0 with one_cycle and points
+  double warmup_epochs = 0;  ///< above 0: in place of warmup_steps
+  double warmup_from = 0;    ///< the rate at its first step; 0: learning_rate / warmup_steps
   double minimum = 0;        ///< cosine, linear, polynomial, stable_decay: learning rate at the last step
   double power = 1;          ///< polynomial
   double gamma = 0.1;        ///< step
@@ -36,7 +38,7 @@ struct ScheduleOptions {
   std::vector<double> milestones = {};                                ///< step: ascending
   ScheduleUnit unit = ScheduleUnit::steps;                            ///< step, points
   std::vector<SchedulePoint> points = {};                             ///< ascending; at least one
-  Interpolation interpolation = Interpolation::linear;                ///< one_cycle (not hold), points
+  Interpolation interpolation = Interpolation::linear;                ///< points; one_cycle: linear or cosine
   double rising_share = 0.3, first_divisor = 25, last_divisor = 1e4;  ///< one_cycle
   bool three_phase = false;                                           ///< one_cycle
   double decay_share = 0.1;                                           ///< stable_decay

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "compile/compiled_run.h"
 
@@ -22,12 +23,24 @@ struct BatchFit {
 std::optional<BatchFit> fit_batch(const compile::CompileOptions& options, const compile::CompileFacts& facts,
                                   int64_t limit, int64_t samples);
 
-/// The largest of these batches that fits: with one sample more it is refused under device.memory_limit.
-/// Plans are compiled, nothing is tried on a device. `most_samples`: upper bound of the global batch, such as
-/// the samples of the data set. Nothing if not even one sample fits, or `limit` is 0. Throws ConfigError if
-/// `options` cannot be compiled as they are.
-std::optional<BatchFit> largest_batch(const compile::CompileOptions& options,
-                                      const compile::CompileFacts& facts, int64_t limit,
-                                      int64_t most_samples);
+/// What limits a batch.
+struct LargestBatch {
+  std::optional<BatchFit> fit;  ///< nothing: not even the smallest batch does
+  /// The next larger batch of this kind, which takes more than the limit; nothing if the bound is another.
+  std::optional<BatchFit> next;
+  std::string bound;  ///< that other bound, for people; "" if there is a `next`
+};
+
+/// The largest of these batches that fits into `limit` bytes of the fullest rank: with the next size it is
+/// refused under device.memory_limit. Plans are compiled, nothing is tried on a device. The next size is one
+/// sample more, but on GPUs that compute several virtual replicas at once, 8 samples more for each of them
+/// (ops::kReplicaSamplesOnGpu): with sizes between, they would be computed one after the other, which is
+/// another division with other, less memory. `most_samples`: upper bound of the global batch, such as the
+/// samples of the data set. Throws ConfigError if `options` cannot be compiled as they are.
+///
+/// Memory grows with the batch, except that a pipeline's stages may be cut otherwise for a larger one
+/// (plan::balanced): with stages, a batch larger than the next may fit again.
+LargestBatch largest_batch(const compile::CompileOptions& options, const compile::CompileFacts& facts,
+                           int64_t limit, int64_t most_samples);
 
 }  // namespace lockstep::plan

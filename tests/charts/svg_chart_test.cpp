@@ -73,9 +73,21 @@ TEST(SvgChart, PartsOfBarsLieBehindEachOther) {
   EXPECT_EQ(occurrences(svg, "height=\"16\""), 3u) << "a part of nothing is not drawn";
 }
 
+TEST(SvgChart, LogarithmicAxesHavePowersOfTen) {
+  const std::string svg = logarithmic_chart("rate", "loss", {{"smoothed", {{1e-3, 2}, {1e-1, 1}}}},
+                                            {{.name = "here", .x = 1e-2}});
+  for (const char* text : {">0.001<", ">0.01<", ">0.1<", ">rate<", ">loss<", ">smoothed<", ">here<"})
+    EXPECT_THAT(svg, HasSubstr(text));
+  // From 62 to 626, with the place in the middle.
+  EXPECT_THAT(svg, HasSubstr("<line x1=\"344.0\" y1=\"66.0\" x2=\"344.0\" y2=\"316.0\" class=\"ideal\"/>"));
+  EXPECT_THAT(svg, HasSubstr("<polyline points=\"62.0,66.0 626.0,191.0\""));
+}
+
 TEST(SvgChart, OfNothingIsNothing) {
   EXPECT_EQ(line_chart("x", "y", {1}, {}), "");
   EXPECT_EQ(stacked_bars("x", {}, {}), "");
+  EXPECT_EQ(logarithmic_chart("x", "y", {}, {}), "");
+  EXPECT_EQ(logarithmic_chart("x", "y", {{"line", {{1, 1}}}}, {}), "") << "no axis has one value";
 }
 
 }  // namespace

@@ -33,6 +33,18 @@ TEST(TextChart, MarksStandOverTheLine) {
             "     step  1  2\n");
 }
 
+TEST(TextChart, SpreadsItsHorizontalAxisByDecades) {
+  const std::string chart = text_chart({.title = "t",
+                                        .line = {{.x = 1e-3, .y = 3}, {.x = 0.1, .y = 2}, {.x = 10, .y = 1}},
+                                        .marks = {{.x = 0.1, .y = 2}},
+                                        .columns = 9,
+                                        .rows = 3,
+                                        .x_name = "rate",
+                                        .x_is_logarithmic = true});
+  EXPECT_THAT(chart, testing::HasSubstr("          ┤    ●\n"));
+  EXPECT_THAT(chart, testing::EndsWith("     rate  0.001  10\n"));
+}
+
 TEST(TextChart, IsLogarithmicOverManyOrdersOfMagnitude) {
   const auto wide = points({100, 10, 1});
   EXPECT_THAT(text_chart({.title = "t", .line = wide, .marks = {}}),

@@ -59,6 +59,40 @@ TEST(Train, AChangedConfigIsNotResumedUnasked) {
   EXPECT_EQ(lockstep(resume + std::vector<std::string>{"--allow-config-change"}).code, 0);
 }
 
+TEST(Train, ARateThatFollowsTheBatchGoesOnWithAnotherBatch) {
+  const SmallConfig config;
+  const auto train = [&](const std::string& run, const std::vector<std::string>& more) {
+    return lockstep(std::vector<std::string>{"train", config.path(), "--out", config / run, "--set",
+                                             "metrics.log_every_steps=1", "--set", "trainer.epochs=2"} +
+                    more);
+  };
+  const std::vector<std::string> stop = {"--stop-after", "3"}, resume = {"--resume", "auto"};
+  const std::vector<std::string> scaled = {
+      "--set", "optimizer.scale_with_batch={from: 12 rule: LINEAR warmup_epochs: 1}"};
+  ASSERT_EQ(train("a", scaled + stop).code, 0);
+  const std::vector<std::string> larger =
+      resume + scaled + std::vector<std::string>{"--set", "trainer.global_batch=48"};
+  const Ran refused = train("a", larger);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("trainer.global_batch"));
+  EXPECT_THAT(refused.err, HasSubstr("optimizer.learning_rate"));
+  ASSERT_EQ(train("a", larger + std::vector<std::string>{"--allow-config-change"}).code, 0);
+  const auto lines = metrics_of(config / "a");
+  ASSERT_GT(lines.size(), 4u);
+  EXPECT_DOUBLE_EQ(lines[2]["learning_rate"], 0.05 + (0.1 - 0.05) * 48 / 240);
+  // 72 of the 240 samples of the warm-up are taken, and the peak is that of the larger batch.
+  EXPECT_DOUBLE_EQ(lines[3]["learning_rate"], 0.05 + (0.2 - 0.05) * 72 / 240);
+
+  // However the rate is stated, it is the same training.
+  ASSERT_EQ(
+      train("b",
+            std::vector<std::string>{"--set", "optimizer.scale_with_batch={from: 12 rule: LINEAR}"} + stop)
+          .code,
+      0);
+  const Ran plain = train("b", resume + std::vector<std::string>{"--set", "optimizer.learning_rate=0.1"});
+  EXPECT_EQ(plain.code, 0) << plain.err;
+}
+
 /// Sends `signal` to `command` once its first metrics are there.
 Ran interrupted(const std::string& signal, const std::string& command, const std::string& run) {
   return run_command({"sh", "-c",

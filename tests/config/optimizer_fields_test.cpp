@@ -61,6 +61,10 @@ TEST(Schedule, ThatContradictsItselfIsRefused) {
   EXPECT_THAT(refusal_of("polynomial: {minimum: 0.2}"), Mentions(path + "polynomial.minimum: ... 0.2"));
   EXPECT_THAT(refusal_of("stable_decay: {minimum: 0.2}"), Mentions(path + "stable_decay.minimum: ... 0.2"));
   EXPECT_THAT(refusal_of("one_cycle: {anneal: HOLD}"), Mentions(path + "one_cycle.anneal: ... HOLD"));
+  EXPECT_THAT(refusal_of("one_cycle: {anneal: EXPONENTIAL}"),
+              Mentions(path + "one_cycle.anneal: ... EXPONENTIAL"));
+  EXPECT_THAT(refusal_of("points: {point: {at: 0 factor: 0} interpolation: EXPONENTIAL}"),
+              Mentions(path + "points.point[0].factor: ... 0 ... EXPONENTIAL"));
   EXPECT_THAT(refusal_of("one_cycle: {three_phase: true pct_start: 0.6}"),
               Mentions(path + "one_cycle.pct_start: ... 0.6 ... three_phase"));
   EXPECT_THAT(refusal_of("warmup_steps: 1 one_cycle: {}"), Mentions(path + "warmup_steps: one_cycle"));
@@ -71,6 +75,71 @@ TEST(Schedule, ThatContradictsItselfIsRefused) {
               Mentions(path + "points.point[1].at: ... 1 ... 2"));
   EXPECT_THAT(refusal_of("points: {point: {at: 2 factor: 1} unit: SHARE}"),
               Mentions(path + "points.point[0].at: ... 2"));
+}
+
+RunConfig scaled(const std::string& scaling, int64_t global_batch, std::vector<std::string> more = {}) {
+  more.push_back("optimizer.scale_with_batch={" + scaling + "}");
+  more.push_back("trainer.global_batch=" + std::to_string(global_batch));
+  return parse(kSmallConfig, more);
+}
+
+RunConfig plain(double rate, int64_t global_batch) {
+  return parse(kSmallConfig, {"optimizer.learning_rate=" + std::to_string(rate),
+                              "trainer.global_batch=" + std::to_string(global_batch)});
+}
+
+TEST(BatchScaling, DecidesTheRateAndWhereItBegins) {
+  RunConfig run = scaled("from: 16 rule: LINEAR warmup_epochs: 5", 64);
+  EXPECT_DOUBLE_EQ(run.optimizer.learning_rate, 0.4);
+  EXPECT_EQ(run.schedule, (optim::ScheduleOptions{.warmup_epochs = 5, .warmup_from = 0.1}));
+  run = scaled("from: 16 rule: SQUARE_ROOT warmup_steps: 7", 64);
+  EXPECT_DOUBLE_EQ(run.optimizer.learning_rate, 0.2);
+  EXPECT_EQ(run.schedule, (optim::ScheduleOptions{.warmup_steps = 7, .warmup_from = 0.1}));
+  // A smaller batch needs no warm-up.
+  run = scaled("from: 16 rule: LINEAR warmup_steps: 7", 8);
+  EXPECT_DOUBLE_EQ(run.optimizer.learning_rate, 0.05);
+  EXPECT_EQ(run.schedule, optim::ScheduleOptions{});
+  EXPECT_THAT(describe_batch_scaling(run), Mentions("0.05 ... 0.1 ... 16 ... 8 / 16"));
+  EXPECT_EQ(describe_batch_scaling(plain(0.1, 8)), "");
+}
+
+TEST(BatchScaling, IsMathematicsAsTheRateThatFollows) {
+  EXPECT_EQ(scaled("from: 16 rule: LINEAR", 32).math_hash, plain(0.2, 32).math_hash);
+  EXPECT_EQ(scaled("from: 16 rule: LINEAR warmup_steps: 7", 16).math_hash, plain(0.1, 16).math_hash);
+  EXPECT_EQ(scaled("from: 16 rule: LINEAR", 16).math_hash,
+            scaled("from: 16 rule: SQUARE_ROOT", 16).math_hash);
+  const uint64_t warm = scaled("from: 16 rule: LINEAR warmup_steps: 7", 32).math_hash;
+  EXPECT_NE(warm, plain(0.2, 32).math_hash);
+  EXPECT_NE(warm, scaled("from: 16 rule: LINEAR warmup_steps: 8", 32).math_hash);
+  EXPECT_NE(warm, scaled("from: 16 rule: LINEAR warmup_epochs: 7", 32).math_hash);
+  EXPECT_NE(scaled("from: 16 rule: LINEAR", 32).config_hash, plain(0.2, 32).config_hash);
+}
+
+TEST(BatchScaling, ReadsBackFromTheEffectiveConfig) {
+  const RunConfig run = scaled("from: 16 rule: SQUARE_ROOT warmup_epochs: 0.5", 64);
+  const RunConfig again = parse(run.effective_text);
+  EXPECT_EQ(again.config_hash, run.config_hash);
+  EXPECT_EQ(again.optimizer, run.optimizer);
+  EXPECT_EQ(again.schedule, run.schedule);
+}
+
+TEST(BatchScaling, ThatContradictsItselfIsRefused) {
+  const auto refusal_of = [](const std::string& scaling, const std::string& other = "trainer.seed=1") {
+    return refusal(kSmallConfig, {"optimizer.scale_with_batch={" + scaling + "}", other});
+  };
+  const std::string path = "optimizer.scale_with_batch";
+  EXPECT_THAT(refusal_of("rule: LINEAR"), Mentions(path + ".from"));
+  EXPECT_THAT(refusal_of("from: 16"), Mentions(path + ".rule ... LINEAR"));
+  EXPECT_THAT(refusal_of("from: 0 rule: LINEAR"), Mentions(path + ".from: expected"));
+  EXPECT_THAT(refusal_of("from: 16 rule: LINEAR warmup_epochs: 0"),
+              Mentions(path + ".warmup_epochs: expected"));
+  EXPECT_THAT(refusal_of("from: 16 rule: LINEAR warmup_steps: 5", "optimizer.schedule={warmup_steps: 3}"),
+              Mentions(path + ".warmup_steps: ... schedule.warmup_steps"));
+  EXPECT_THAT(refusal_of("from: 16 rule: LINEAR warmup_epochs: 5", "optimizer.schedule={one_cycle {}}"),
+              Mentions(path + ".warmup_epochs: one_cycle"));
+  // What falls to a minimum falls from the scaled rate.
+  EXPECT_THAT(refusal_of("from: 1024 rule: LINEAR", "optimizer.schedule={cosine {minimum: 0.01}}"),
+              Mentions("optimizer.schedule.cosine.minimum: ... 0.01 ... scale_with_batch"));
 }
 
 TEST(Groups, TheFirstThatMatchesCounts) {

@@ -162,14 +162,16 @@ TEST(Advice, NamesTheLargestBatchThatFitsIntoTheFullestGpu) {
   const RunTraits traits{.largest_batch = [&](int64_t bytes) {
     limit = bytes;
     ++asked;
-    return std::optional(LargerBatch{.micro_batch = 48, .global_batch = 96, .bytes = 700});
+    return std::optional(
+        LargerBatch{.micro_batch = 48, .global_batch = 96, .bytes = 700, .virtual_replicas = 4});
   }};
   const auto advice = advise(report, traits);
   ASSERT_EQ(advice.size(), 2u);
   EXPECT_EQ(asked, 1) << "for all GPUs at once";
   EXPECT_EQ(limit, 300 + 980 - 500) << "2 % stay free, and what others use";
   EXPECT_DOUBLE_EQ(advice[0].cost, 0.6);
-  EXPECT_THAT(advice[0].act, Mentions("trainer.global_batch=96 ... trainer.micro_batch=48"));
+  EXPECT_THAT(advice[0].act,
+              Mentions("trainer.global_batch=96 ... trainer.micro_batch=48 ... trainer.virtual_replicas=4"));
   asked = 0;
   EXPECT_EQ(rules(healthy(), traits), Rules{});
   EXPECT_EQ(asked, 0) << "a run without the fault computes nothing";

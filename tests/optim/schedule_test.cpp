@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/op_testing.h"
+#include "optim/batch_scaling.h"
 
 namespace lockstep::optim {
 namespace {
@@ -68,6 +69,42 @@ TEST(LearningRate, CosineCountsStepsOfOtherBatchesAsWhatTheyAreWorth) {
 
 TEST(LearningRate, WarmUpLongerThanTheRunNeverReachesThePeak) {
   expect_rates(rates({.kind = ScheduleKind::cosine, .warmup_steps = 4}, 1.0, 3), {0.25, 0.5, 0.75});
+}
+
+/// Goyal et al., 2017: from the small batch's rate, by a constant amount at each step.
+TEST(LearningRate, WarmsUpFromTheRateOfASmallerBatch) {
+  expect_rates(rates({.warmup_steps = 4, .warmup_from = 0.2}, 1.0, 6), {0.2, 0.4, 0.6, 0.8, 1, 1});
+  // Two epochs of 10 samples are 5 steps of 4.
+  const ScheduleSpan span{.total_steps = 7, .samples_per_step = 4, .epoch_samples = 10};
+  expect_rates(rates({.warmup_epochs = 2, .warmup_from = 0.5}, 1.0, span), {0.5, 0.6, 0.7, 0.8, 0.9, 1, 1});
+  // What follows counts from the warm-up's end.
+  expect_rates(rates({.kind = ScheduleKind::linear, .warmup_epochs = 0.8, .warmup_from = 0.5}, 1.0, span),
+               {0.5, 0.75, 1, 0.75, 0.5, 0.25, 0});
+}
+
+TEST(LearningRate, WarmUpByEpochsCountsSamplesOfOtherBatches) {
+  const ScheduleOptions schedule{.warmup_epochs = 2, .warmup_from = 0.5};
+  // Two steps of 4 samples, then steps of 2: the third begins after 8 of 20 samples.
+  const ScheduleSpan span{.total_steps = 100, .samples_per_step = 2, .shift_samples = 4, .epoch_samples = 10};
+  EXPECT_NEAR(learning_rate_at(1, schedule, 2, span), 0.7, 1e-15);
+  EXPECT_NEAR(learning_rate_at(1, schedule, 8, span), 1, 1e-15);
+}
+
+TEST(LearningRate, PassesByEqualFactors) {
+  expect_rates(rates({.kind = ScheduleKind::points,
+                      .unit = ScheduleUnit::share,
+                      .points = {{0, 1e-3}, {1, 10}},
+                      .interpolation = Interpolation::exponential},
+                     1.0, 5),
+               {1e-3, 1e-2, 0.1, 1, 10});
+}
+
+TEST(BatchScaling, IsInProportionOrWithTheSquareRoot) {
+  const BatchScaling linear{.learning_rate = 0.1, .from = 256, .rule = ScalingRule::linear};
+  EXPECT_DOUBLE_EQ(linear.rate_for(8192), 3.2);
+  EXPECT_DOUBLE_EQ(linear.rate_for(64), 0.025);
+  const BatchScaling square_root{.learning_rate = 1e-3, .from = 256, .rule = ScalingRule::square_root};
+  EXPECT_DOUBLE_EQ(square_root.rate_for(1024), 2e-3);
 }
 
 struct GoldenCase {

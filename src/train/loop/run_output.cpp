@@ -210,6 +210,7 @@ void RunOutput::show_start() {
   if (has_stages && verbose) text += plan::describe(plan::summarize_pipeline(compiled), compiled.layout());
   text += plan::describe_step(compiled);
   text += describe(config.precision, worker_->device().kind());
+  if (config.batch_scaling) text += config::describe_batch_scaling(config) + "\n";
   if (config.parallel.reduction == layout::Reduction::fast && config.states_virtual_replicas)
     text += "trainer.virtual_replicas is unused under FAST\n";
   text += fmt::format("training data: {}\n", worker_->train_data().description());

@@ -47,9 +47,16 @@ std::optional<observe::LargerBatch> largest_batch(const Worker& worker, int64_t 
   const config::RunConfig& config = worker.config();
   if (config.device.memory_limit > 0) limit_bytes = std::min(limit_bytes, config.device.memory_limit);
   const auto found = plan::largest_batch(compile_options(config), worker.compile_facts(), limit_bytes,
-                                         worker.train_data().size());
+                                         worker.train_data().size())
+                         .fit;
   if (!found || found->global_batch <= worker.compiled().division().global_batch) return {};
-  return observe::LargerBatch{found->micro_batch, found->global_batch, found->bytes};
+  const bool replicas_follow =
+      config.parallel.reduction == layout::Reduction::reproducible && !config.states_virtual_replicas;
+  return observe::LargerBatch{
+      .micro_batch = found->micro_batch,
+      .global_batch = found->global_batch,
+      .bytes = found->bytes,
+      .virtual_replicas = replicas_follow ? config::resolved_virtual_replicas(config.trainer) : 0};
 }
 
 }  // namespace
