@@ -128,14 +128,21 @@ void ProgramWriter::add_metrics(int records) {
                                 std::max(records, 1) * program::kMetricBytes);
 }
 
-program::Instruction ProgramWriter::instruction(program::InstructionKind kind, int lane, int segment,
-                                                int micro_batch, int leaf) const {
+program::Instruction ProgramWriter::instruction(program::InstructionKind kind, int lane, int segment) const {
   program::Instruction result;
   result.kind = kind;
   result.lane = lane;
   result.segment = segment;
+  return result;
+}
+
+program::Instruction ProgramWriter::instruction_of(program::InstructionKind kind, int lane, int segment,
+                                                   int micro_batch) const {
+  program::Instruction result = instruction(kind, lane, segment);
+  const layout::TreeNode& leaves = nth(micro_batches_, micro_batch);
   result.micro_batch = micro_batch;
-  result.leaf = leaf;
+  result.leaf = leaves.begin;
+  result.leaves = leaves.size();
   return result;
 }
 
@@ -154,6 +161,11 @@ std::string ProgramWriter::place_text(int storage, bool gradient, int micro_batc
                                                         : fmt::format("mb{}", micro_batch);
 }
 
+int64_t ProgramWriter::place_bytes(int storage, bool gradient, int micro_batch, int piece) const {
+  const bool is_shared = turns_.contains({storage, gradient, piece});
+  return (is_shared ? code_ : code_of(micro_batch)).activation_bytes(storage);
+}
+
 int ProgramWriter::activation(int storage, int micro_batch, int piece) {
   const auto& value = graph_.value(storage);
   if (value.producer < 0) {
@@ -163,13 +175,13 @@ int ProgramWriter::activation(int storage, int micro_batch, int piece) {
                                              code_.activation_bytes(storage));
   }
   return keyed_buffer(fmt::format("act.{}.{}", value.name, place_text(storage, false, micro_batch, piece)),
-                      program::Category::activations, code_.activation_bytes(storage));
+                      program::Category::activations, place_bytes(storage, false, micro_batch, piece));
 }
 
 int ProgramWriter::activation_gradient(int storage, int micro_batch, int piece) {
   const std::string place = place_text(storage, true, micro_batch, piece);
   return keyed_buffer(fmt::format("dact.{}.{}", graph_.value(storage).name, place),
-                      program::Category::activations, code_.activation_bytes(storage));
+                      program::Category::activations, place_bytes(storage, true, micro_batch, piece));
 }
 
 void ProgramWriter::take_turns(const std::vector<int>& storages, bool gradients, int piece, int buffers) {
@@ -194,16 +206,16 @@ void ProgramWriter::read_parameters(program::Instruction& instruction, int segme
 }
 
 program::Operand ProgramWriter::activation_operand(program::Role role, int storage, program::Access access,
-                                                   int buffer) const {
+                                                   int buffer, int micro_batch) const {
   return {.role = role,
           .index = storage,
           .access = access,
-          .range = program.whole(buffer),
+          .range = {buffer, 0, code_of(micro_batch).activation_bytes(storage)},
           .dtype = graph_.value(storage).spec.dtype};
 }
 
 void ProgramWriter::constants(int lane) {
-  program::Instruction constants = instruction(program::InstructionKind::constants, lane, -1, -1, -1);
+  program::Instruction constants = instruction(program::InstructionKind::constants, lane);
   constants.operands.push_back(
       {program::Role::constants, 0, program::Access::write, program.whole(constants_)});
   program.instructions.push_back(std::move(constants));
@@ -224,15 +236,15 @@ bool ProgramWriter::wants(int input) const {
   return false;
 }
 
-void ProgramWriter::load(int lane, int micro_batch, int leaf) {
-  program::Instruction load = instruction(program::InstructionKind::load, lane, -1, micro_batch, leaf);
+void ProgramWriter::load(int lane, int micro_batch) {
+  program::Instruction load = instruction_of(program::InstructionKind::load, lane, -1, micro_batch);
   load.deadline = program::DeadlineClass::input;
   for (size_t i = 0; i < graph_.inputs.size(); ++i) {
     // A fork of an input is still the input's memory.
     const int storage = graph_.inputs[i];
     if (!wants(storage)) continue;
     program::Operand batch = activation_operand(program::Role::batch, storage, program::Access::write,
-                                                activation(storage, micro_batch, 0));
+                                                activation(storage, micro_batch, 0), micro_batch);
     batch.index = static_cast<int>(i);
     load.operands.push_back(batch);
   }
@@ -243,7 +255,7 @@ void ProgramWriter::cast_parameters(int lane) {
   for (size_t s = 0; s < narrow_parameters_.size(); ++s) {
     if (narrow_parameters_[s] < 0) continue;
     program::Instruction cast =
-        instruction(program::InstructionKind::cast, lane, static_cast<int>(s), -1, -1);
+        instruction(program::InstructionKind::cast, lane, static_cast<int>(s));
     cast.operands.push_back({program::Role::source, 0, program::Access::read, program.whole(parameters_[s])});
     cast.operands.push_back({.role = program::Role::destination,
                              .access = program::Access::write,
@@ -261,7 +273,7 @@ void ProgramWriter::pass(program::Role direction, int lane, int group, int peer,
     const int buffer = gradients ? activation_gradient(storage, micro_batch, piece)
                                  : activation(storage, micro_batch, piece);
     program::Operand transfer = activation_operand(
-        direction, storage, sends ? program::Access::read : program::Access::write, buffer);
+        direction, storage, sends ? program::Access::read : program::Access::write, buffer, micro_batch);
     transfer.peer = peer;
     transfers.push_back(transfer);
   }
@@ -272,7 +284,7 @@ void ProgramWriter::pass(program::Role direction, int lane, int group, int peer,
 
 void ProgramWriter::exchange(int lane, int group, std::vector<program::Operand> transfers) {
   if (transfers.empty()) return;
-  program::Instruction exchange = instruction(program::InstructionKind::exchange, lane, -1, -1, -1);
+  program::Instruction exchange = instruction(program::InstructionKind::exchange, lane);
   exchange.group = group;
   exchange.deadline = program::DeadlineClass::communication;
   exchange.operands = std::move(transfers);
@@ -280,7 +292,7 @@ void ProgramWriter::exchange(int lane, int group, std::vector<program::Operand> 
 }
 
 void ProgramWriter::add_ranges(int lane, program::ByteRange destination, program::ByteRange source) {
-  program::Instruction add = instruction(program::InstructionKind::add, lane, -1, -1, -1);
+  program::Instruction add = instruction(program::InstructionKind::add, lane);
   add.operands.push_back({program::Role::destination, 0, program::Access::read_write, destination});
   add.operands.push_back({program::Role::source, 0, program::Access::read, source});
   program.instructions.push_back(std::move(add));
@@ -324,7 +336,7 @@ void ProgramWriter::add_ties(int lane, int segment, const layout::ByteSpan& comp
 }
 
 void ProgramWriter::agree(int lane, int group, int ranks, int most_records) {
-  program::Instruction agree = instruction(program::InstructionKind::agree, lane, -1, -1, -1);
+  program::Instruction agree = instruction(program::InstructionKind::agree, lane);
   agree.group = group;
   agree.deadline = program::DeadlineClass::communication;
   const int gather = program.add_buffer("agree.records", program::Space::scalars, program::Category::staging,
@@ -338,7 +350,7 @@ void ProgramWriter::agree(int lane, int group, int ranks, int most_records) {
 }
 
 void ProgramWriter::norm(int lane, const std::function<void(program::ByteRange)>& write_sum, GradientsOf of) {
-  program::Instruction norm = instruction(program::InstructionKind::norm, lane, -1, -1, -1);
+  program::Instruction norm = instruction(program::InstructionKind::norm, lane);
   for (int s = 0; s < static_cast<int>(partition_.buckets.size()); ++s)
     if (const layout::ByteSpan updated = complete_gradients(s, of); !updated.empty())
       norm.operands.push_back({.role = program::Role::gradients,
@@ -354,7 +366,7 @@ void ProgramWriter::norm(int lane, const std::function<void(program::ByteRange)>
   if (write_sum) {
     program.instructions.push_back(std::move(norm));
     write_sum(program.whole(sums));
-    norm = instruction(program::InstructionKind::norm, lane, -1, -1, -1);
+    norm = instruction(program::InstructionKind::norm, lane);
     norm.operands.push_back(
         {program::Role::chunks, 0, program::Access::read, program.whole(sums), -1, DType::float64});
   }
@@ -369,7 +381,7 @@ void ProgramWriter::norm(int lane, const std::function<void(program::ByteRange)>
 }
 
 void ProgramWriter::digest(int lane) {
-  program::Instruction digest = instruction(program::InstructionKind::digest, lane, -1, -1, -1);
+  program::Instruction digest = instruction(program::InstructionKind::digest, lane);
   for (size_t s = 0; s < parameters_.size(); ++s)
     if (parameters_[s] >= 0)
       digest.operands.push_back({program::Role::parameters, static_cast<int>(s), program::Access::read,
@@ -401,7 +413,7 @@ void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict, const l
   const layout::ByteSpan all = ownership_.updated_by(segment, rank_);
   const layout::ByteSpan updated = layout::slice_of(all, slice);
   if (updated.empty()) return;
-  program::Instruction update = instruction(program::InstructionKind::update, lane, segment, -1, -1);
+  program::Instruction update = instruction(program::InstructionKind::update, lane, segment);
   update.operands.push_back({.role = program::Role::gradients,
                              .index = segment,
                              .access = program::Access::read,
@@ -423,7 +435,7 @@ void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict, const l
 }
 
 void ProgramWriter::snapshot(int lane) {
-  program::Instruction snapshot = instruction(program::InstructionKind::snapshot, lane, -1, -1, -1);
+  program::Instruction snapshot = instruction(program::InstructionKind::snapshot, lane);
   snapshot.deadline = program::DeadlineClass::storage;
   int index = 0;  // of the part within the share
   for (const auto& part : share_) {

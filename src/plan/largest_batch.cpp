@@ -9,7 +9,7 @@
 namespace lockstep::plan {
 namespace {
 
-/// Batches that keep a division's leaves, virtual replicas and micro-batches.
+/// Batches that keep a division's leaves and micro-batches.
 class Batches {
  public:
   Batches(const compile::CompileOptions& options, const compile::CompileFacts& facts, int64_t limit)
@@ -20,18 +20,18 @@ class Batches {
 
   int64_t own_samples() const { return division_.summed_samples(); }
   int64_t global_batch(int64_t samples) const {
-    return samples * division_.replicas_per_leaf * division_.micro_batches_per_leaf * division_.leaves;
+    return samples * division_.micro_batches_per_leaf * division_.leaves;
   }
 
   std::optional<BatchFit> fit(int64_t samples) const {
     compile::CompileOptions options = options_;
-    options.micro_batch = samples * division_.replicas_per_leaf;
+    options.micro_batch = samples * division_.leaves_at_once;
     options.global_batch = global_batch(samples);
     try {
       const compile::CompiledRun run(balanced(options, facts_, limit_), facts_);
       // GPUs do not join virtual replicas of every size: then it would be another division, with less memory.
       const layout::BatchDivision& its = run.division();
-      if (its.replicas_per_leaf != division_.replicas_per_leaf || its.leaves != division_.leaves ||
+      if (its.leaves_at_once != division_.leaves_at_once || its.leaves != division_.leaves ||
           its.micro_batches_per_leaf != division_.micro_batches_per_leaf)
         return std::nullopt;
       const BatchFit fit{.micro_batch = options.micro_batch,

@@ -155,6 +155,7 @@ struct Instruction {
   int segment = -1;         ///< forward, backward..., update: whose parameters
   int micro_batch = -1;     ///< within the step, over all leaves of this rank, from 0
   int leaf = -1;            ///< world-wide number: where the gradient goes to
+  int leaves = 1;           ///< that the micro-batch holds, from `leaf` on: a node of the tree, which kernels fold
   bool accumulate = false;  ///< backward: add to the leaf; forward of a loss: add to the leaf's metrics
   bool ordered = false;     ///< all_reduce: the sum is the canonical tree over the group's ranks
   int group = -1;           ///< communicating instructions
@@ -207,7 +208,7 @@ struct Program {
   /// hold equal bits. 0: one stage.
   int replicas = 0;
   layout::Reduction reduction = layout::Reduction::fast;
-  int leaves = 1;  ///< of the gradient tree that programs fold, over all ranks (layout/batch_division.h)
+  int leaves = 1;  ///< of the gradient tree, over all ranks (layout/batch_division.h)
   int micro_batches_per_leaf = 1;
   std::vector<Lane> lanes;
   std::vector<Group> groups;

@@ -45,7 +45,7 @@ TEST(LargestBatch, IsExact) {
       EXPECT_EQ(fullest_rank(compiled).plan.total_bytes, found->bytes) << layout;
       EXPECT_FALSE(is_refused(largest, limit)) << layout;
       // Virtual replicas that kernels join, and micro-batches, stay as many as they were.
-      const int64_t joined = run.division().replicas_per_leaf;
+      const int64_t joined = run.division().leaves_at_once;
       EXPECT_EQ(compiled.division().micro_batch, found->micro_batch);
       EXPECT_EQ(compiled.division().micro_batches_of(0), run.division().micro_batches_of(0));
       EXPECT_GT(found->micro_batch, run.division().micro_batch);

@@ -106,7 +106,7 @@ void StepTimeline::begin(StepRange steps, int64_t done) {
   size_t stamps = kStampsOfInstruction * worker_.programs().step.instructions.size();
   const auto& nodes = worker_.compiled().graph().nodes;
   stamps +=
-      kStampsOfLayer * nodes.size() * static_cast<size_t>(worker_.compiled().division().micro_batches_of(0));
+      kStampsOfLayer * nodes.size() * static_cast<size_t>(worker_.compiled().division().most_micro_batches());
   constexpr size_t kMostStamps = 8'000'000;  // 400 MB
   if (stamps * static_cast<size_t>(steps.count()) > kMostStamps)
     throw comm::CollectiveError(
