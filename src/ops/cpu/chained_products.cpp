@@ -112,7 +112,8 @@ int64_t ChainedProducts::packed_floats() const {
 }
 
 int64_t ChainedProducts::weight_gradient_bytes() const {
-  const int64_t slots = folds_in_tiles() ? 0 : (fold_slots(replicas_) - 1) * units_ * inputs_;
+  const int64_t slots =
+      folds_in_tiles() ? 0 : ReplicaFold(replicas_, units_ * inputs_, threads_).floats();
   return (packed_floats() + slots) * kFloatBytes;
 }
 
@@ -121,16 +122,13 @@ void ChainedProducts::weight_gradient(const float* dy, const float* x, float* dw
   ensure(!accumulate || replicas_ == 1, "gradients of several replicas are complete");
   auto* own = static_cast<float*>(workspace);
   if (folds_in_tiles()) return add_rows(0, rows_, replicas_, dy, x, dweight, false, own);
-  const int64_t each = rows_ / replicas_, numbers = units_ * inputs_;
-  float* slots = own + packed_floats();
-  const auto place = [&](int slot) { return slot == 0 ? dweight : slots + (slot - 1) * numbers; };
-  const auto make = [&](int replica, int slot) {
+  const int64_t each = rows_ / replicas_;
+  const ReplicaFold fold(replicas_, units_ * inputs_, threads_);
+  fold.run(dweight, accumulate, own + packed_floats(), [&](int replica, float* to) {
     for (int64_t row = replica * each; row < (replica + 1) * each; row += kRowsAtOnce)
-      add_rows(row, std::min(kRowsAtOnce, (replica + 1) * each - row), 1, dy, x, place(slot),
+      add_rows(row, std::min(kRowsAtOnce, (replica + 1) * each - row), 1, dy, x, to,
                accumulate || row > replica * each, own);
-  };
-  const auto add = [&](int slot) { add_numbers(place(slot), place(slot + 1), numbers, threads_); };
-  fold_replicas(replicas_, make, add);
+  });
 }
 
 void ChainedProducts::add_rows(int64_t first_row, int64_t rows, int replicas, const float* dy, const float* x,
