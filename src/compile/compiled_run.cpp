@@ -259,10 +259,9 @@ uint64_t hash_of(const parallel::ProgramPlan& plan) {
   const auto& division = plan.division;
   const auto& parallel = plan.parallel;
   uint64_t hash = hash64(layout::to_string(parallel.layout));
-  hash = hash_all(hash,
-                  {division.global_batch, division.leaves, division.leaves_at_once, division.leaves_of_shares,
-                   division.leaf_samples, division.micro_batch, division.micro_batches_per_leaf,
-                   division.workers});
+  hash = hash_all(
+      hash, {division.global_batch, division.leaves, division.leaves_at_once, division.leaves_of_shares,
+             division.leaf_samples, division.micro_batch, division.micro_batches_per_leaf, division.workers});
   for (const int host : plan.hosts) hash = hash_all(hash, {host});
   return hash_all(hash, {parallel.bucket_bytes.value_or(0), static_cast<int>(parallel.reduction),
                          static_cast<int>(parallel.algorithm), plan.state_slots, plan.shared_memory,

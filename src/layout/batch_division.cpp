@@ -116,8 +116,8 @@ namespace {
 int leaves_of_shares(const BatchDivision& division) {
   const auto keeps_largest = [&](int unit) {
     const int units = division.leaves / unit;
-    return units >= division.workers && largest_share(units, division.workers) * unit ==
-                                            largest_share(division.leaves, division.workers);
+    return units >= division.workers &&
+           largest_share(units, division.workers) * unit == largest_share(division.leaves, division.workers);
   };
   int unit = 1;
   // A tree over V leaves is one over V / 2^k nodes of 2^k leaves, if 2^k divides V.
@@ -143,8 +143,8 @@ int leaves_in_pipeline(const BatchDivision& division, int most_at_once, int stag
 BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_limit, int stages) {
   BatchDivision joined = division;
   if (division.micro_batches_per_leaf > 1) return joined;
-  const auto most = static_cast<int>(
-      std::clamp<int64_t>(micro_batch_limit / division.leaf_samples, 1, division.leaves));
+  const auto most =
+      static_cast<int>(std::clamp<int64_t>(micro_batch_limit / division.leaf_samples, 1, division.leaves));
   if (stages > 1) {
     joined.leaves_at_once = joined.leaves_of_shares = leaves_in_pipeline(division, most, stages);
   } else {
@@ -165,13 +165,12 @@ std::string describe(const BatchDivision& division, std::string_view worker) {
   }
   const std::string leaves = least == most ? fmt::format("{}", most) : fmt::format("{} to {}", least, most);
   const int64_t samples = division.summed_samples();
-  return fmt::format("global batch {} = {} {}{} x {} lea{} x {} micro-batch{} x {} sample{}{}",
-                     division.global_batch, division.workers, worker, division.workers == 1 ? "" : "s",
-                     leaves, leaves == "1" ? "f" : "ves", division.micro_batches_per_leaf,
-                     division.micro_batches_per_leaf == 1 ? "" : "es", samples, samples == 1 ? "" : "s",
-                     division.leaves_at_once == 1
-                         ? ""
-                         : fmt::format(", up to {} leaves at once", division.leaves_at_once));
+  return fmt::format(
+      "global batch {} = {} {}{} x {} lea{} x {} micro-batch{} x {} sample{}{}", division.global_batch,
+      division.workers, worker, division.workers == 1 ? "" : "s", leaves, leaves == "1" ? "f" : "ves",
+      division.micro_batches_per_leaf, division.micro_batches_per_leaf == 1 ? "" : "es", samples,
+      samples == 1 ? "" : "s",
+      division.leaves_at_once == 1 ? "" : fmt::format(", up to {} leaves at once", division.leaves_at_once));
 }
 
 }  // namespace lockstep::layout

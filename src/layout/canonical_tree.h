@@ -24,8 +24,8 @@ struct TreeNode {
   auto operator<=>(const TreeNode&) const = default;
 };
 
-/// The largest nodes of the tree over [0, leaves), of at most `most` leaves each, that lie within [begin, end),
-/// ascending. A worker with these leaves can compute them alone.
+/// The largest nodes of the tree over [0, leaves), of at most `most` leaves each, that lie within [begin,
+/// end), ascending. A worker with these leaves can compute them alone.
 std::vector<TreeNode> nodes_within(int leaves, int begin, int end,
                                    int most = std::numeric_limits<int>::max());
 

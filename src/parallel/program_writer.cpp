@@ -254,8 +254,7 @@ void ProgramWriter::load(int lane, int micro_batch) {
 void ProgramWriter::cast_parameters(int lane) {
   for (size_t s = 0; s < narrow_parameters_.size(); ++s) {
     if (narrow_parameters_[s] < 0) continue;
-    program::Instruction cast =
-        instruction(program::InstructionKind::cast, lane, static_cast<int>(s));
+    program::Instruction cast = instruction(program::InstructionKind::cast, lane, static_cast<int>(s));
     cast.operands.push_back({program::Role::source, 0, program::Access::read, program.whole(parameters_[s])});
     cast.operands.push_back({.role = program::Role::destination,
                              .access = program::Access::write,

@@ -30,8 +30,7 @@ void ProgramWriter::forward(int lane, int segment, int micro_batch, bool accumul
   add_temporary(forward, "f");
   if (face.has_loss) {
     const int64_t bytes = code_of(micro_batch).metric_bytes();
-    const int64_t offset =
-        (forward.leaf - micro_batches_.front().begin) * program::kMetricBytes;
+    const int64_t offset = (forward.leaf - micro_batches_.front().begin) * program::kMetricBytes;
     forward.operands.push_back({program::Role::metrics,
                                 0,
                                 forward.accumulate ? program::Access::read_write : program::Access::write,
@@ -64,10 +63,9 @@ void ProgramWriter::recompute(int lane, int segment, int micro_batch) {
   }
   // Outputs are there already.
   for (const int storage : face.recompute_writes)
-    recompute.operands.push_back(
-        activation_operand(program::Role::output, storage, program::Access::write,
-                           scratch(fmt::format("o{}", segment), code.activation_bytes(storage)),
-                           micro_batch));
+    recompute.operands.push_back(activation_operand(
+        program::Role::output, storage, program::Access::write,
+        scratch(fmt::format("o{}", segment), code.activation_bytes(storage)), micro_batch));
   add_stash(recompute, Stash::repeated, program::Access::write);
   add_temporary(recompute, "f");
   program.instructions.push_back(std::move(recompute));

@@ -152,10 +152,10 @@ enum class DeadlineClass { compute, communication, input, storage };
 struct Instruction {
   InstructionKind kind = InstructionKind::load;
   int lane = 0;
-  int segment = -1;         ///< forward, backward..., update: whose parameters
-  int micro_batch = -1;     ///< within the step, over all leaves of this rank, from 0
-  int leaf = -1;            ///< world-wide number: where the gradient goes to
-  int leaves = 1;           ///< that the micro-batch holds, from `leaf` on: a node of the tree, which kernels fold
+  int segment = -1;      ///< forward, backward..., update: whose parameters
+  int micro_batch = -1;  ///< within the step, over all leaves of this rank, from 0
+  int leaf = -1;         ///< world-wide number: where the gradient goes to
+  int leaves = 1;  ///< that the micro-batch holds, from `leaf` on: a node of the tree, which kernels fold
   bool accumulate = false;  ///< backward: add to the leaf; forward of a loss: add to the leaf's metrics
   bool ordered = false;     ///< all_reduce: the sum is the canonical tree over the group's ranks
   int group = -1;           ///< communicating instructions

@@ -93,8 +93,8 @@ struct KernelCall {
 };
 
 /// The kernels of a model for one device, mode and size of micro-batches, and the layout of each segment's
-/// private memory; also of smaller micro-batches, if there are any. Thread-safety: kernels of one ModelCode may be used by one thread at a time; two compute lanes
-/// need two.
+/// private memory; also of smaller micro-batches, if there are any. Thread-safety: kernels of one ModelCode
+/// may be used by one thread at a time; two compute lanes need two.
 class ModelCode {
  public:
   struct Options {

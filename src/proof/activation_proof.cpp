@@ -89,7 +89,8 @@ void ActivationProof::check_counts(const Place& at, std::map<program::Role, int>
     if (!is_as_before(at, role, kCount, count))
       fail(at, "count",
            fmt::format("it reads {} operands {}; other micro-batches or ranks read {}", count,
-                       lockstep::program::name_of(role), producers_.at({i.kind, i.segment, i.leaves, role, kCount})));
+                       lockstep::program::name_of(role),
+                       producers_.at({i.kind, i.segment, i.leaves, role, kCount})));
   }
 }
 

@@ -53,8 +53,8 @@ class InstructionStructure {
   void check_leaves(int index, const program::Instruction& i) {
     if (i.leaves == 1) return;
     if (i.leaves < 1 || i.leaf < 0 || i.leaf > program_.leaves - i.leaves)
-      return fail(index, fmt::format("it has {} leaves from {} on; there are {}", i.leaves, i.leaf,
-                                     program_.leaves));
+      return fail(
+          index, fmt::format("it has {} leaves from {} on; there are {}", i.leaves, i.leaf, program_.leaves));
     if (program_.micro_batches_per_leaf > 1 || i.accumulate)
       fail(index, "a micro-batch of several leaves holds all of each, and its gradients are not accumulated");
     for (const program::Operand& operand : i.operands)

@@ -50,7 +50,8 @@ Expressions::Atom SymbolicMachine::atom(const Place& at, int use) const {
 
 int SymbolicMachine::gradient(const Place& at, int use) {
   std::vector<int> leaves;
-  for (Expressions::Atom one = atom(at, use); one.leaf < instruction(at).leaf + instruction(at).leaves; ++one.leaf)
+  for (Expressions::Atom one = atom(at, use); one.leaf < instruction(at).leaf + instruction(at).leaves;
+       ++one.leaf)
     leaves.push_back(expressions_.chain(Expressions::kNothing, one));
   return expressions_.tree(leaves);
 }

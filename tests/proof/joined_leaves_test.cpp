@@ -33,8 +33,9 @@ Programs joined_steps() {
 
 TEST(JoinedLeaves, AreProvenOfUnlikeNumbers) {
   for (const ModelSpec& model : {sum_model(), gpt_model(0.1f), lenet_model()})
-    for (const char* layout : {"dp=1", "dp=3", "dp=5", "dp=7", "dp=3,recompute=full", "dp=3,recompute=selective",
-                               "dp=3,shard=optimizer", "dp=3,sync=ps,servers=1"}) {
+    for (const char* layout :
+         {"dp=1", "dp=3", "dp=5", "dp=7", "dp=3,recompute=full", "dp=3,recompute=selective",
+          "dp=3,shard=optimizer", "dp=3,sync=ps,servers=1"}) {
       const compile::CompileOptions options = joined_options(model, layout);
       EXPECT_NO_THROW(compile::CompiledRun(options, facts_of(options)).check()) << layout;
     }

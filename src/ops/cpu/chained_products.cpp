@@ -112,8 +112,7 @@ int64_t ChainedProducts::packed_floats() const {
 }
 
 int64_t ChainedProducts::weight_gradient_bytes() const {
-  const int64_t slots =
-      folds_in_tiles() ? 0 : ReplicaFold(replicas_, units_ * inputs_, threads_).floats();
+  const int64_t slots = folds_in_tiles() ? 0 : ReplicaFold(replicas_, units_ * inputs_, threads_).floats();
   return (packed_floats() + slots) * kFloatBytes;
 }
 

@@ -193,16 +193,17 @@ void DepthwiseConvolution::fold_image(const Share& share, const float* dy, const
   for (int64_t row = 0; row < sizes_.out_height; ++row) {
     const float* gradient = dy + row * numbers;
     if (row + 1 == sizes_.out_height) gradient = std::copy_n(gradient, numbers, last_row) - numbers;
-    loops().channel_fold({.windows = {.pixels = sizes_.out_width,
-                                      .channels = channels,
-                                      .places = share.places.end - share.places.begin,
-                                      .image = padded + row * sizes_.stride * sizes_.padded_width() * channels,
-                                      .image_step = sizes_.stride * channels,
-                                      .offsets = offsets + share.places.begin},
-                          .gradient = gradient + share.channels.begin,
-                          .gradient_step = sizes_.channels,
-                          .sums = sums,
-                          .sums_step = whole_line(channels)});
+    loops().channel_fold(
+        {.windows = {.pixels = sizes_.out_width,
+                     .channels = channels,
+                     .places = share.places.end - share.places.begin,
+                     .image = padded + row * sizes_.stride * sizes_.padded_width() * channels,
+                     .image_step = sizes_.stride * channels,
+                     .offsets = offsets + share.places.begin},
+         .gradient = gradient + share.channels.begin,
+         .gradient_step = sizes_.channels,
+         .sums = sums,
+         .sums_step = whole_line(channels)});
   }
 }
 

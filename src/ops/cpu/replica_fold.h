@@ -24,9 +24,7 @@ class ReplicaFold {
   template <class Make>
   void run(float* result, bool accumulate, float* workspace, const Make& make) const {
     ensure(!accumulate || replicas_ == 1, "gradients of several replicas are complete");
-    const auto place = [&](int slot) {
-      return slot == 0 ? result : workspace + (slot - 1) * slot_floats();
-    };
+    const auto place = [&](int slot) { return slot == 0 ? result : workspace + (slot - 1) * slot_floats(); };
     fold_replicas(
         replicas_, [&](int replica, int slot) { make(replica, place(slot)); },
         [&](int slot) { add_numbers(place(slot), place(slot + 1), numbers_, threads_); });

@@ -25,8 +25,8 @@ class PrefetchedBatches : public run::BatchSource {
   /// by their places in it. `stride`: the likely difference between an iteration and the next one that is
   /// loaded.
   PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph, data::SampleOrder order,
-                    int64_t batch_samples, std::vector<data::SampleSpan> micro_batches, const ReadAhead& ahead,
-                    int64_t stride = 1);
+                    int64_t batch_samples, std::vector<data::SampleSpan> micro_batches,
+                    const ReadAhead& ahead, int64_t stride = 1);
 
   /// Moves all iterations by so many samples in the data set's order, compared with batches 0, 1, 2...
   /// REQUIRES: nothing is being read.

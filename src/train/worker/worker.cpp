@@ -107,9 +107,9 @@ Worker::Positions Worker::read_positions() {
         data::SampleOrder(config_.trainer.seed, data_.train->size(), config_.data.shuffle),
         division.global_batch / shares, positions.train, ahead, shares);
   if (data_.eval)
-    eval_batches_ = std::make_unique<PrefetchedBatches>(
-        *data_.eval, compiled_->graph(), data::SampleOrder::once(data_.eval->size()),
-        division.leaves * each, positions.eval, ahead);
+    eval_batches_ = std::make_unique<PrefetchedBatches>(*data_.eval, compiled_->graph(),
+                                                        data::SampleOrder::once(data_.eval->size()),
+                                                        division.leaves * each, positions.eval, ahead);
   return positions;
 }
 
@@ -150,8 +150,7 @@ run::ExecutionContext Worker::make_context(const program::ModelCode& code,
               compiled_->device() == device::DeviceKind::cuda ? run::SumOrder::as_gpus : run::SumOrder::own,
           .static_count = static_cast<double>(division.global_batch) *
                           static_cast<double>(compiled_->graph().loss_positions()),
-          .statistic_scale =
-              1.0 / (static_cast<double>(division.leaves) * division.micro_batches_per_leaf),
+          .statistic_scale = 1.0 / (static_cast<double>(division.leaves) * division.micro_batches_per_leaf),
           .first_samples = std::move(first_samples),
           .batches = batches,
           .snapshot = {},

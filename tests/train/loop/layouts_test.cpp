@@ -94,8 +94,8 @@ TEST(Layouts, SharesOfUnlikeSizesMeetInEveryWayToSum) {
   for (const char* layout :
        {"dp=3,shard=optimizer", "dp=3,sync=ps,servers=1", "dp=3,sync=ps,placement=colocated,servers=3",
         "dp=3,recompute=full", "dp=3,recompute=selective", "dp=3,sync=ps,servers=1,aggregate=host"}) {
-    const config::RunConfig own = config_of(
-        kLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"}, std::string(layout));
+    const config::RunConfig own =
+        config_of(kLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"}, std::string(layout));
     EXPECT_EQ(train_on_threads(own, own.parallel.layout.world_size()), one) << layout;
   }
 }
