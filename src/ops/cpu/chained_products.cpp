@@ -102,6 +102,13 @@ int64_t ChainedProducts::panels_at_once() const {
 /// Several replicas that fit are folded by one kernel; longer ones one by one.
 bool ChainedProducts::folds_in_tiles() const { return replicas_ > 1 && rows_ <= 4 * kRowsAtOnce; }
 
+/// Of a weight's gradient: a panel of x, but for the last one, beyond which there may be no memory. Rows that
+/// lie further apart would meet in few sets of a cache.
+bool ChainedProducts::is_read_in_place(int64_t column) const {
+  constexpr int64_t kNearInputs = 512;
+  return inputs_ <= kNearInputs && column + kPanelColumns <= inputs_;
+}
+
 int64_t ChainedProducts::packed_rows() const {
   return folds_in_tiles() ? rows_ : std::min(rows_ / replicas_, kRowsAtOnce);
 }
@@ -143,6 +150,7 @@ void ChainedProducts::add_rows(int64_t first_row, int64_t rows, int replicas, co
     for (int64_t first = columns.begin; first < columns.end; first += at_once) {
       const int64_t end = std::min(columns.end, first + at_once);
       for (int64_t column = first; column < end; column += kPanelColumns) {
+        if (is_read_in_place(column)) continue;
         const int64_t width = std::min(kPanelColumns, inputs_ - column);
         float* panel = panels + (column - first) * rows;
         for (int64_t row = 0; row < rows; ++row, panel += kPanelColumns) {
@@ -153,17 +161,19 @@ void ChainedProducts::add_rows(int64_t first_row, int64_t rows, int replicas, co
       for (int64_t unit = units.begin; unit < units.end; unit += kLeftRows) {
         const int64_t count = std::min(kLeftRows, units_ - unit);
         pack_strip(dy + unit, units_, rows, count, strip);
-        for (int64_t column = first; column < end; column += kPanelColumns)
+        for (int64_t column = first; column < end; column += kPanelColumns) {
+          const bool in_place = is_read_in_place(column);
           loops().panel_fold({.rows = count,
                               .columns = std::min(kPanelColumns, inputs_ - column),
                               .inner = rows / replicas,
                               .replicas = replicas,
                               .left = strip,
-                              .panel = panels + (column - first) * rows,
-                              .panel_stride = kPanelColumns,
+                              .panel = in_place ? x + column : panels + (column - first) * rows,
+                              .panel_stride = in_place ? inputs_ : kPanelColumns,
                               .result = dweight + unit * inputs_ + column,
                               .result_stride = inputs_,
                               .accumulate = accumulate});
+        }
       }
     }
   });

@@ -43,9 +43,11 @@ void column_chains(const float* x, int64_t rows, int64_t columns, int replicas, 
   const int64_t each = rows / replicas;
   ReplicaFold(replicas, columns, 1).run(sums, accumulate, workspace, [&](int replica, float* to) {
     if (!accumulate) std::fill_n(to, columns, 0.0f);
-    constexpr int kAtOnce = 32;
+    constexpr int kMany = 128, kAtOnce = 32;  // many chains at once hide the time that each addition takes
     const float* from = x + replica * each * columns;
     int64_t column = 0;
+    for (; column + kMany <= columns; column += kMany)
+      add_rows<kMany>(to + column, from + column, each, columns);
     for (; column + kAtOnce <= columns; column += kAtOnce)
       add_rows<kAtOnce>(to + column, from + column, each, columns);
     if (column < columns) add_few(columns - column, to + column, from + column, each, columns);
