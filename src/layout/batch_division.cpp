@@ -165,12 +165,15 @@ std::string describe(const BatchDivision& division, std::string_view worker) {
   }
   const std::string leaves = least == most ? fmt::format("{}", most) : fmt::format("{} to {}", least, most);
   const int64_t samples = division.summed_samples();
-  return fmt::format(
-      "global batch {} = {} {}{} x {} lea{} x {} micro-batch{} x {} sample{}{}", division.global_batch,
-      division.workers, worker, division.workers == 1 ? "" : "s", leaves, leaves == "1" ? "f" : "ves",
-      division.micro_batches_per_leaf, division.micro_batches_per_leaf == 1 ? "" : "es", samples,
-      samples == 1 ? "" : "s",
-      division.leaves_at_once == 1 ? "" : fmt::format(", up to {} leaves at once", division.leaves_at_once));
+  const std::string parts = division.leaves_at_once > 1
+                                ? ""
+                                : fmt::format(" x {} micro-batch{}", division.micro_batches_per_leaf,
+                                              division.micro_batches_per_leaf == 1 ? "" : "es");
+  const std::string at_once =
+      division.leaves_at_once > 1 ? fmt::format(", up to {} leaves at once", division.leaves_at_once) : "";
+  return fmt::format("global batch {} = {} {}{} x {} lea{}{} x {} sample{}{}", division.global_batch,
+                     division.workers, worker, division.workers == 1 ? "" : "s", leaves,
+                     leaves == "1" ? "f" : "ves", parts, samples, samples == 1 ? "" : "s", at_once);
 }
 
 }  // namespace lockstep::layout

@@ -167,9 +167,8 @@ TEST(JoinedLeaves, OfAPipelineAreNodesOfOneSize) {
 }
 
 TEST(JoinedLeaves, AreDescribed) {
-  EXPECT_EQ(
-      describe(joined(64, 3, 16)),
-      "global batch 64 = 3 workers x 20 to 22 leaves x 1 micro-batch x 1 sample, up to 16 leaves at once");
+  EXPECT_EQ(describe(joined(64, 3, 16)),
+            "global batch 64 = 3 workers x 20 to 22 leaves x 1 sample, up to 16 leaves at once");
 }
 
 }  // namespace

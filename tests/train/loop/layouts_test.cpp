@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "train/thread_ranks.h"
+#include "train/worker/compile_options.h"
 
 namespace lockstep::train {
 namespace {

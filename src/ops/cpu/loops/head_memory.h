@@ -23,8 +23,8 @@ inline void pack_rows(float* to, HeadView from, const AttentionSizes& sizes) {
   }
 }
 
-/// to [head size, padded T]: the transpose, padded with zeros. A few rows of it at a time, so that their lines
-/// stay in the first cache until they are full.
+/// to [head size, padded T]: the transpose, padded with zeros. A few rows of it at a time, so that their
+/// lines stay in the first cache until they are full.
 inline void pack_transposed(float* to, HeadView from, const AttentionSizes& sizes) {
   constexpr int64_t kRowsAtOnce = 16;
   const int64_t width = sizes.padded_positions();
