@@ -29,14 +29,22 @@ struct WritingWishes {
   std::function<void(const std::string& piece)> on_piece = {};  ///< gets the text while it is written
 };
 
+/// Which of a checkpoint's numbers are the model's weights.
+enum class ModelWeights {
+  as_evaluated,  ///< moving averages if the training evaluated these (`optimizer.ema.evaluate`)
+  parameters,
+  averages,
+};
+
 /// The model of a checkpoint, on this process's CPU, in float32. It needs neither run_job() nor MPI. Errors
 /// are those of lockstep/error.h. Move-only; not thread-safe.
 class Model {
  public:
   /// Opens a run's folder (its newest checkpoint), a checkpoint, or "RUN/best". `threads` 0: all cores; no
-  /// bit depends on them. Throws ConfigError if the run has kept no config, CheckpointError for a checkpoint
-  /// that is missing or damaged.
-  static Model open(const std::string& checkpoint, int threads = 0);
+  /// bit depends on them. Throws ConfigError if the run has kept no config, or no averages that are asked
+  /// for, CheckpointError for a checkpoint that is missing or damaged.
+  static Model open(const std::string& checkpoint, int threads = 0,
+                    ModelWeights weights = ModelWeights::as_evaluated);
   ~Model();
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;

@@ -17,7 +17,8 @@
 ///
 ///     int main() {
 ///       return lockstep::run_job([](lockstep::Job& job) {
-///         const lockstep::Config config("trainer { global_batch: 64 epochs: 3 } optimizer { sgd {} }");
+///         lockstep::Config config("trainer { global_batch: 64 epochs: 3 } optimizer { sgd {} }");
+///         config.set("optimizer.learning_rate", 0.05);
 ///         lockstep::Training training(job, my_model(), config, {.train_samples = my_samples()});
 ///         while (training.step())
 ///           if (job.rank() == 0) show(training.last_step()->loss);

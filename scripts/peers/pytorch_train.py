@@ -9,6 +9,7 @@ of the steps, in which --compile compiles, is not counted. What scripts/bench_tr
 
 import argparse
 import os
+import sys
 import time
 
 import torch
@@ -99,7 +100,10 @@ def train(rank, options):
     if rank == 0:
         print(f"{(options.steps - counted_from) * batch / elapsed:.1f}", flush=True)
     if options.processes > 1:
-        dist.destroy_process_group()
+        dist.barrier()
+        sys.stdout.flush()
+        # gloo's threads, if they are still there when Python ends, may abort a process that has done all its work.
+        os._exit(0)
 
 
 def main():

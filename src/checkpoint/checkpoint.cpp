@@ -244,6 +244,30 @@ void Checkpoint::load(FileKind kind, std::span<const TensorDestination> destinat
   }
 }
 
+void Checkpoint::load_weights(Weights weights, std::span<const TensorDestination> destinations,
+                              const BeforeRead& before_read) const {
+  if (weights == Weights::parameters) return load(FileKind::model, destinations, before_read);
+  std::vector<TensorDestination> parameters, averages;
+  for (TensorDestination destination : destinations) {
+    const std::string average = destination.name + std::string(kAverageSuffix);
+    if (find(FileKind::optimizer, average) == nullptr) {
+      parameters.push_back(std::move(destination));
+    } else {
+      destination.name = average;
+      averages.push_back(std::move(destination));
+    }
+  }
+  const auto is_average = [](const auto& tensor) {
+    return tensor.first.first == FileKind::optimizer && tensor.first.second.ends_with(kAverageSuffix);
+  };
+  if (std::ranges::none_of(tensors_, is_average))
+    throw ConfigError(fmt::format(
+        "checkpoint {} has no moving averages: its run had no optimizer.ema; use it with --no-average",
+        path_));
+  load(FileKind::model, parameters, before_read);
+  load(FileKind::optimizer, averages, before_read);
+}
+
 std::optional<Checkpoint> load_latest_valid(
     const std::string& directory,
     const std::function<void(const std::string&, const std::string&)>& on_refused,

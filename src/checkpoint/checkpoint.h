@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/manifest.h"
@@ -18,6 +19,12 @@ namespace lockstep::checkpoint {
 /// "step-00000042" for 42, and back; nothing for any other name.
 std::string checkpoint_folder_name(int64_t step);
 std::optional<int64_t> step_of_folder_name(const std::string& name);
+
+/// Ends the names of moving averages of weights among the optimizer state: "fc1.weight.ema".
+inline constexpr std::string_view kAverageSuffix = ".ema";
+
+/// Which numbers of a checkpoint are to be a model's weights.
+enum class Weights { parameters, averages };
 
 /// Called before each piece that is read: a few hundred KiB, or one tensor. Large checkpoints take a while,
 /// and the watchdog must see progress. May be empty.
@@ -57,6 +64,10 @@ class Checkpoint {
   /// anything is written.
   void load(FileKind kind, std::span<const TensorDestination> destinations,
             const BeforeRead& before_read = {}) const;
+  /// load() of a model's parameters and statistics by their names. Averages take the places of the weights
+  /// that have one; frozen weights and statistics have none. Throws ConfigError if none at all has one.
+  void load_weights(Weights weights, std::span<const TensorDestination> destinations,
+                    const BeforeRead& before_read = {}) const;
 
  private:
   struct Shard {

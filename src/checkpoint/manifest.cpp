@@ -164,6 +164,8 @@ Manifest manifest_from(const Json& json) {
     manifest.evaluations_since_best = count_from(json.at("evaluations_since_best"));
   manifest.last_evaluated_step =
       json.contains("last_evaluated_step") ? count_from(json.at("last_evaluated_step")) : manifest.best_step;
+  if (json.contains("evaluates_average"))
+    manifest.evaluates_average = json.at("evaluates_average").get<bool>();
   if (json.contains("evaluation_data_identity"))
     manifest.evaluation_data_identity = from_hex(json.at("evaluation_data_identity"), 16);
   if (json.contains("weights_from")) {
@@ -226,6 +228,7 @@ std::string to_text(const Manifest& manifest) {
     json["last_evaluated_step"] = manifest.last_evaluated_step;
     json["evaluations_since_best"] = manifest.evaluations_since_best;
   }
+  if (manifest.evaluates_average) json["evaluates_average"] = true;
   if (manifest.evaluation_data_identity != 0)
     json["evaluation_data_identity"] = to_hex(manifest.evaluation_data_identity);
   if (!manifest.weights_from.empty()) {

@@ -69,9 +69,10 @@ struct Manifest {
   /// Texts of files that turn raw data into numbers, by name: "tokenizer.json". They lie beside
   /// manifest.json, which only lists them.
   std::map<std::string, std::string> encodings;
-  std::string weights_from;   ///< what the run's first weights were read from; "": they were drawn
-  uint64_t weights_hash = 0;  ///< the params_hash that the run began with, if it read weights
-  bool keeps_best = false;    ///< the checkpoint of best_step is not to be deleted
+  std::string weights_from;        ///< what the run's first weights were read from; "": they were drawn
+  uint64_t weights_hash = 0;       ///< the params_hash that the run began with, if it read weights
+  bool keeps_best = false;         ///< the checkpoint of best_step is not to be deleted
+  bool evaluates_average = false;  ///< evaluations were of moving averages, not of the parameters
   std::vector<FileRecord> files;
   bool operator==(const Manifest&) const = default;
 };

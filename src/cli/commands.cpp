@@ -70,6 +70,17 @@ void add_checkpoint(CLI::App& command, std::string& path) {
       ->required();
 }
 
+void add_average(CLI::App& command, std::optional<bool>& average) {
+  CLI::Option* use = command.add_flag_callback(
+      "--average", [&average] { average = true; },
+      "Use the moving averages of the parameters (optimizer.ema); default: whatever the training evaluated");
+  command
+      .add_flag_callback(
+          "--no-average", [&average] { average = false; },
+          "Use the parameters, also if the training evaluated their averages (ema.evaluate)")
+      ->excludes(use);
+}
+
 void add_output(CLI::App& command, jobs::OutputArguments& arguments) {
   add_json(command, arguments);
   command.add_flag("--quiet", arguments.quiet, "Only warnings and errors on stderr")

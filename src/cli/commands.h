@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -54,6 +55,8 @@ void add_config(CLI::App& command, jobs::ConfigArguments& arguments, bool with_d
 void add_layout(CLI::App& command, jobs::ConfigArguments& arguments);
 /// --checkpoint, which is required.
 void add_checkpoint(CLI::App& command, std::string& path);
+/// --average and --no-average.
+void add_average(CLI::App& command, std::optional<bool>& average);
 /// --json and --quiet.
 void add_output(CLI::App& command, jobs::OutputArguments& arguments);
 void add_json(CLI::App& command, jobs::OutputArguments& arguments);

@@ -26,7 +26,7 @@ struct EvalArguments {
   jobs::OutputArguments output;
   jobs::DeviceArguments device;
   std::string checkpoint;
-  bool average = false;
+  std::optional<bool> average;
 };
 
 std::string kept_of(const std::string& checkpoint) {
@@ -109,7 +109,7 @@ int evaluate(const EvalArguments& arguments) {
                             .stop_requested = train::stop_requested,
                             .progress = &world.control().progress(),
                             .evaluates = true,
-                            .evaluates_average = arguments.average,
+                            .evaluates_average = train::uses_average(worker->config(), arguments.average),
                             .drawing_threads = train::idle_threads(world.launch())});
     trainer.prepare();
     const auto record = trainer.evaluate_now();
@@ -134,8 +134,7 @@ void add_eval_command(CLI::App& program, CommandAction& selected) {
       "Config file; default: the config saved with the run, on as many processes as there are");
   add_layout(command, arguments->config);
   add_checkpoint(command, arguments->checkpoint);
-  command.add_flag("--average", arguments->average,
-                   "Evaluate the moving average of the parameters (optimizer.ema) in place of these");
+  add_average(command, arguments->average);
   add_device(command, arguments->device);
   add_output(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return evaluate(*arguments); }; });

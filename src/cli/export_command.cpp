@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/text.h"
 #include "cli/commands.h"
@@ -16,6 +17,7 @@ namespace {
 struct ExportArguments {
   std::string checkpoint, config, format, directory, dtype = "float32";
   int64_t shard_mb = 5000;
+  std::optional<bool> average;
   jobs::OutputArguments output;
 };
 
@@ -35,13 +37,14 @@ std::string result_text(const exchange::ExportedModel& exported, const ExportArg
 }
 
 int export_weights(const ExportArguments& arguments) {
-  const exchange::ExportOptions options{.format = exchange::format_from_name(arguments.format),
-                                        .dtype = dtype_from_name(arguments.dtype),
-                                        .shard_bytes = arguments.shard_mb * 1'000'000,
-                                        .directory = arguments.directory};
+  exchange::ExportOptions options{.format = exchange::format_from_name(arguments.format),
+                                  .dtype = dtype_from_name(arguments.dtype),
+                                  .shard_bytes = arguments.shard_mb * 1'000'000,
+                                  .directory = arguments.directory};
   const train::OpenedRun run = train::open_run(
-      arguments.checkpoint, arguments.config, {},
+      arguments.checkpoint, arguments.config, {}, arguments.average,
       fmt::format("name its config: lockstep export {} --config CONFIG", arguments.checkpoint));
+  options.weights = run.weights;
   write_result(result_text(exchange::export_model(run.config.model, run.checkpoint, options), arguments));
   return static_cast<int>(ExitCode::done);
 }
@@ -79,6 +82,7 @@ void add_export_command(CLI::App& program, CommandAction& selected) {
       .add_option("--config", arguments->config,
                   "Config of the model; default: the config saved with the run")
       ->type_name("FILE");
+  add_average(command, arguments->average);
   add_output(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return export_weights(*arguments); }; });
 }

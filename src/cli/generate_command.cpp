@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "cli/commands.h"
@@ -20,6 +21,7 @@ struct GenerateArguments {
   jobs::ConfigArguments config;
   jobs::OutputArguments output;
   std::string checkpoint, prompt;
+  std::optional<bool> average;
   int samples = 1, threads = 0;
   infer::WritingOptions writing{.tokens = 200};
 };
@@ -49,14 +51,14 @@ int threads_of(const GenerateArguments& arguments) {
 
 Opened open(const GenerateArguments& arguments) {
   train::OpenedRun run = train::open_run(
-      arguments.checkpoint, arguments.config.path, arguments.config.all_overrides(),
+      arguments.checkpoint, arguments.config.path, arguments.config.all_overrides(), arguments.average,
       fmt::format("name its config: lockstep generate CONFIG --checkpoint {}", arguments.checkpoint));
   tokenizer::Tokenizer tokenizer = tokenizer_of(run.checkpoint);
   infer::LanguageModel model(model::make_graph(run.config.model), threads_of(arguments));
   if (tokenizer.size() > model.vocabulary())
     throw ConfigError(fmt::format("generate: the tokenizer has {} tokens, the model {}", tokenizer.size(),
                                   model.vocabulary()));
-  infer::load_parameters(model.evaluator(), run.checkpoint);
+  infer::load_parameters(model.evaluator(), run.checkpoint, run.weights);
   return {std::move(run.checkpoint), std::move(tokenizer), std::move(model)};
 }
 
@@ -137,6 +139,7 @@ void add_generate_command(CLI::App& program, CommandAction& selected) {
   command.get_option("CONFIG")->required(false)->description(
       "Config file; default: the config saved with the run");
   add_checkpoint(command, arguments->checkpoint);
+  add_average(command, arguments->average);
   command.add_option("--prompt", arguments->prompt, "Text to continue")->type_name("TEXT")->required();
   add_sampling(command, *arguments);
   command.add_option("--threads", arguments->threads, "Threads to compute with; default: all cores")

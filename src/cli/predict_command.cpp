@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "base/index.h"
@@ -28,6 +29,7 @@ struct PredictArguments {
   jobs::ConfigArguments config;
   jobs::OutputArguments output;
   std::string checkpoint, out;
+  std::optional<bool> average;
   int threads = 0;
 };
 
@@ -169,7 +171,7 @@ class Predictions {
 int predict(const PredictArguments& arguments) {
   device::set_openmp_team(threads_of(arguments));
   const train::OpenedRun run = train::open_run(
-      arguments.checkpoint, arguments.config.path, arguments.config.all_overrides(),
+      arguments.checkpoint, arguments.config.path, arguments.config.all_overrides(), arguments.average,
       fmt::format("name its config: lockstep predict CONFIG --checkpoint {}", arguments.checkpoint));
   infer::Predictor predictor(model::make_graph(run.config.model), threads_of(arguments));
   if (predictor.tells_many_classes())
@@ -177,7 +179,7 @@ int predict(const PredictArguments& arguments) {
         "predict: the model predicts many classes for each sample, such as each next token of a text; use "
         "lockstep generate to let it write, or lockstep eval for its loss");
   const auto samples = open_samples(run.config);
-  infer::load_parameters(predictor.evaluator(), run.checkpoint);
+  infer::load_parameters(predictor.evaluator(), run.checkpoint, run.weights);
   std::optional<NewFile> file;
   if (!arguments.out.empty()) file.emplace("--out", arguments.out);
   Predictions predictions(predictor, *samples, run.checkpoint.manifest().step);
@@ -204,6 +206,7 @@ void add_predict_command(CLI::App& program, CommandAction& selected) {
   command.get_option("CONFIG")->required(false)->description(
       "Config file; default: the config saved with the run");
   add_checkpoint(command, arguments->checkpoint);
+  add_average(command, arguments->average);
   command
       .add_option("--out", arguments->out,
                   "CSV file with a line for each sample: class or target, prediction, probabilities")

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/text.h"
 #include "config/schema.h"
@@ -99,11 +101,14 @@ void check_value(const FieldDescriptor& field, double value, const Document& doc
   if (!fault.empty()) document.refuse(place, fault);
 }
 
+using Varying = google::protobuf::RepeatedPtrField<schema::Vary>;
+
 /// The values of one repetition. A field that is stated in the layers as well is that of the first one.
-void apply_varied(schema::Block& block, int64_t repetition, const Document& document,
+void apply_varied(const Varying& lists, schema::Block& block, int64_t repetition, const Document& document,
                   const std::string& path) {
-  for (int v = 0; v < block.vary_size(); ++v) {
-    const auto& vary = block.vary(v);
+  std::set<std::pair<const google::protobuf::Message*, const FieldDescriptor*>> named;
+  for (int v = 0; v < lists.size(); ++v) {
+    const auto& vary = lists[v];
     const std::string place = fmt::format("{}.vary[{}]", path, v);
     if (vary.value_size() <= repetition) continue;  // check_rules, or the caller, says so
     const double value = vary.value(static_cast<int>(repetition));
@@ -111,6 +116,8 @@ void apply_varied(schema::Block& block, int64_t repetition, const Document& docu
       const std::string field_place = fmt::format("{}.field[{}]", place, f);
       const Varied varied = find_varied(*block.mutable_layer(), vary.field(f), document, field_place);
       check_value(*varied.field, value, document, fmt::format("{}.value[{}]", place, repetition));
+      if (!named.emplace(varied.message, varied.field).second)
+        document.refuse(field_place, fmt::format("'{}' has two lists of values; keep one", vary.field(f)));
       const bool is_stated = varied.message->GetReflection()->HasField(*varied.message, varied.field);
       const double stated = get_number(varied);
       set_number(varied, vary.value(0));
@@ -129,7 +136,8 @@ void fill_layers(Layers& layers, const Document& document, const std::string& pa
     auto& layer = *layers.Mutable(i);
     if (!layer.has_block()) continue;
     const std::string place = fmt::format("{}{}layer[{}].block", path, path.empty() ? "" : ".", i);
-    apply_varied(*layer.mutable_block(), 0, document, place);
+    const Varying lists = layer.block().vary();
+    apply_varied(lists, *layer.mutable_block(), 0, document, place);
     fill_layers(*layer.mutable_block()->mutable_layer(), document, place);
   }
 }
@@ -147,8 +155,9 @@ schema::Block block_of_repetition(const schema::Block& block, int64_t repetition
       document.refuse(fmt::format("{}.vary[{}].value", path, v),
                       fmt::format("needs a value for each of {} repetitions, has {}", block.repeat(),
                                   block.vary(v).value_size()));
-  schema::Block one = block;
-  apply_varied(one, repetition, document, path);
+  schema::Block one;  // without the lists, which are as long as there are repetitions
+  *one.mutable_layer() = block.layer();
+  apply_varied(block.vary(), one, repetition, document, path);
   return one;
 }
 

@@ -64,18 +64,19 @@ std::vector<std::vector<Output>> shards_of(const std::vector<Output>& outputs, c
 
 /// Elements of a tensor of another program, in its order and type.
 std::vector<std::byte> elements_of(const Output& output, const checkpoint::Checkpoint& checkpoint,
-                                   const model::Graph& graph, DType dtype) {
+                                   const model::Graph& graph, const ExportOptions& options) {
   const Piece& piece = output.piece;
+  const DType dtype = options.dtype;
   const auto count = static_cast<size_t>(piece.shape.count());
   std::vector<float> here(count, 0.0f);
   if (output.parameter >= 0) {
     const auto& parameter = graph.parameter(output.parameter);
-    checkpoint.load(checkpoint::FileKind::model,
-                    std::vector<checkpoint::TensorDestination>{{parameter.name,
-                                                                DType::float32,
-                                                                parameter.spec.shape,
-                                                                here.data(),
-                                                                {piece.first, piece.shape.count()}}});
+    checkpoint.load_weights(options.weights,
+                            std::vector<checkpoint::TensorDestination>{{parameter.name,
+                                                                        DType::float32,
+                                                                        parameter.spec.shape,
+                                                                        here.data(),
+                                                                        {piece.first, piece.shape.count()}}});
   }
   if (!piece.is_as_here()) {
     std::vector<float> there(count);
@@ -152,7 +153,7 @@ nlohmann::json write_tensors(NewFolder& folder, const std::vector<std::vector<Ou
     std::vector<std::vector<std::byte>> contents;
     std::vector<checkpoint::NamedTensor> tensors;
     for (const auto& output : shards[shard]) {
-      contents.push_back(elements_of(output, checkpoint, graph, options.dtype));
+      contents.push_back(elements_of(output, checkpoint, graph, options));
       tensors.push_back({output.piece.name, options.dtype, output.piece.shape, contents.back().data()});
       file_of[output.piece.name] = name;
       exported.size_bytes += tensors.back().size_bytes();

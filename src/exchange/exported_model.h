@@ -16,6 +16,7 @@ struct ExportOptions {
   DType dtype = DType::float32;            ///< of the tensors: float32, bfloat16 or float16
   int64_t shard_bytes = int64_t{5} << 30;  ///< a file of tensors ends before it would have more
   std::string directory;                   ///< made; must not have files
+  checkpoint::Weights weights = checkpoint::Weights::parameters;  ///< that are exported
 };
 
 /// What was written.
@@ -26,10 +27,10 @@ struct ExportedModel {
   bool has_tokenizer = false;
 };
 
-/// Writes the parameters of a checkpoint of `model` as another program reads them: model.safetensors, or, if
-/// it were larger than a shard may be, several files and model.safetensors.index.json. For Hugging Face also
-/// config.json, generation_config.json and, if the checkpoint has a tokenizer, its files. Holds one shard in
-/// memory. The folder appears when it is complete.
+/// Writes the parameters of a checkpoint of `model`, or their moving averages, as another program reads them:
+/// model.safetensors, or, if it were larger than a shard may be, several files and
+/// model.safetensors.index.json. For Hugging Face also config.json, generation_config.json and, if the
+/// checkpoint has a tokenizer, its files. Holds one shard in memory. The folder appears when it is complete.
 ///
 /// Throws ConfigError for a model that the format does not know, naming the layer; for a folder with files;
 /// and for numbers that `dtype` cannot hold, naming the tensor. Throws IoError if writing fails.

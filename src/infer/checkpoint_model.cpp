@@ -4,7 +4,8 @@
 
 namespace lockstep::infer {
 
-void load_parameters(Evaluator& evaluator, const checkpoint::Checkpoint& checkpoint) {
+void load_parameters(Evaluator& evaluator, const checkpoint::Checkpoint& checkpoint,
+                     checkpoint::Weights weights) {
   std::vector<checkpoint::TensorRecord> records;
   std::vector<checkpoint::TensorDestination> destinations;
   const auto& parameters = evaluator.graph().parameters;
@@ -15,7 +16,7 @@ void load_parameters(Evaluator& evaluator, const checkpoint::Checkpoint& checkpo
         {.name = parameter.name, .shape = parameter.spec.shape, .data = evaluator.parameter(p).data});
   }
   checkpoint.require_exactly(checkpoint::FileKind::model, records);
-  checkpoint.load(checkpoint::FileKind::model, destinations);
+  checkpoint.load_weights(weights, destinations);
 }
 
 }  // namespace lockstep::infer

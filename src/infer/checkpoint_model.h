@@ -5,8 +5,10 @@
 
 namespace lockstep::infer {
 
-/// Loads a checkpoint's parameters and statistics into the evaluator. Throws CheckpointError, which lists
-/// every tensor that is missing, left over or of another shape, before anything is written.
-void load_parameters(Evaluator& evaluator, const checkpoint::Checkpoint& checkpoint);
+/// Loads a checkpoint's parameters, or their moving averages, and statistics into the evaluator. Throws
+/// CheckpointError, which lists every tensor that is missing, left over or of another shape, before anything
+/// is written; ConfigError if there are no averages.
+void load_parameters(Evaluator& evaluator, const checkpoint::Checkpoint& checkpoint,
+                     checkpoint::Weights weights = checkpoint::Weights::parameters);
 
 }  // namespace lockstep::infer

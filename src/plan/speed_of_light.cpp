@@ -61,7 +61,8 @@ std::vector<ops::OpCost> costs_of(const compile::CompiledRun& run, int64_t sampl
     std::vector<TensorSpec> inputs;
     for (const int input : node.inputs) inputs.push_back(run.graph().logical_spec(input));
     costs.push_back(ops::cost(node.op, inputs, samples));
-    // Nobody asks for the gradient of data.
+    if (node.frozen) costs.back().backward_weight_flops = costs.back().backward_weight_bytes = 0;
+    // Nobody asks for the gradient of data, or of what nothing before it learns from.
     if (std::ranges::none_of(node.inputs, [&](int input) { return run.graph().value(input).needs_gradient; }))
       costs.back().backward_input_flops = costs.back().backward_input_bytes = 0;
   }

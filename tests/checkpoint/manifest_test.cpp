@@ -38,6 +38,7 @@ Manifest full_manifest() {
   manifest.evaluations_since_best = 2;
   manifest.keeps_best = true;
   manifest.last_evaluated_step = 6;
+  manifest.evaluates_average = true;
   manifest.evaluation_data_identity = 0x8000000000000009u;
   manifest.files = {{"model-00001-of-00001.safetensors",
                      FileKind::model,
@@ -68,19 +69,19 @@ TEST(Manifest, ReadsBackWhatItWrote) {
 }
 
 TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
-  const auto older =
-      manifest_from_text(rehashed([](auto& json) {
-                           json.erase("pending_evaluation");
-                           json.erase("skipped_steps");
-                           json.erase("optimizer_updates");
-                           json.erase("loss_scale");
-                           json.erase("loss_scale_steps");
-                           json.erase("overflowed_steps");
-                           for (const char* field : {"best_step", "evaluations_since_best",
-                                                     "last_evaluated_step", "evaluation_data_identity"})
-                             json.erase(field);
-                         }),
-                         "name");
+  const auto older = manifest_from_text(
+      rehashed([](auto& json) {
+        json.erase("pending_evaluation");
+        json.erase("skipped_steps");
+        json.erase("optimizer_updates");
+        json.erase("loss_scale");
+        json.erase("loss_scale_steps");
+        json.erase("overflowed_steps");
+        for (const char* field : {"best_step", "evaluations_since_best", "last_evaluated_step",
+                                  "evaluates_average", "evaluation_data_identity"})
+          json.erase(field);
+      }),
+      "name");
   Manifest expected = full_manifest();
   expected.pending_evaluation = false;
   expected.skipped_steps = 0;
@@ -93,6 +94,7 @@ TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
   expected.evaluations_since_best = 0;
   expected.keeps_best = false;
   expected.last_evaluated_step = -1;
+  expected.evaluates_average = false;
   expected.evaluation_data_identity = 0;
   EXPECT_EQ(older, expected);
 }

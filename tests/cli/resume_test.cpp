@@ -245,7 +245,41 @@ TEST(Train, SchedulesGroupsAndAveragesGoOnOnOtherRanks) {
                     more);
   };
   EXPECT_EQ(only_json(eval({"--average"}))["eval_loss"], whole["eval_loss"]);
-  EXPECT_NE(only_json(eval({}))["eval_loss"], whole["eval_loss"]);
+  EXPECT_EQ(only_json(eval({}))["eval_loss"], whole["eval_loss"]);
+  EXPECT_NE(only_json(eval({"--no-average"}))["eval_loss"], whole["eval_loss"]);
+  const auto accuracy = [&](const char* option) {
+    return only_json(lockstep({"predict", "--checkpoint", config / "a", "--json", option}))["accuracy"];
+  };
+  EXPECT_EQ(accuracy("--average"), whole["eval_accuracy"]);
+  EXPECT_EQ(accuracy("--no-average"), only_json(eval({"--no-average"}))["eval_accuracy"]);
+}
+
+TEST(Train, TheBestIsDeterminedAfreshIfOtherWeightsAreEvaluated) {
+  const SmallConfig config;
+  const std::vector<std::string> train = {"train",
+                                          config.path(),
+                                          "--json",
+                                          "--set",
+                                          "checkpoint.keep_best=true",
+                                          "--set",
+                                          "trainer.eval_every_steps=2",
+                                          "--out",
+                                          config / "a"};
+  ASSERT_EQ(lockstep(train + std::vector<std::string>{"--set", "optimizer.ema={decay: 0.5 evaluate: true}",
+                                                      "--stop-after", "6"})
+                .code,
+            0);
+  EXPECT_EQ(
+      only_json(lockstep({"eval", "--checkpoint", config / "a/best", "--json"}))["eval_loss"],
+      only_json(lockstep({"eval", "--checkpoint", config / "a/best", "--average", "--json"}))["eval_loss"]);
+  // A loss of averages that no loss of parameters reaches stands for nothing any more.
+  const Ran resumed = lockstep(train + std::vector<std::string>{"--set", "optimizer.ema={decay: 0.5}",
+                                                                "--set", "optimizer.learning_rate=3",
+                                                                "--resume", "auto", "--allow-config-change"});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, Mentions("optimizer.ema.evaluate"));
+  EXPECT_EQ(only_json(lockstep({"eval", "--checkpoint", config / "a/best", "--json"}))["eval_loss"],
+            only_json(resumed)["best_eval_loss"]);
 }
 
 TEST(Train, FrozenLayersLearnAndAveragesBeginWhereAChangeIsAllowed) {
@@ -256,7 +290,7 @@ TEST(Train, FrozenLayersLearnAndAveragesBeginWhereAChangeIsAllowed) {
             0);
   const Ran none = lockstep({"eval", "--checkpoint", config / "a", "--average"});
   EXPECT_EQ(none.code, 2);
-  EXPECT_THAT(none.err, Mentions("optimizer.ema ... --average"));
+  EXPECT_THAT(none.err, Mentions("optimizer.ema ... --no-average"));
   const std::vector<std::string> resume = {
       "train", config.path(), "--resume", "auto", "--set", "optimizer.ema={decay: 0.5}", "--json"};
   const auto copied = [&](const std::string& name) {

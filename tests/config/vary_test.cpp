@@ -82,6 +82,10 @@ TEST(Vary, MistakesAreNamedWithTheirPlace) {
   const std::string channels = R"(vary { field: "conv.channels" value: [4, 4, 4] } )";
   EXPECT_THAT(refused(R"(vary { field: "conv.channels" value: [4, 8] })"),
               Mentions("layer[0].block.vary[0].value: ... 3 ... 2"));
+  EXPECT_THAT(refused(channels + R"(vary { field: "conv.channels" value: [4, 8, 16] })"),
+              Mentions("vary[1].field[0]: ... 'conv.channels' ... two lists"));
+  EXPECT_THAT(refused(R"(vary { field: ["conv.channels", "conv.channels"] value: [4, 8, 16] })"),
+              Mentions("vary[0].field[1]: ... 'conv.channels' ... two lists"));
   EXPECT_THAT(refused(R"(vary { field: "conf.channels" value: [4, 8, 16] })"),
               Mentions("layer[0].block.vary[0].field[0]: ... 'conf.channels' ... 'conv'"));
   EXPECT_THAT(refused(R"(vary { field: "conv.chanels" value: [4, 8, 16] })"),

@@ -29,14 +29,17 @@ using ::testing::Not;
 class ExportedModelTest : public ::testing::Test {
  protected:
   /// A checkpoint whose parameters are whole numbers, each from another one on.
-  checkpoint::Checkpoint saved(const ModelSpec& model, float factor = 1) {
+  checkpoint::Checkpoint saved(const ModelSpec& model, float factor = 1, const std::string& averaged = "") {
     const auto graph = model::make_graph(model);
     std::vector<std::vector<float>> values;
-    std::vector<checkpoint::NamedTensor> tensors;
+    std::vector<checkpoint::NamedTensor> tensors, averages;
+    const std::vector<float> zeros(4096);
     for (const auto& parameter : graph.parameters) {
       values.push_back(numbers_from(static_cast<float>(values.size()), parameter.spec.shape.count()));
       for (float& value : values.back()) value *= factor;
       tensors.push_back({parameter.name, DType::float32, parameter.spec.shape, values.back().data()});
+      if (parameter.name == averaged)
+        averages.push_back({averaged + ".ema", DType::float32, parameter.spec.shape, zeros.data()});
     }
     checkpoint::CheckpointWriter writer(folder_ / "checkpoints", 3);
     writer.begin();
@@ -45,6 +48,8 @@ class ExportedModelTest : public ::testing::Test {
     manifest.encodings["tokenizer.json"] = tokenizer::to_json(tokenizer::Tokenizer::of_characters("abcdefg"));
     manifest.params_hash = checkpoint::parameters_hash(tensors);
     manifest.files = {writer.write_shard(checkpoint::FileKind::model, 1, 1, tensors)};
+    if (!averages.empty())
+      manifest.files.push_back(writer.write_shard(checkpoint::FileKind::optimizer, 1, 1, averages));
     return checkpoint::Checkpoint(writer.commit(manifest));
   }
   ExportedModel exported(const ModelSpec& model, ExportOptions options = {}) {
@@ -65,6 +70,26 @@ class ExportedModelTest : public ::testing::Test {
   }
   TemporaryDirectory folder_;
 };
+
+TEST_F(ExportedModelTest, HasAveragesInThePlacesOfWeightsThatHaveOne) {
+  const ModelSpec model = small_gpt(/*tied=*/false);
+  const auto graph = model::make_graph(model);
+  const std::string averaged = graph.parameter(1).name;
+  const ExportOptions options{.directory = folder_ / "out", .weights = checkpoint::Weights::averages};
+  EXPECT_THAT(message_of<ConfigError>([&] { export_model(model, saved(model), options); }),
+              Mentions("optimizer.ema"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
+  std::filesystem::remove_all(folder_ / "checkpoints");
+  export_model(model, saved(model, 1, averaged), options);
+  const WeightSource source(model, {.path = folder_ / "out"});
+  for (int p = 0; p < 3; ++p) {
+    std::vector<float> values(static_cast<size_t>(graph.parameter(p).spec.shape.count()));
+    ASSERT_TRUE(source.read(p, 0, values));
+    EXPECT_EQ(values, p == 1 ? std::vector<float>(values.size())
+                             : numbers_from(static_cast<float>(p), static_cast<int64_t>(values.size())))
+        << p;
+  }
+}
 
 TEST_F(ExportedModelTest, IsReadBackAsTheSameModel) {
   for (const bool tied : {false, true}) {

@@ -182,6 +182,24 @@ TEST(Layers, ReorderWhatReadsAFlattenedImageOfSeveralChannels) {
   EXPECT_TRUE(piece_of(mapping, model, "fc1.bias").is_as_here());
 }
 
+TEST(Layers, RefuseToMakeAnImageOfFeatures) {
+  const auto model = [](const std::string& shape) {
+    ModelBuilder builder;
+    const auto image = builder.input("image", {{8}}), label = builder.input("label", {{}, DType::int32});
+    auto last = builder.add("fc", Linear{.units = 8}, {image});
+    last = builder.add("seen", Reshape{.shape = shape}, {last});
+    last = builder.add("conv", Conv2d{.channels = 2, .kernel = 1}, {last});
+    last = builder.add("flat", Flatten{}, {last});
+    last = builder.add("head", Linear{.units = 3}, {last});
+    builder.add("loss", SoftmaxCrossEntropy{}, {last, label});
+    return builder.build();
+  };
+  EXPECT_THAT(message_of<ConfigError>([&] { families::kLayers.mapping(model("2,2,2")); }),
+              Mentions("'seen' ... image of features"));
+  EXPECT_NO_THROW(families::kLayers.mapping(model("2,4,1")));
+  EXPECT_NO_THROW(families::kLayers.mapping(model("1,1,8")));
+}
+
 TEST(Layers, RefuseAFlattenedImageWhereItsOrderMatters) {
   const auto model = [](const std::string& shape) {
     ModelBuilder builder;

@@ -41,15 +41,22 @@ std::string data_text(const Case& test_case) {
           : "");
 }
 
+std::string optimizer_text(const Training& training) {
+  std::string text = fmt::format(
+      "optimizer {{\n  learning_rate: {} {} weight_decay: {} decay_norm_and_bias: {}\n",
+      training.learning_rate, training.optimizer, training.weight_decay, training.decay_norm_and_bias);
+  for (const std::string& group : training.groups) text += fmt::format("  groups {{ {} }}\n", group);
+  if (!training.ema.empty()) text += fmt::format("  ema {{ {} }}\n", training.ema);
+  return text + "}\n";
+}
+
 }  // namespace
 
 std::string config_text(const Case& test_case) {
   const Training& training = test_case.training;
   std::string text = "format_version: 1\nmodel {\n" + config::model_to_text(test_case.model) + "}\n";
   text += data_text(test_case) + trainer_text(training);
-  text += fmt::format("optimizer {{\n  learning_rate: {} {} weight_decay: {} decay_norm_and_bias: {}\n}}\n",
-                      training.learning_rate, training.optimizer, training.weight_decay,
-                      training.decay_norm_and_bias);
+  text += optimizer_text(training);
   text += fmt::format("precision {{ compute: {} ", training.compute);
   if (training.loss_scale > 0)
     text += fmt::format("loss_scaling {{ initial_scale: {} }} ", training.loss_scale);

@@ -20,6 +20,8 @@ struct Training {
   std::string optimizer = "sgd {}";
   double learning_rate = 0.1, weight_decay = 0, clip_norm = 0;
   bool decay_norm_and_bias = false;
+  std::vector<std::string> groups;  ///< texts of optimizer.groups
+  std::string ema;                  ///< text of optimizer.ema; "": left out
   std::string compute = "FLOAT32";
   double loss_scale = 0;  ///< 0: the config's default
   std::string nonfinite = "LOCATE";

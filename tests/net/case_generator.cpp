@@ -38,6 +38,41 @@ void draw_precision(Draw& draw, Training& training) {
   if (training.compute == "FLOAT16" && draw.percent(70)) training.loss_scale = 256;
 }
 
+std::string draw_average(Draw& draw) {
+  return fmt::format("decay: {} start_step: {} evaluate: {}", draw.of({0.5, 0.9}), draw.between(0, 2),
+                     draw.percent(70));
+}
+
+/// Layers that do not learn: mostly the first ones, as in fine-tuning.
+std::vector<std::string> draw_frozen(Draw& draw, const ModelSpec& model) {
+  const auto layers = static_cast<int64_t>(model.layers.size());
+  const int64_t first_ones = draw.percent(60) ? draw.below(layers) : 0;
+  std::vector<std::string> frozen;
+  const model::Graph graph = model::make_graph(model);
+  for (int64_t l = 0; l < layers; ++l) {
+    const std::string& name = model.layers[static_cast<size_t>(l)].name;
+    const auto node = std::ranges::find(graph.nodes, name, &model::Node::name);
+    if (node->parameters.empty() || !(first_ones > 0 ? l < first_ones : draw.percent(30))) continue;
+    frozen.push_back(name);
+  }
+  return frozen;
+}
+
+/// Other rates for one parameter, for those of a layer or for those of a name, and perhaps for all others.
+std::vector<std::string> draw_groups(Draw& draw, const model::Graph& graph) {
+  const std::string& name = draw.of(graph.parameters).name;
+  const size_t dot = name.rfind('.');
+  std::vector<std::string> groups;
+  for (const std::string& pattern :
+       {draw.of<std::string>({name, name.substr(0, dot) + ".*", "*" + name.substr(dot)}), std::string("*")}) {
+    groups.push_back(fmt::format("parameters: \"{}\"", pattern));
+    if (draw.percent(70)) groups.back() += fmt::format(" learning_rate_factor: {}", draw.of({0.1, 0.5, 2.0}));
+    if (draw.percent(50)) groups.back() += fmt::format(" weight_decay: {}", draw.of({0.0, 0.05, 0.2}));
+    if (draw.percent(60)) break;
+  }
+  return groups;
+}
+
 Training draw_training(Draw& draw, int64_t classes, bool on_gpu) {
   Training training;
   training.classes = classes;
@@ -59,6 +94,7 @@ Training draw_training(Draw& draw, int64_t classes, bool on_gpu) {
   if (draw.percent(40)) training.weight_decay = 0.1;
   training.decay_norm_and_bias = draw.percent(30);
   if (draw.percent(40)) training.clip_norm = draw.of({0.1, 0.5, 5.0});
+  if (draw.percent(25)) training.ema = draw_average(draw);
   draw_precision(draw, training);
   training.nonfinite = draw.of({"LOCATE", "IGNORE", "IGNORE", "SKIP"});
   training.check_every_steps = draw.of<int64_t>({0, 1, 100});
@@ -141,6 +177,18 @@ bool trains_alone(Case test_case) {
   return compiles(test_case);
 }
 
+/// What does not fit, such as one half of a shared parameter, is left out.
+void draw_frozen_and_groups(Draw& draw, Case& test_case) {
+  if (draw.percent(20)) {
+    test_case.model.frozen = draw_frozen(draw, test_case.model);
+    if (!trains_alone(test_case)) test_case.model.frozen.clear();
+  }
+  if (draw.percent(20)) {
+    test_case.training.groups = draw_groups(draw, model::make_graph(test_case.model));
+    if (!trains_alone(test_case)) test_case.training.groups.clear();
+  }
+}
+
 bool draw_fitting_layout(Draw& draw, const GeneratorOptions& options, Case& test_case) {
   const model::Graph graph = model::make_graph(test_case.model);
   for (int i = 0; i < kTries; ++i) {
@@ -164,10 +212,13 @@ Case generate_case(uint64_t seed, const GeneratorOptions& options) {
     GeneratedModel model = generate_model(draw);
     test_case.model = std::move(model.spec);
     for (int i = 0; i < 3; ++i) {
+      test_case.model.frozen.clear();
       test_case.training = draw_training(draw, model.classes, options.on_gpu);
       test_case.shared_memory = !options.on_gpu && draw.percent(50);
       test_case.lanes_at_once = !options.on_gpu && draw.percent(15);
-      if (trains_alone(test_case) && draw_fitting_layout(draw, options, test_case)) return test_case;
+      if (!trains_alone(test_case)) continue;
+      draw_frozen_and_groups(draw, test_case);
+      if (draw_fitting_layout(draw, options, test_case)) return test_case;
     }
   }
 }

@@ -25,6 +25,9 @@ void drop_unread(ModelSpec& model) {
     again = kept.size() < model.layers.size();
     model.layers = std::move(kept);
     std::erase_if(model.inputs, [&](const ModelInput& input) { return !read.contains(input.name); });
+    std::erase_if(model.frozen, [&](const std::string& name) {
+      return std::ranges::find(model.layers, name, &Layer::name) == model.layers.end();
+    });
   }
 }
 
@@ -113,6 +116,8 @@ class Smaller {
     try_training(&Training::weight_decay, plain.weight_decay);
     try_training(&Training::clip_norm, plain.clip_norm);
     try_training(&Training::decay_norm_and_bias, plain.decay_norm_and_bias);
+    try_training(&Training::groups, plain.groups);
+    try_training(&Training::ema, plain.ema);
     try_training(&Training::nonfinite, plain.nonfinite);
     try_training(&Training::check_every_steps, plain.check_every_steps);
     try_training(&Training::bucket_bytes, plain.bucket_bytes);
@@ -132,6 +137,10 @@ class Smaller {
   }
 
   void options() {
+    for (size_t f = 0; f < from_.model.frozen.size(); ++f)
+      with([&](Case& other) {
+        other.model.frozen.erase(other.model.frozen.begin() + static_cast<ptrdiff_t>(f));
+      });
     for (size_t l = 0; l < from_.model.layers.size(); ++l) {
       for (size_t t = 0; t < from_.model.layers[l].ties.size(); ++t)
         with([&](Case& other) {

@@ -55,6 +55,17 @@ TEST(SpeedOfLight, OfTheFirstLayerHasNoGradientOfData) {
   EXPECT_LT(work_of_step(run, run.compile(0).step, kSpeed).flops, 2.5 * product);
 }
 
+TEST(SpeedOfLight, OfFrozenLayersIsForwardAlone) {
+  compile::CompileOptions options = gpt_options("dp=1");
+  options.model = model::make_mlp({.image = {1, 1, 100}, .hidden = {100}, .classes = 10, .dropout = 0});
+  options.model.frozen = {"fc1"};
+  const compile::CompiledRun run(options, facts_of(options));
+  const double first = 2.0 * 100 * 100 * 16, second = 2.0 * 100 * 10 * 16;
+  const double flops = work_of_step(run, run.compile(0).step, kSpeed).flops;
+  EXPECT_GE(flops, first + 2 * second);
+  EXPECT_LT(flops, first + 3 * second);
+}
+
 TEST(SpeedOfLight, KnowsGpusByName) {
   ASSERT_TRUE(speed_of_gpu("NVIDIA H200 (GPU 0)"));
   EXPECT_EQ(speed_of_gpu("NVIDIA H200 (GPU 0)")->bytes_per_second, 4.8e12);

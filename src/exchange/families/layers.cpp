@@ -42,6 +42,12 @@ bool is_norm(const Op& op) {
          std::holds_alternative<RmsNorm>(op);
 }
 
+/// Whether an image [H, W, C] has its elements in another order in PyTorch: not with one channel, nor with
+/// one pixel.
+bool is_of_two_orders(const Shape& shape) {
+  return shape.rank() == 3 && shape[2] > 1 && shape[0] * shape[1] > 1;
+}
+
 /// Follows the elements of flattened images through the graph.
 class Walk {
  public:
@@ -71,13 +77,19 @@ class Walk {
                     node.name, name_of(node.op)));
   }
 
+  /// Of a sequence whose channels stay last, pixels follow each other in both programs.
+  bool makes_image_of_features(const model::Node& node, const std::optional<Shape>& flattened) const {
+    const Shape& made = graph_.value(node.outputs[0]).spec.shape;
+    return is_of_two_orders(made) && made != flattened &&
+           made[-1] != graph_.value(node.inputs[0]).spec.shape[-1];
+  }
+
   void visit(const model::Node& node) {
     const std::optional<Shape> image = image_read_by(node);
     for (const int parameter : node.parameters) place(parameter, node, image);
     std::optional<Shape> output;
     const Shape& shape = graph_.value(node.inputs[0]).spec.shape;
-    // With one channel, or one pixel, both orders are the same.
-    const bool has_two_orders = shape.rank() == 3 && shape[2] > 1 && shape[0] * shape[1] > 1;
+    const bool has_two_orders = is_of_two_orders(shape);
     if (std::holds_alternative<Flatten>(node.op)) {
       output = has_two_orders ? std::optional(shape) : image;
     } else if (std::holds_alternative<Reshape>(node.op) && has_two_orders) {
@@ -86,6 +98,11 @@ class Walk {
         output = shape;
       else if (made[-1] != shape[2])  // of pixels as a sequence channels stay last
         refuse(node);
+    } else if (std::holds_alternative<Reshape>(node.op) && makes_image_of_features(node, image)) {
+      throw ConfigError(
+          fmt::format("layer '{}' (reshape) makes an image of features: PyTorch would make it channel by "
+                      "channel, lockstep makes it pixel by pixel; such models cannot be exported",
+                      node.name));
     } else if (image && (is_elementwise(node.op) || is_norm(node.op))) {
       output = image;
     } else if (image && !std::holds_alternative<Linear>(node.op)) {

@@ -19,14 +19,21 @@ std::string kept_config_of(const std::string& checkpoint, const std::string& adv
   throw ConfigError(fmt::format("{} has no config.effective.textproto beside it; {}", checkpoint, advice));
 }
 
+bool uses_average(const config::RunConfig& config, std::optional<bool> wished) {
+  return wished.value_or(config.evaluates_average);
+}
+
 OpenedRun open_run(const std::string& checkpoint, const std::string& config,
-                   std::vector<std::string> overrides, const std::string& advice) {
+                   std::vector<std::string> overrides, std::optional<bool> average,
+                   const std::string& advice) {
   overrides.push_back("parallel.profile=\"\"");  // of training steps
   // In one process, however many have trained.
   OpenedRun opened{config::load_run_config(config.empty() ? kept_config_of(checkpoint, advice) : config,
                                            overrides, "pp=1"),
-                   checkpoint::Checkpoint(find_checkpoint(checkpoint))};
+                   checkpoint::Checkpoint(find_checkpoint(checkpoint)),
+                   {}};
   require_same_model(opened.checkpoint.manifest(), opened.config.math_fields);
+  if (uses_average(opened.config, average)) opened.weights = checkpoint::Weights::averages;
   opened.config.data.trains = false;
   opened.config.data.encodings = opened.checkpoint.manifest().encodings;
   return opened;

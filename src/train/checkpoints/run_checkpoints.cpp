@@ -24,17 +24,21 @@
 namespace lockstep::train {
 namespace {
 
-/// Into the worker's own memory, which NamedTensor borrows as constant for writers and hashes.
+/// Loads into the worker's own memory, which NamedTensor borrows as constant for writers and hashes.
+template <class Load>
+void load_each(const Worker& worker, const std::vector<checkpoint::NamedTensor>& tensors, const Load& load) {
+  for (const auto& tensor : tensors)
+    worker.window().write(const_cast<void*>(tensor.data), tensor.size_bytes(), [&](void* to) {
+      load(std::vector<checkpoint::TensorDestination>{
+          {tensor.name, tensor.dtype, tensor.shape, to, tensor.slice}});
+    });
+}
+
 void load_tensors(const Worker& worker, const checkpoint::Checkpoint& checkpoint, checkpoint::FileKind kind,
                   const std::vector<checkpoint::NamedTensor>& tensors,
                   const checkpoint::BeforeRead& before_read) {
-  for (const auto& tensor : tensors)
-    worker.window().write(const_cast<void*>(tensor.data), tensor.size_bytes(), [&](void* to) {
-      checkpoint.load(kind,
-                      std::vector<checkpoint::TensorDestination>{
-                          {tensor.name, tensor.dtype, tensor.shape, to, tensor.slice}},
-                      before_read);
-    });
+  load_each(worker, tensors,
+            [&](const auto& destinations) { checkpoint.load(kind, destinations, before_read); });
 }
 
 /// Where the first element that is not finite lies, or -1. By blocks, so that compilers vectorise the search.
@@ -251,6 +255,7 @@ checkpoint::Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingP
   manifest.weights_from = weights_.path;
   manifest.weights_hash = weights_.params_hash;
   manifest.keeps_best = config.checkpoint.keep_best;
+  manifest.evaluates_average = config.evaluates_average;
   return manifest;
 }
 
@@ -313,18 +318,9 @@ RestoredState RunCheckpoints::load_on_all(comm::Communicator& world, const std::
 void RunCheckpoints::load_averages(const std::string& path) {
   const auto before_read = [this] { read_on(); };
   const checkpoint::Checkpoint checkpoint(path, before_read);
-  std::set<std::string> saved;
-  for (const auto& tensor : checkpoint.tensors(checkpoint::FileKind::optimizer)) saved.insert(tensor.name);
-  std::vector<checkpoint::NamedTensor> averages;
-  for (auto& tensor : parameter_tensors(*worker_)) {
-    tensor.name += kAverageSuffix;
-    if (saved.contains(tensor.name)) averages.push_back(std::move(tensor));
-  }
-  if (std::ranges::none_of(saved, [](const auto& name) { return name.ends_with(kAverageSuffix); }))
-    throw ConfigError(fmt::format(
-        "checkpoint {} has no moving averages: its run had no optimizer.ema; evaluate it without --average",
-        path));
-  load_tensors(*worker_, checkpoint, checkpoint::FileKind::optimizer, averages, before_read);
+  load_each(*worker_, parameter_tensors(*worker_), [&](const auto& destinations) {
+    checkpoint.load_weights(checkpoint::Weights::averages, destinations, before_read);
+  });
 }
 
 void RunCheckpoints::load_state(const checkpoint::Checkpoint& checkpoint,
@@ -430,6 +426,10 @@ EvaluationHistory RunCheckpoints::history_of(const checkpoint::Manifest& manifes
   const uint64_t data = worker_->has_eval_data() ? worker_->eval_data().identity() : 0;
   if (manifest.evaluation_data_identity != 0 && manifest.evaluation_data_identity != data) {
     tell("the evaluation data have changed, so the best step is determined afresh");
+    return {};
+  }
+  if (manifest.evaluates_average != worker_->config().evaluates_average) {
+    tell("optimizer.ema.evaluate has changed, so the best step is determined afresh");
     return {};
   }
   return {.best_step = manifest.best_step,

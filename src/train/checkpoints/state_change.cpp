@@ -34,7 +34,7 @@ StateChange state_change_of(const checkpoint::Checkpoint& checkpoint, const chec
   for (const auto& record : records) {
     wanted_parameters.insert(parameter_of(record.name));
     if (saved.contains(record.name)) continue;
-    const bool is_average = record.name.ends_with(kAverageSuffix);
+    const bool is_average = record.name.ends_with(checkpoint::kAverageSuffix);
     const bool was_frozen = frozen_differ && !saved_parameters.contains(parameter_of(record.name));
     change.is_explained = change.is_explained && (was_frozen || (is_average && averages_differ));
     change.begins_averages = change.begins_averages || is_average;
@@ -45,7 +45,7 @@ StateChange state_change_of(const checkpoint::Checkpoint& checkpoint, const chec
   for (const auto& record : records) saved.erase(record.name);
   for (const auto& left_over : saved)
     change.is_explained =
-        change.is_explained && ((averages_differ && left_over.ends_with(kAverageSuffix)) ||
+        change.is_explained && ((averages_differ && left_over.ends_with(checkpoint::kAverageSuffix)) ||
                                 (frozen_differ && !wanted_parameters.contains(parameter_of(left_over))));
   change.learning_anew = static_cast<int>(learning.size());
   return change;

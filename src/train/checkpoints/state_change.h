@@ -10,7 +10,6 @@
 namespace lockstep::train {
 
 /// What the name of a moving average has after its parameter's.
-inline constexpr std::string_view kAverageSuffix = ".ema";
 
 /// How the optimizer state of a checkpoint differs from that of a run which resumes from it.
 struct StateChange {

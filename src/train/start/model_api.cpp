@@ -24,7 +24,7 @@ struct Model::Parts {
         predictor(model::make_graph(run.config.model), threads),
         shape(predictor.output_shape()),
         classes(data::class_names_among(run.checkpoint.manifest().encodings)) {
-    infer::load_parameters(predictor.evaluator(), run.checkpoint);
+    infer::load_parameters(predictor.evaluator(), run.checkpoint, run.weights);
     const model::Graph& graph = predictor.evaluator().graph();
     for (const int id : graph.inputs)
       if (const model::Value& input = graph.value(id); input.consumer != graph.loss)
@@ -47,12 +47,22 @@ Model::~Model() = default;
 Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 
-Model Model::open(const std::string& checkpoint, int threads) {
+namespace {
+
+std::optional<bool> wish_of(ModelWeights weights) {
+  return weights == ModelWeights::as_evaluated ? std::nullopt
+                                               : std::optional(weights == ModelWeights::averages);
+}
+
+}  // namespace
+
+Model Model::open(const std::string& checkpoint, int threads, ModelWeights weights) {
   require(threads >= 0, fmt::format("Model::open: threads must be 0 or more, is {}", threads));
   if (threads == 0) threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   device::set_openmp_team(threads);
   return Model(std::make_unique<Parts>(
-      train::open_run(checkpoint, "", {}, "open a run's folder, or a checkpoint in it"), threads));
+      train::open_run(checkpoint, "", {}, wish_of(weights), "open a run's folder, or a checkpoint in it"),
+      threads));
 }
 
 int64_t Model::step() const { return parts_->run.checkpoint.manifest().step; }
@@ -80,7 +90,7 @@ std::string Model::write(const std::string& prompt, const WritingWishes& wishes)
   const tokenizer::Tokenizer& tokenizer = *parts_->tokenizer;
   if (!parts_->writer) {
     parts_->writer.emplace(model::make_graph(parts_->run.config.model), parts_->threads);
-    infer::load_parameters(parts_->writer->evaluator(), parts_->run.checkpoint);
+    infer::load_parameters(parts_->writer->evaluator(), parts_->run.checkpoint, parts_->run.weights);
   }
   const infer::WritingOptions options{.sampling = sampling,
                                       .tokens = wishes.tokens,

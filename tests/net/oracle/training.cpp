@@ -98,25 +98,38 @@ OracleTraining::Step OracleTraining::compute(const std::vector<MicroBatch>& batc
   for (size_t p = 0; p < step.gradients.size(); ++p)
     for (double& g : step.gradients[p])
       g /= is_statistic(graph_.parameters[p]) ? static_cast<double>(batches.size()) : terms;
+  for (size_t p = 0; p < step.gradients.size(); ++p)
+    if (graph_.parameters[p].frozen) std::ranges::fill(step.gradients[p], 0);
   step.loss = mean_loss(step.loss, step.count);
   return step;
+}
+
+bool OracleTraining::learns(size_t parameter) const {
+  return !is_statistic(graph_.parameters[parameter]) && !graph_.parameters[parameter].frozen;
 }
 
 double OracleTraining::norm_of(const Step& step) const {
   double sum = 0;
   for (size_t p = 0; p < step.gradients.size(); ++p)
-    for (const double g : step.gradients[p]) sum += is_statistic(graph_.parameters[p]) ? 0 : g * g;
+    for (const double g : step.gradients[p]) sum += learns(p) ? g * g : 0;
   return std::sqrt(sum);
 }
 
-/// As PyTorch's SGD, Adam and AdamW.
+/// As PyTorch's SGD, Adam, AdamW and AveragedModel.
 void OracleTraining::update(int64_t step, const Step& computed, double scale, std::vector<Values>& parameters,
                             OptimizerState& state) const {
   const optim::OptimizerOptions& o = config_.optimizer;
-  const double rate = o.learning_rate, updates = static_cast<double>(step + 1);
+  const double updates = static_cast<double>(step + 1);
+  const double gain = step + 1 <= std::max<int64_t>(1, o.average.start_step) ? 1 : 1 - o.average.decay;
   for (size_t p = 0; p < parameters.size(); ++p) {
+    if (graph_.parameters[p].frozen) continue;
     const auto& spec = graph_.parameters[p].spec;
-    const double decay = o.decay_norm_and_bias || !spec.is_norm_or_bias ? o.weight_decay : 0;
+    const auto group = config_.group_rates.find(graph_.parameters[p].name);
+    const bool has_group = group != config_.group_rates.end();
+    const double rate = o.learning_rate * (has_group ? group->second.learning_rate_factor : 1);
+    const double decay = has_group                                        ? group->second.weight_decay
+                         : o.decay_norm_and_bias || !spec.is_norm_or_bias ? o.weight_decay
+                                                                          : 0;
     for (size_t i = 0; i < parameters[p].size(); ++i) {
       double &value = parameters[p][i], &first = state.first[p][i], &second = state.second[p][i];
       const double gradient = computed.gradients[p][i];
@@ -135,14 +148,24 @@ void OracleTraining::update(int64_t step, const Step& computed, double scale, st
                      square = second / (1 - std::pow(o.beta2, updates));
         value -= rate * mean / (std::sqrt(square) + o.epsilon);
       }
+      state.average[p][i] += gain * (value - state.average[p][i]);
     }
   }
 }
 
-double OracleTraining::evaluate(const Pass& pass) const {
+double OracleTraining::evaluate(const Pass& pass, const OptimizerState& state) const {
   std::vector<data::SampleKey> samples;
   for (int64_t i = 0; i < data_.eval->size(); ++i) samples.emplace_back(i);
-  const LossSums sums = interpreter_.run(read(*data_.eval, samples, 0), pass, nullptr);
+  std::vector<Values> parameters = pass.parameters;
+  for (size_t p = 0; p < parameters.size(); ++p)
+    if (config_.evaluates_average && learns(p)) parameters[p] = state.average[p];
+  const Pass evaluation{.parameters = parameters,
+                        .seed = pass.seed,
+                        .step = pass.step,
+                        .training = false,
+                        .roundings = pass.roundings,
+                        .kinks = pass.kinks};
+  const LossSums sums = interpreter_.run(read(*data_.eval, samples, 0), evaluation, nullptr);
   return mean_loss(sums.loss, sums.count);
 }
 
@@ -153,6 +176,7 @@ Expected OracleTraining::train(Roundings* roundings) const {
   for (const Values& values : parameters) {
     state.first.emplace_back(values.size());
     state.second.emplace_back(values.size());
+    state.average.emplace_back(values.size());
   }
   Pass pass{.parameters = parameters,
             .seed = config_.trainer.seed,
@@ -168,8 +192,7 @@ Expected OracleTraining::train(Roundings* roundings) const {
     const double scale = limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1;
     update(step, computed, scale, parameters, state);
   }
-  pass.training = false;
-  expected.eval_loss = evaluate(pass);
+  expected.eval_loss = evaluate(pass, state);
   expected.parameters = parameters;
   return expected;
 }
@@ -184,7 +207,7 @@ double OracleTraining::error_of_gradients(uint64_t seed) const {
   Draw draw(seed);
   double worst = 0;
   for (size_t p = 0; p < parameters.size(); ++p) {
-    if (is_statistic(graph_.parameters[p])) continue;
+    if (!learns(p)) continue;
     const Values kept = parameters[p];
     Values direction(kept.size());
     double slope = 0;

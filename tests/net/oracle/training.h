@@ -37,7 +37,7 @@ class OracleTraining {
     std::vector<Values> gradients;  // means
   };
   struct OptimizerState {
-    std::vector<Values> first, second;
+    std::vector<Values> first, second, average;
   };
   std::vector<MicroBatch> batches_of(int64_t step) const;
   MicroBatch read(const data::Dataset& dataset, const std::vector<data::SampleKey>& samples,
@@ -46,7 +46,9 @@ class OracleTraining {
   double norm_of(const Step& step) const;
   void update(int64_t step, const Step& computed, double scale, std::vector<Values>& parameters,
               OptimizerState& state) const;
-  double evaluate(const Pass& pass) const;
+  /// With the averages in place of weights, if the config says so.
+  double evaluate(const Pass& pass, const OptimizerState& state) const;
+  bool learns(size_t parameter) const;
 
   config::RunConfig config_;
   model::Graph graph_;
