@@ -39,13 +39,17 @@ ProgramWorld::ProgramWorld(std::span<const program::Program> programs) : program
     auto& leaves = leaves_.emplace_back();
     auto& first = first_leaves_.emplace_back();
     for (const program::Instruction& instruction : program.instructions) {
-      if (instruction.leaf >= 0) first.insert(instruction.leaf);
+      if (instruction.leaf >= 0) first.push_back(instruction.leaf);
       for (int i = 0; instruction.leaf >= 0 && i < instruction.leaves; ++i)
         leaves.insert(instruction.leaf + i);
       has_servers_ = has_servers_ || instruction.kind == program::InstructionKind::serve ||
                      instruction.kind == program::InstructionKind::push ||
                      instruction.kind == program::InstructionKind::pull;
     }
+  }
+  for (auto& first : first_leaves_) {
+    std::ranges::sort(first);
+    first.erase(std::ranges::unique(first).begin(), first.end());
   }
   collect_parameters();
   mark_trained();

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <set>
 #include <span>
@@ -88,7 +88,7 @@ class ProgramWorld {
   /// that holds several leaves has all of them.
   int micro_batch_in_leaf(int rank, const program::Instruction& instruction) const {
     const auto& first = nth(first_leaves_, rank);
-    const auto before = std::distance(first.begin(), first.lower_bound(instruction.leaf));
+    const auto before = std::ranges::lower_bound(first, instruction.leaf) - first.begin();
     return instruction.micro_batch - static_cast<int>(before) * micro_batches_per_leaf();
   }
 
@@ -116,7 +116,7 @@ class ProgramWorld {
   std::span<const program::Program> programs_;
   std::vector<std::vector<int>> group_ids_, places_;  ///< by rank
   std::vector<std::set<int>> leaves_;                 ///< by rank
-  std::vector<std::set<int>> first_leaves_;           ///< likewise, with which micro-batches begin
+  std::vector<std::vector<int>> first_leaves_;        ///< likewise, with which micro-batches begin; ascending
   std::vector<ModelParameter> parameters_;
   bool trains_ = false, has_servers_ = false;
   std::map<int, std::vector<BucketUse>> buckets_;
