@@ -176,7 +176,7 @@ Json json_of(const InspectArguments& arguments, const config::RunConfig& config,
     json["layers"].push_back({{"name", node.name}, {"op", name_of(node.op)}});
   json["division"] = {{"global_batch", division.global_batch},
                       {"leaves", division.leaves},
-                      {"replicas_per_leaf", division.replicas_per_leaf},
+                      {"leaves_at_once", division.leaves_at_once},
                       {"leaf_samples", division.leaf_samples},
                       {"micro_batch", division.micro_batch},
                       {"micro_batches_per_leaf", division.micro_batches_per_leaf}};

@@ -25,9 +25,11 @@ namespace {
 program::ModelCode::Options code_options(const CompileOptions& options, const layout::BatchDivision& division,
                                          const model::Graph& graph, device::DeviceKind device,
                                          bool training) {
+  const std::vector<int> sizes = division.sizes();  // the largest first
   return {.device = device,
           .micro_batch = division.micro_batch,
-          .virtual_replicas = division.replicas_per_leaf,
+          .virtual_replicas = division.leaves_at_once,
+          .fewer_replicas = {sizes.begin() + 1, sizes.end()},
           .training = training,
           .intra_op_threads = options.parallel.intra_op_threads,
           .loss_weight = 1.0 / (static_cast<double>(division.global_batch) *
@@ -60,7 +62,7 @@ void check_extent(const model::Graph& graph, const model::Partition& partition,
   // Load, forwards, backwards, which may be halves and recompute; of a stage also what it gets and sends.
   const int64_t passes = layout.pp == 1 && layout.recompute == layout::Recompute::none ? 2 : 4;
   const int64_t each = passes * *std::ranges::max_element(segments) + (layout.pp > 1 ? 5 : 1);
-  const int64_t micro_batches = int64_t{division.leaves_of(0).size()} * division.micro_batches_per_leaf;
+  const int64_t micro_batches = division.most_micro_batches();
   if (each > kMostInstructions)
     throw ConfigError(
         fmt::format("a model of {} segments takes more than {} instructions for each micro-batch; raise "
@@ -257,9 +259,9 @@ uint64_t hash_of(const parallel::ProgramPlan& plan) {
   const auto& division = plan.division;
   const auto& parallel = plan.parallel;
   uint64_t hash = hash64(layout::to_string(parallel.layout));
-  hash = hash_all(hash,
-                  {division.global_batch, division.leaves, division.replicas_per_leaf, division.leaf_samples,
-                   division.micro_batch, division.micro_batches_per_leaf, division.workers});
+  hash = hash_all(
+      hash, {division.global_batch, division.leaves, division.leaves_at_once, division.leaves_of_shares,
+             division.leaf_samples, division.micro_batch, division.micro_batches_per_leaf, division.workers});
   for (const int host : plan.hosts) hash = hash_all(hash, {host});
   return hash_all(hash, {parallel.bucket_bytes.value_or(0), static_cast<int>(parallel.reduction),
                          static_cast<int>(parallel.algorithm), plan.state_slots, plan.shared_memory,

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <set>
 #include <vector>
 
+#include "base/index.h"
 #include "lockstep/error.h"
 
 namespace lockstep::layout {
@@ -28,14 +31,48 @@ void find_folds(BatchDivision& division) {
 }  // namespace
 
 TreeNode BatchDivision::leaves_of(int worker) const {
-  const int share = leaves / workers, extra = leaves % workers;
+  const int units = leaves / leaves_of_shares, share = units / workers, extra = units % workers;
   const int begin = worker * share + std::min(worker, extra);
-  return {begin, begin + share + (worker < extra ? 1 : 0)};
+  const int end = begin + share + (worker < extra ? 1 : 0);
+  return {begin * leaves_of_shares, end * leaves_of_shares};
+}
+
+std::vector<TreeNode> BatchDivision::nodes_of(int worker) const {
+  const TreeNode share = leaves_of(worker);
+  return nodes_within(leaves, share.begin, share.end, leaves_at_once);
+}
+
+int BatchDivision::micro_batches_of(int worker) const {
+  return leaves_at_once == 1 ? leaves_of(worker).size() * micro_batches_per_leaf
+                             : static_cast<int>(nodes_of(worker).size());
+}
+
+int BatchDivision::most_micro_batches() const {
+  if (leaves_at_once == 1) return micro_batches_of(0);
+  int most = 0;
+  for (int worker = 0; worker < workers; ++worker) most = std::max(most, micro_batches_of(worker));
+  return most;
+}
+
+double BatchDivision::full_micro_batches_of(int worker) const {
+  return static_cast<double>(leaves_of(worker).size() * leaf_samples) / static_cast<double>(micro_batch);
 }
 
 int64_t BatchDivision::first_sample(int worker, int micro_batch_index) const {
+  if (leaves_at_once > 1) {
+    const std::vector<TreeNode> nodes = nodes_of(worker);
+    return nth(nodes, micro_batch_index).begin * leaf_samples;
+  }
   const int leaf = leaves_of(worker).begin + micro_batch_index / micro_batches_per_leaf;
   return leaf * leaf_samples + (micro_batch_index % micro_batches_per_leaf) * micro_batch;
+}
+
+std::vector<int> BatchDivision::sizes() const {
+  std::set<int, std::greater<>> found;
+  if (leaves_at_once == 1) return {1};
+  for (int worker = 0; worker < workers; ++worker)
+    for (const TreeNode& node : nodes_of(worker)) found.insert(node.size());
+  return {found.begin(), found.end()};
 }
 
 BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int virtual_replicas,
@@ -73,42 +110,70 @@ BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int 
   return division;
 }
 
+namespace {
+
+/// The most leaves of which all shares can be multiples while the largest one stays as large as it is.
+int leaves_of_shares(const BatchDivision& division) {
+  const auto keeps_largest = [&](int unit) {
+    const int units = division.leaves / unit;
+    return units >= division.workers &&
+           largest_share(units, division.workers) * unit == largest_share(division.leaves, division.workers);
+  };
+  int unit = 1;
+  // A tree over V leaves is one over V / 2^k nodes of 2^k leaves, if 2^k divides V.
+  while (division.leaves % (2 * unit) == 0 && keeps_largest(2 * unit)) unit *= 2;
+  return unit;
+}
+
+/// Nodes of one size, of which each replica of a pipeline has as many.
+int leaves_in_pipeline(const BatchDivision& division, int most_at_once, int stages) {
+  constexpr int kMicroBatchesOfStage = 8;
+  const auto fits = [&](int at_once) {
+    const int nodes = division.leaves / at_once, each = nodes / division.workers;
+    return at_once <= most_at_once && each * division.workers == nodes &&
+           each >= kMicroBatchesOfStage * stages && each % stages == 0;
+  };
+  int at_once = 1;
+  while (division.leaves % (2 * at_once) == 0 && fits(2 * at_once)) at_once *= 2;
+  return at_once;
+}
+
+}  // namespace
+
 BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_limit, int stages) {
-  constexpr int kLeavesOfStage = 8;
   BatchDivision joined = division;
   if (division.micro_batches_per_leaf > 1) return joined;
-  // Whole nodes for each worker; no worker gets more replicas than it has without.
-  const auto fits = [&](int replicas) {
-    const int nodes = division.leaves / replicas, most = largest_share(nodes, division.workers);
-    return replicas * division.leaf_samples <= micro_batch_limit && nodes >= division.workers &&
-           most * replicas == largest_share(division.leaves, division.workers) &&
-           (stages == 1 ||
-            (most * division.workers == nodes && most >= kLeavesOfStage * stages && most % stages == 0));
-  };
-  int replicas = 1;
-  // A tree over V leaves is one over V / 2^k nodes of 2^k leaves, if 2^k divides V.
-  while (division.leaves % (2 * replicas) == 0 && fits(2 * replicas)) replicas *= 2;
-  if (division.workers == 1 && fits(division.leaves)) replicas = division.leaves;
-  joined.replicas_per_leaf = replicas;
-  joined.leaves /= replicas;
-  joined.leaf_samples *= replicas;
-  joined.micro_batch = joined.leaf_samples;
+  const auto most =
+      static_cast<int>(std::clamp<int64_t>(micro_batch_limit / division.leaf_samples, 1, division.leaves));
+  if (stages > 1) {
+    joined.leaves_at_once = joined.leaves_of_shares = leaves_in_pipeline(division, most, stages);
+  } else {
+    joined.leaves_of_shares = leaves_of_shares(division);
+    joined.leaves_at_once = most;
+    joined.leaves_at_once = joined.sizes().front();
+  }
+  joined.micro_batch = joined.leaves_at_once * joined.leaf_samples;
   find_folds(joined);
   return joined;
 }
 
 std::string describe(const BatchDivision& division, std::string_view worker) {
-  const auto first = division.leaves_of(0), last = division.leaves_of(division.workers - 1);
-  const std::string leaves = first.size() == last.size() ? fmt::format("{}", first.size())
-                                                         : fmt::format("{} to {}", last.size(), first.size());
-  const std::string replicas = division.replicas_per_leaf == 1
-                                   ? ""
-                                   : fmt::format(" of {} virtual replicas", division.replicas_per_leaf);
-  return fmt::format("global batch {} = {} {}{} x {} lea{}{} x {} micro-batch{} x {} sample{}",
-                     division.global_batch, division.workers, worker, division.workers == 1 ? "" : "s",
-                     leaves, leaves == "1" ? "f" : "ves", replicas, division.micro_batches_per_leaf,
-                     division.micro_batches_per_leaf == 1 ? "" : "es", division.micro_batch,
-                     division.micro_batch == 1 ? "" : "s");
+  int least = division.leaves, most = 0;
+  for (const int one : {0, division.workers - 1}) {
+    least = std::min(least, division.leaves_of(one).size());
+    most = std::max(most, division.leaves_of(one).size());
+  }
+  const std::string leaves = least == most ? fmt::format("{}", most) : fmt::format("{} to {}", least, most);
+  const int64_t samples = division.summed_samples();
+  const std::string parts = division.leaves_at_once > 1
+                                ? ""
+                                : fmt::format(" x {} micro-batch{}", division.micro_batches_per_leaf,
+                                              division.micro_batches_per_leaf == 1 ? "" : "es");
+  const std::string at_once =
+      division.leaves_at_once > 1 ? fmt::format(", up to {} leaves at once", division.leaves_at_once) : "";
+  return fmt::format("global batch {} = {} {}{} x {} lea{}{} x {} sample{}{}", division.global_batch,
+                     division.workers, worker, division.workers == 1 ? "" : "s", leaves,
+                     leaves == "1" ? "f" : "ves", parts, samples, samples == 1 ? "" : "s", at_once);
 }
 
 }  // namespace lockstep::layout

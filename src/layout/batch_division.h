@@ -3,20 +3,23 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "layout/canonical_tree.h"
 
 namespace lockstep::layout {
 
-/// How a global batch is divided: into leaves, each into micro-batches of one size. Under REPRODUCIBLE a leaf
-/// is a virtual replica, or several of them that are computed at once (join_leaves); FAST has a leaf per
-/// worker, or per push of a step.
+/// How a global batch is divided: into leaves of equal size, and these into micro-batches. Under REPRODUCIBLE
+/// a leaf is a virtual replica; FAST has a leaf per worker, or per push of a step. A leaf is one or several
+/// micro-batches; or a micro-batch holds several leaves, of a node of the canonical tree, whose gradients
+/// kernels fold (join_leaves). Then micro-batches may be of unlike sizes.
 struct BatchDivision {
   int64_t global_batch = 0;
   int leaves = 1;
-  int replicas_per_leaf = 1;  ///< virtual replicas of a leaf, whose gradients kernels fold
+  int leaves_at_once = 1;    ///< of the largest micro-batch
+  int leaves_of_shares = 1;  ///< workers' shares are multiples of so many leaves
   int64_t leaf_samples = 0;
-  int64_t micro_batch = 0;  ///< samples
+  int64_t micro_batch = 0;  ///< samples of the largest one
   int micro_batches_per_leaf = 1;
   int workers = 1;
   bool folds_by_halving =
@@ -25,12 +28,23 @@ struct BatchDivision {
 
   /// Leaves of a worker: consecutive, larger shares first.
   TreeNode leaves_of(int worker) const;
-  int micro_batches_of(int worker) const { return leaves_of(worker).size() * micro_batches_per_leaf; }
-  /// Samples of a micro-batch over which kernels sum at once: within a virtual replica.
-  int64_t summed_samples() const { return micro_batch / replicas_per_leaf; }
+  /// The same, cut into what is computed at once: nodes of the tree, ascending.
+  std::vector<TreeNode> nodes_of(int worker) const;
+  int micro_batches_of(int worker) const;
+  int most_micro_batches() const;  ///< of a worker
+  /// How many micro-batches of the largest size a worker's samples would make.
+  double full_micro_batches_of(int worker) const;
+  /// What a micro-batch of so many leaves is of the largest one, by its samples.
+  double part_of_largest(int of_leaves) const { return static_cast<double>(of_leaves) / leaves_at_once; }
+  /// Samples of a micro-batch of so many leaves.
+  int64_t samples_at_once(int of_leaves) const { return of_leaves * summed_samples(); }
+  /// Samples over which kernels sum at once: a leaf's, of one micro-batch.
+  int64_t summed_samples() const { return leaf_samples / micro_batches_per_leaf; }
   /// Place in the global batch of the first sample of a worker's micro-batch, which is numbered over all its
   /// leaves.
   int64_t first_sample(int worker, int micro_batch) const;
+  /// The numbers of leaves that micro-batches have, descending.
+  std::vector<int> sizes() const;
 };
 
 /// `pushes`: the number of pushes in a step, if any worker may take any part of the batch; 0: no such pushes.
@@ -38,12 +52,13 @@ struct BatchDivision {
 BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int virtual_replicas,
                            Reduction reduction, int workers, int pushes = 0);
 
-/// The same division, with as many virtual replicas in a leaf as a worker can compute at once: those of one
-/// node of the canonical tree, in one micro-batch of at most `micro_batch_limit` samples. Every worker gets
-/// whole nodes, and the largest share is as large as before: 3 workers of 16 replicas have 3, 3 and 2 nodes
-/// of two. In a pipeline of several stages each replica keeps at least 8 leaves for each stage, so that these
-/// wait for about a tenth of a step, and a multiple of the number of stages. Every sum has the bits that it
-/// has without. REQUIRES: `division` is one of REPRODUCIBLE.
+/// The same division, with as many virtual replicas in a micro-batch as a worker can compute at once: those
+/// of one node of the canonical tree, of at most `micro_batch_limit` samples. The largest share is as large
+/// as before; as far as that allows, shares begin where large nodes do: 3 workers of 16 replicas have 6, 6
+/// and 4, as nodes of 4 and 2, 2 and 4, and 4. In a pipeline of several stages all nodes are of one size, of
+/// which each replica keeps at least 8 for each stage, so that these wait for about a tenth of a step, and a
+/// multiple of the number of stages. Every sum has the bits that it has without. REQUIRES: `division` is one
+/// of REPRODUCIBLE.
 BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_limit, int stages = 1);
 
 /// "global batch 128 = 2 workers x 2 leaves x 2 micro-batches x 16 samples", printed at start. `worker`: the

@@ -12,11 +12,11 @@ int TreeNode::split() const {
   return begin + static_cast<int>(std::bit_floor(static_cast<unsigned>(size() - 1)));
 }
 
-std::vector<TreeNode> nodes_within(int leaves, int begin, int end) {
+std::vector<TreeNode> nodes_within(int leaves, int begin, int end, int most) {
   std::vector<TreeNode> found;
   const std::function<void(TreeNode)> descend = [&](TreeNode node) {
     if (node.end <= begin || node.begin >= end) return;
-    if (node.begin >= begin && node.end <= end) {
+    if (node.begin >= begin && node.end <= end && node.size() <= most) {
       found.push_back(node);
       return;
     }
@@ -27,13 +27,13 @@ std::vector<TreeNode> nodes_within(int leaves, int begin, int end) {
   return found;
 }
 
-FoldPlan plan_fold(int leaves, int begin, int end) {
+FoldPlan plan_fold(int leaves, int begin, int end, int at_once) {
   FoldPlan plan;
   plan.results = nodes_within(leaves, begin, end);
   const std::function<void(TreeNode, int)> evaluate = [&](TreeNode node, int slot) {
     plan.slots = std::max(plan.slots, slot + 1);
-    if (node.is_leaf()) {
-      plan.steps.push_back({FoldStep::Kind::leaf, node.begin, slot});
+    if (node.size() <= at_once) {
+      plan.steps.push_back({FoldStep::Kind::leaf, node.begin, slot, node.size()});
       return;
     }
     evaluate(node.left(), slot);

@@ -3,6 +3,7 @@
 #include <compare>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <vector>
 
 namespace lockstep::layout {
@@ -23,22 +24,26 @@ struct TreeNode {
   auto operator<=>(const TreeNode&) const = default;
 };
 
-/// The largest nodes of the tree over [0, leaves) that lie within [begin, end), ascending. A worker with
-/// these leaves can compute them alone.
-std::vector<TreeNode> nodes_within(int leaves, int begin, int end);
+/// The largest nodes of the tree over [0, leaves), of at most `most` leaves each, that lie within [begin,
+/// end), ascending. A worker with these leaves can compute them alone.
+std::vector<TreeNode> nodes_within(int leaves, int begin, int end,
+                                   int most = std::numeric_limits<int>::max());
 
 /// One step of folding leaves [begin, end), taken in ascending order, with a stack of buffers.
 struct FoldStep {
   enum class Kind { leaf, add } kind;
-  int leaf = -1;  ///< leaf: its gradient is completed in `slot`
-  int slot = 0;   ///< add: slot += slot + 1
+  int leaf = -1;   ///< leaf: its gradient is completed in `slot`
+  int slot = 0;    ///< add: slot += slot + 1
+  int leaves = 1;  ///< leaf: of the node that begins with it and is computed at once
+  TreeNode node() const { return {leaf, leaf + leaves}; }
 };
 struct FoldPlan {
   std::vector<FoldStep> steps;
   std::vector<TreeNode> results;  ///< result i lies in slot i at the end: nodes_within(leaves, begin, end)
   int slots = 0;                  ///< buffers needed, at most log2(leaves) + 1 for each result
 };
-FoldPlan plan_fold(int leaves, int begin, int end);
+/// `at_once`: nodes of at most so many leaves are computed whole.
+FoldPlan plan_fold(int leaves, int begin, int end, int at_once = 1);
 
 /// Whether workers that own consecutive `ranges` can fold the tree by recursive halving: every range is one
 /// node, and ranks r and r ^ 2^k hold sibling nodes in round k. REQUIRES: ranges are consecutive and cover

@@ -126,14 +126,21 @@ void ProgramWriter::add_metrics(int records) {
                                 std::max(records, 1) * program::kMetricBytes);
 }
 
-program::Instruction ProgramWriter::instruction(program::InstructionKind kind, int lane, int segment,
-                                                int micro_batch, int leaf) const {
+program::Instruction ProgramWriter::instruction(program::InstructionKind kind, int lane, int segment) const {
   program::Instruction result;
   result.kind = kind;
   result.lane = lane;
   result.segment = segment;
+  return result;
+}
+
+program::Instruction ProgramWriter::instruction_of(program::InstructionKind kind, int lane, int segment,
+                                                   int micro_batch) const {
+  program::Instruction result = instruction(kind, lane, segment);
+  const layout::TreeNode& leaves = nth(micro_batches_, micro_batch);
   result.micro_batch = micro_batch;
-  result.leaf = leaf;
+  result.leaf = leaves.begin;
+  result.leaves = leaves.size();
   return result;
 }
 
@@ -152,6 +159,11 @@ std::string ProgramWriter::place_text(int storage, bool gradient, int micro_batc
                                                         : fmt::format("mb{}", micro_batch);
 }
 
+int64_t ProgramWriter::place_bytes(int storage, bool gradient, int micro_batch, int piece) const {
+  const bool is_shared = turns_.contains({storage, gradient, piece});
+  return (is_shared ? code_ : code_of(micro_batch)).activation_bytes(storage);
+}
+
 int ProgramWriter::activation(int storage, int micro_batch, int piece) {
   const auto& value = graph_.value(storage);
   if (value.producer < 0) {
@@ -161,13 +173,13 @@ int ProgramWriter::activation(int storage, int micro_batch, int piece) {
                                              code_.activation_bytes(storage));
   }
   return keyed_buffer(fmt::format("act.{}.{}", value.name, place_text(storage, false, micro_batch, piece)),
-                      program::Category::activations, code_.activation_bytes(storage));
+                      program::Category::activations, place_bytes(storage, false, micro_batch, piece));
 }
 
 int ProgramWriter::activation_gradient(int storage, int micro_batch, int piece) {
   const std::string place = place_text(storage, true, micro_batch, piece);
   return keyed_buffer(fmt::format("dact.{}.{}", graph_.value(storage).name, place),
-                      program::Category::activations, code_.activation_bytes(storage));
+                      program::Category::activations, place_bytes(storage, true, micro_batch, piece));
 }
 
 void ProgramWriter::take_turns(const std::vector<int>& storages, bool gradients, int piece, int buffers) {
@@ -192,16 +204,16 @@ void ProgramWriter::read_parameters(program::Instruction& instruction, int segme
 }
 
 program::Operand ProgramWriter::activation_operand(program::Role role, int storage, program::Access access,
-                                                   int buffer) const {
+                                                   int buffer, int micro_batch) const {
   return {.role = role,
           .index = storage,
           .access = access,
-          .range = program.whole(buffer),
+          .range = {buffer, 0, code_of(micro_batch).activation_bytes(storage)},
           .dtype = graph_.value(storage).spec.dtype};
 }
 
 void ProgramWriter::constants(int lane) {
-  program::Instruction constants = instruction(program::InstructionKind::constants, lane, -1, -1, -1);
+  program::Instruction constants = instruction(program::InstructionKind::constants, lane);
   constants.operands.push_back(
       {program::Role::constants, 0, program::Access::write, program.whole(constants_)});
   program.instructions.push_back(std::move(constants));
@@ -222,15 +234,15 @@ bool ProgramWriter::wants(int input) const {
   return false;
 }
 
-void ProgramWriter::load(int lane, int micro_batch, int leaf) {
-  program::Instruction load = instruction(program::InstructionKind::load, lane, -1, micro_batch, leaf);
+void ProgramWriter::load(int lane, int micro_batch) {
+  program::Instruction load = instruction_of(program::InstructionKind::load, lane, -1, micro_batch);
   load.deadline = program::DeadlineClass::input;
   for (size_t i = 0; i < graph_.inputs.size(); ++i) {
     // A fork of an input is still the input's memory.
     const int storage = graph_.inputs[i];
     if (!wants(storage)) continue;
     program::Operand batch = activation_operand(program::Role::batch, storage, program::Access::write,
-                                                activation(storage, micro_batch, 0));
+                                                activation(storage, micro_batch, 0), micro_batch);
     batch.index = static_cast<int>(i);
     load.operands.push_back(batch);
   }
@@ -245,7 +257,7 @@ void ProgramWriter::pass(program::Role direction, int lane, int group, int peer,
     const int buffer = gradients ? activation_gradient(storage, micro_batch, piece)
                                  : activation(storage, micro_batch, piece);
     program::Operand transfer = activation_operand(
-        direction, storage, sends ? program::Access::read : program::Access::write, buffer);
+        direction, storage, sends ? program::Access::read : program::Access::write, buffer, micro_batch);
     transfer.peer = peer;
     transfers.push_back(transfer);
   }
@@ -256,7 +268,7 @@ void ProgramWriter::pass(program::Role direction, int lane, int group, int peer,
 
 void ProgramWriter::exchange(int lane, int group, std::vector<program::Operand> transfers) {
   if (transfers.empty()) return;
-  program::Instruction exchange = instruction(program::InstructionKind::exchange, lane, -1, -1, -1);
+  program::Instruction exchange = instruction(program::InstructionKind::exchange, lane);
   exchange.group = group;
   exchange.deadline = program::DeadlineClass::communication;
   exchange.operands = std::move(transfers);
@@ -264,14 +276,14 @@ void ProgramWriter::exchange(int lane, int group, std::vector<program::Operand> 
 }
 
 void ProgramWriter::add_ranges(int lane, program::ByteRange destination, program::ByteRange source) {
-  program::Instruction add = instruction(program::InstructionKind::add, lane, -1, -1, -1);
+  program::Instruction add = instruction(program::InstructionKind::add, lane);
   add.operands.push_back({program::Role::destination, 0, program::Access::read_write, destination});
   add.operands.push_back({program::Role::source, 0, program::Access::read, source});
   program.instructions.push_back(std::move(add));
 }
 
 void ProgramWriter::snapshot(int lane) {
-  program::Instruction snapshot = instruction(program::InstructionKind::snapshot, lane, -1, -1, -1);
+  program::Instruction snapshot = instruction(program::InstructionKind::snapshot, lane);
   snapshot.deadline = program::DeadlineClass::storage;
   int index = 0;  // of the part within the share
   for (const auto& part : share_) {

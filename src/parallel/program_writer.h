@@ -54,14 +54,16 @@ class ProgramWriter {
   /// (Ownership::held_gradients), one after the other.
   void add_gradient_slots(int slots);
   int gradient_buffer(int segment, int slot) const { return nth(nth(gradients_, slot), segment); }
-  /// Adds records of kMetricCount doubles: one for each virtual replica of this rank.
+  /// Adds records of kMetricCount doubles: one for each leaf of this rank.
   void add_metrics(int records);
+  /// The leaves of each of the rank's micro-batches, ascending. Call it before those that name a micro-batch.
+  void set_micro_batches(std::vector<layout::TreeNode> leaves) { micro_batches_ = std::move(leaves); }
 
   /// Loads the step's constants, for all later instructions.
   void constants(int lane);
   /// Whether these segments of a rank read any field of the batch; otherwise the rank loads nothing.
   bool loads(const std::vector<int>& segments) const;
-  void load(int lane, int micro_batch, int leaf);
+  void load(int lane, int micro_batch);
   /// Batches use so many sets of staging buffers in turn. Two suffice to fill one while the other is read,
   /// unless more micro-batches are in flight.
   void set_batch_buffers(int count) { batch_buffers_ = count; }
@@ -73,12 +75,11 @@ class ProgramWriter {
   void cast_parameters(int lane, Changes changes);
   /// `keeps`: whether to keep what backward needs besides inputs and outputs; otherwise a recompute must
   /// follow.
-  void forward(int lane, int segment, int micro_batch, int leaf, int local_leaf, bool accumulate,
-               bool keeps = true);
+  void forward(int lane, int segment, int micro_batch, bool accumulate, bool keeps = true);
   /// Writes nothing if the segment keeps everything.
-  void recompute(int lane, int segment, int micro_batch, int leaf);
+  void recompute(int lane, int segment, int micro_batch);
   /// Writes a backward, or one of its halves; nothing if there is nothing to do.
-  void backward(program::InstructionKind kind, int lane, int segment, int micro_batch, int leaf, int slot,
+  void backward(program::InstructionKind kind, int lane, int segment, int micro_batch, int slot,
                 bool accumulate);
   /// Micro-batches, whatever their number, use so many buffers in turn for these values of a piece, or for
   /// their gradients. For values that pass from rank to rank, whose buffers are in use while others compute.
@@ -129,14 +130,22 @@ class ProgramWriter {
 
  private:
   void place_parameter(int segment, const model::BucketEntry& first);
-  program::Instruction instruction(program::InstructionKind kind, int lane, int segment, int micro_batch,
-                                   int leaf) const;
+  program::Instruction instruction(program::InstructionKind kind, int lane, int segment = -1) const;
+  /// One of a micro-batch.
+  program::Instruction instruction_of(program::InstructionKind kind, int lane, int segment,
+                                      int micro_batch) const;
+  /// Kernels of a micro-batch's size.
+  const program::ModelCode& code_of(int micro_batch) const {
+    return code_.of_replicas(nth(micro_batches_, micro_batch).size());
+  }
   int keyed_buffer(const std::string& name, program::Category category, int64_t bytes);
   /// The place of bytes of a segment's bucket in this rank's buffer of a slot. REQUIRES: the rank holds them.
   program::ByteRange gradient_range(int segment, int slot, const layout::ByteSpan& bytes) const;
   int activation(int storage, int micro_batch, int piece);
   int activation_gradient(int storage, int micro_batch, int piece);
   std::string place_text(int storage, bool gradient, int micro_batch, int piece) const;
+  /// Of the buffer of that place, which micro-batches may share.
+  int64_t place_bytes(int storage, bool gradient, int micro_batch, int piece) const;
   bool wants(int input) const;
   int scratch(std::string_view what, int64_t bytes);
   void read_parameters(program::Instruction& instruction, int segment) const;
@@ -145,7 +154,7 @@ class ProgramWriter {
   enum class Stash { kept, weight = program::kWeightStash, repeated = program::kRepeatedStash };
   void add_stash(program::Instruction& instruction, Stash stash, program::Access access);
   void add_scratch_stash(program::Instruction& instruction, Stash stash);
-  int64_t stash_bytes(int segment, Stash stash) const;
+  static int64_t stash_bytes(const program::SegmentInterface& face, Stash stash);
   void add_temporary(program::Instruction& instruction, const char* name);
   void read_verdict(program::Instruction& instruction, UpdateVerdict verdict) const;
   /// Whether this rank updates all that ever changes of its parameters of a segment.
@@ -155,8 +164,9 @@ class ProgramWriter {
   void add_ties(int lane, int segment, const layout::ByteSpan& complete, bool first,
                 const std::function<program::ByteRange(int parameter, int use)>& elsewhere);
   void add_server_room(const ServerRoom& room);
-  program::Operand activation_operand(program::Role role, int storage, program::Access access,
-                                      int buffer) const;
+  /// `buffer` may be larger than a micro-batch.
+  program::Operand activation_operand(program::Role role, int storage, program::Access access, int buffer,
+                                      int micro_batch) const;
 
   const model::Graph& graph_;
   const model::Partition& partition_;
@@ -169,6 +179,7 @@ class ProgramWriter {
   int snapshot_ = -1;                        // -1 if the share is empty
   std::vector<std::vector<int>> gradients_;  // by slot, segment
   int constants_ = -1, verdict_ = -1, metrics_ = -1;
+  std::vector<layout::TreeNode> micro_batches_;
   int batch_buffers_ = 2;
   std::map<std::tuple<int, bool, int>, int> turns_;  // by storage, whether it is a gradient, piece
   struct Served {

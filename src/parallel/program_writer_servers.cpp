@@ -39,7 +39,7 @@ void ProgramWriter::add_server_room(const ServerRoom& room) {
 
 void ProgramWriter::pull(int lane, int group, int segment, int shard, int server,
                          const layout::ByteSpan& bytes) {
-  program::Instruction pull = instruction(program::InstructionKind::pull, lane, segment, -1, -1);
+  program::Instruction pull = instruction(program::InstructionKind::pull, lane, segment);
   pull.group = group;
   pull.deadline = program::DeadlineClass::communication;
   pull.operands.push_back({program::Role::parameters,
@@ -52,7 +52,7 @@ void ProgramWriter::pull(int lane, int group, int segment, int shard, int server
 
 void ProgramWriter::push(int lane, int group, int segment, int shard, int server,
                          const layout::ByteSpan& bytes, std::optional<UpdateVerdict> verdict) {
-  program::Instruction push = instruction(program::InstructionKind::push, lane, segment, -1, -1);
+  program::Instruction push = instruction(program::InstructionKind::push, lane, segment);
   push.group = group;
   push.deadline = program::DeadlineClass::communication;
   push.operands.push_back(
@@ -65,7 +65,7 @@ void ProgramWriter::serve(int lane, int group, int segment, int shard, int bound
   const layout::ByteSpan updated = ownership_.updated_by(segment, rank_);
   if (updated.empty()) return;
   const Served& served = nth(served_, segment);
-  program::Instruction serve = instruction(program::InstructionKind::serve, lane, segment, -1, -1);
+  program::Instruction serve = instruction(program::InstructionKind::serve, lane, segment);
   serve.group = group;
   serve.bound = bound;
   serve.deadline = program::DeadlineClass::communication;

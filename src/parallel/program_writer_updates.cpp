@@ -20,7 +20,7 @@ void ProgramWriter::cast_parameters(int lane, Changes changes) {
   for (size_t s = 0; s < narrow_parameters_.size(); ++s) {
     if (narrow_parameters_[s] < 0) continue;
     program::Instruction cast =
-        instruction(program::InstructionKind::cast, lane, static_cast<int>(s), -1, -1);
+        instruction(program::InstructionKind::cast, lane, static_cast<int>(s));
     cast.anew = changes == Changes::none || (changes == Changes::updates && updates_all(static_cast<int>(s)));
     cast.operands.push_back({program::Role::source, 0, program::Access::read, program.whole(parameters_[s])});
     cast.operands.push_back({.role = program::Role::destination,
@@ -69,7 +69,7 @@ void ProgramWriter::add_ties(int lane, int segment, const layout::ByteSpan& comp
 }
 
 void ProgramWriter::agree(int lane, int group, int ranks, int most_records) {
-  program::Instruction agree = instruction(program::InstructionKind::agree, lane, -1, -1, -1);
+  program::Instruction agree = instruction(program::InstructionKind::agree, lane, -1);
   agree.group = group;
   agree.deadline = program::DeadlineClass::communication;
   const int gather = program.add_buffer("agree.records", program::Space::scalars, program::Category::staging,
@@ -83,7 +83,7 @@ void ProgramWriter::agree(int lane, int group, int ranks, int most_records) {
 }
 
 void ProgramWriter::norm(int lane, const std::function<void(program::ByteRange)>& write_sum, GradientsOf of) {
-  program::Instruction norm = instruction(program::InstructionKind::norm, lane, -1, -1, -1);
+  program::Instruction norm = instruction(program::InstructionKind::norm, lane, -1);
   for (int s = 0; s < static_cast<int>(partition_.buckets.size()); ++s)
     if (const layout::ByteSpan updated = complete_gradients(s, of); !updated.empty())
       norm.operands.push_back({.role = program::Role::gradients,
@@ -99,7 +99,7 @@ void ProgramWriter::norm(int lane, const std::function<void(program::ByteRange)>
   if (write_sum) {
     program.instructions.push_back(std::move(norm));
     write_sum(program.whole(sums));
-    norm = instruction(program::InstructionKind::norm, lane, -1, -1, -1);
+    norm = instruction(program::InstructionKind::norm, lane, -1);
     norm.operands.push_back(
         {program::Role::chunks, 0, program::Access::read, program.whole(sums), -1, DType::float64});
   }
@@ -114,7 +114,7 @@ void ProgramWriter::norm(int lane, const std::function<void(program::ByteRange)>
 }
 
 void ProgramWriter::digest(int lane) {
-  program::Instruction digest = instruction(program::InstructionKind::digest, lane, -1, -1, -1);
+  program::Instruction digest = instruction(program::InstructionKind::digest, lane, -1);
   for (size_t s = 0; s < parameters_.size(); ++s)
     if (parameters_[s] >= 0)
       digest.operands.push_back({program::Role::parameters, static_cast<int>(s), program::Access::read,
@@ -146,7 +146,7 @@ void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict, const l
   const layout::ByteSpan all = ownership_.updated_by(segment, rank_);
   const layout::ByteSpan updated = layout::slice_of(all, slice);
   if (updated.empty()) return;
-  program::Instruction update = instruction(program::InstructionKind::update, lane, segment, -1, -1);
+  program::Instruction update = instruction(program::InstructionKind::update, lane, segment);
   update.operands.push_back({.role = program::Role::gradients,
                              .index = segment,
                              .access = program::Access::read,

@@ -28,10 +28,8 @@ program::Transport plain_transport(const ProgramPlan& plan);
 ProgramWriter begin_program(const ProgramPlan& plan, const char* name, int rank,
                             const program::ModelCode& code);
 
-/// The number of virtual replicas of a rank for whose metrics records of an agreement have room.
-inline int most_records(const layout::BatchDivision& division) {
-  return division.leaves_of(0).size() * division.replicas_per_leaf;
-}
+/// The number of leaves of a rank for whose metrics records of an agreement have room.
+inline int most_records(const layout::BatchDivision& division) { return division.leaves_of(0).size(); }
 
 /// What servers and workers agree on before each session, except its steps. REQUIRES: the layout has
 /// sessions.

@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "parallel/rank_program.h"
 #include "parallel/server_sync.h"
@@ -82,14 +83,16 @@ program::Program compile_session_step(const ProgramPlan& plan, int rank) {
     });
   };
 
-  const int leaf = rank, micro_batches = plan.division.micro_batches_per_leaf;
+  const int micro_batches = plan.division.micro_batches_per_leaf;
+  writer.set_micro_batches(
+      std::vector<layout::TreeNode>(static_cast<size_t>(micro_batches), {rank, rank + 1}));
   for (int m = 0; m < micro_batches; ++m) {
     const bool last = m + 1 == micro_batches;
-    writer.load(copy, m, leaf);
-    for (int s = 0; s < segments; ++s) writer.forward(compute, s, m, leaf, 0, m > 0);
+    writer.load(copy, m);
+    for (int s = 0; s < segments; ++s) writer.forward(compute, s, m, m > 0);
     if (last) writer.agree(alone, groups.alone, 1, 1);
     for (int s = segments - 1; s >= 0; --s) {
-      writer.backward(program::InstructionKind::backward, compute, s, m, leaf, 0, m > 0);
+      writer.backward(program::InstructionKind::backward, compute, s, m, 0, m > 0);
       if (!last) continue;
       writer.add_ties_first(compute, s);
       push_segment(s, plan.update_as_it_lands);

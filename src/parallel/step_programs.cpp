@@ -130,11 +130,9 @@ program::Program compile_server_step(const ProgramPlan& plan, int rank) {
 
 /// A worker's micro-batch, and what becomes of its gradients.
 struct MicroBatch {
-  int leaf;
-  int local_leaf;           ///< among those of its replica
-  int slot;                 ///< of the leaf's gradient
+  layout::TreeNode leaves;  ///< of which it is a part, or that it holds
+  int slot;                 ///< of their gradient
   bool accumulates;         ///< it is not the leaf's first
-  bool completes_leaf;      ///< it is the leaf's last
   bool completes_step;      ///< it is the last of all
   std::vector<int> folded;  ///< then slots to which the one after each is added
 };
@@ -152,12 +150,10 @@ std::vector<MicroBatch> micro_batches_of(const layout::BatchDivision& division, 
       folded.push_back(fold.steps[add].slot);
     for (int m = 0; m < division.micro_batches_per_leaf; ++m) {
       const bool completes = m + 1 == division.micro_batches_per_leaf;
-      list.push_back({.leaf = step.leaf,
-                      .local_leaf = step.leaf - leaves.begin,
+      list.push_back({.leaves = step.node(),
                       .slot = step.slot,
                       .accumulates = m > 0,
-                      .completes_leaf = completes,
-                      .completes_step = completes && step.leaf + 1 == leaves.end,
+                      .completes_step = completes && step.node().end == leaves.end,
                       .folded = completes ? folded : std::vector<int>{}});
     }
   }
@@ -255,6 +251,9 @@ class StepWriter {
 
   void write() {
     writer_.add_gradient_slots(fold_.slots);
+    std::vector<layout::TreeNode> leaves;
+    for (const MicroBatch& micro_batch : micro_batches_) leaves.push_back(micro_batch.leaves);
+    writer_.set_micro_batches(std::move(leaves));
     // One more: a batch is on its way while backward has yet to read the others.
     writer_.set_batch_buffers(most_under_way(events_, first_loading_, false) + 1);
     for (int piece = stage_; piece < static_cast<int>(segments_.size()); piece += stages_)
@@ -276,16 +275,15 @@ class StepWriter {
  private:
   static layout::FoldPlan fold_of(const ProgramPlan& plan, int replica) {
     const layout::TreeNode leaves = plan.division.leaves_of(replica);
-    return layout::plan_fold(plan.division.leaves, leaves.begin, leaves.end);
+    return layout::plan_fold(plan.division.leaves, leaves.begin, leaves.end, plan.division.leaves_at_once);
   }
 
   void forward(const PipelineEvent& event) {
     const int piece = event.piece, m = event.unit.micro_batch;
     const MicroBatch& micro_batch = nth(micro_batches_, m);
-    if (piece == first_loading_) writer_.load(lanes_.copy, m, micro_batch.leaf);
+    if (piece == first_loading_) writer_.load(lanes_.copy, m);
     for (const int s : nth(segments_, piece))
-      writer_.forward(lanes_.compute, s, m, micro_batch.leaf, micro_batch.local_leaf, micro_batch.accumulates,
-                      is_kept(event, s));
+      writer_.forward(lanes_.compute, s, m, micro_batch.accumulates, is_kept(event, s));
     // The loss is complete: agree on it before the last backward pass. Stages agree when all of them are
     // done.
     if (!micro_batch.completes_step || stages_ > 1) return;
@@ -315,9 +313,8 @@ class StepWriter {
     const auto& segments = nth(segments_, event.piece);
     for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
       if (kind != program::InstructionKind::backward_weight && !is_kept(event, *s))
-        writer_.recompute(lanes_.compute, *s, m, micro_batch.leaf);
-      writer_.backward(kind, lanes_.compute, *s, m, micro_batch.leaf, micro_batch.slot,
-                       micro_batch.accumulates);
+        writer_.recompute(lanes_.compute, *s, m);
+      writer_.backward(kind, lanes_.compute, *s, m, micro_batch.slot, micro_batch.accumulates);
       const model::Bucket& bucket = plan_.partition.bucket(*s);
       for (const layout::ByteSpan& bytes : gradients_of(kind, bucket)) fold(*s, micro_batch, bytes);
       if (!micro_batch.completes_step || !completes_gradients(event.unit.kind)) continue;
@@ -356,8 +353,7 @@ class StepWriter {
 void add_metrics(const ProgramPlan& plan, ProgramWriter& writer, int rank) {
   const layout::Ownership& ownership = plan.ownership;
   if (ownership.stage_of(rank) + 1 == ownership.stages())
-    writer.add_metrics(plan.division.leaves_of(ownership.replica_of(rank)).size() *
-                       plan.division.replicas_per_leaf);
+    writer.add_metrics(plan.division.leaves_of(ownership.replica_of(rank)).size());
 }
 
 }  // namespace
@@ -388,7 +384,9 @@ program::Program compile_evaluation(const ProgramPlan& plan, int rank) {
     writer.agree(agree.lane, agree.group, ownership.ranks(), most_records(plan.division));
     return std::move(writer.program);
   }
-  const layout::TreeNode leaves = plan.division.leaves_of(ownership.replica_of(rank));
+  std::vector<layout::TreeNode> leaves = plan.division.nodes_of(ownership.replica_of(rank));
+  const int micro_batches = static_cast<int>(leaves.size());
+  writer.set_micro_batches(std::move(leaves));
   add_metrics(plan, writer, rank);
   writer.constants(copy);
   writer.cast_parameters(compute, ProgramWriter::Changes::none);
@@ -398,14 +396,14 @@ program::Program compile_evaluation(const ProgramPlan& plan, int rank) {
   for (int piece = ownership.stage_of(rank); piece < pieces; piece += ownership.stages())
     share_borders(writer, links, piece, 2, 2);
   for (const PipelineEvent& event : layout::evaluation_events(
-           layout::pipeline_shape(plan.parallel.layout, leaves.size()), ownership.stage_of(rank))) {
-    const int micro_batch = event.unit.micro_batch, leaf = leaves.begin + micro_batch;
+           layout::pipeline_shape(plan.parallel.layout, micro_batches), ownership.stage_of(rank))) {
+    const int micro_batch = event.unit.micro_batch;
     if (event.kind == PipelineEvent::Kind::send) links.send(event);
     if (event.kind == PipelineEvent::Kind::receive) links.receive(event);
     if (event.kind != PipelineEvent::Kind::unit) continue;
-    if (event.piece == first_loading) writer.load(copy, micro_batch, leaf);
+    if (event.piece == first_loading) writer.load(copy, micro_batch);
     for (const int s : segments_of(plan.partition, event.piece))
-      writer.forward(compute, s, micro_batch, leaf, micro_batch, false);
+      writer.forward(compute, s, micro_batch, false);
   }
   writer.agree(agree.lane, agree.group, ownership.ranks(), most_records(plan.division));
   return std::move(writer.program);

@@ -13,7 +13,7 @@
 namespace lockstep::plan {
 namespace {
 
-/// Batches that keep a division's leaves, virtual replicas and micro-batches.
+/// Batches that keep a division's leaves and micro-batches.
 class Batches {
  public:
   Batches(const compile::CompileOptions& options, const compile::CompileFacts& facts, int64_t limit)
@@ -26,22 +26,22 @@ class Batches {
   /// From one size of a micro-batch to the next with the same division.
   int64_t unit() const {
     const bool on_gpu = facts_.device == device::DeviceKind::cuda;
-    return on_gpu && division_.replicas_per_leaf > 1 ? ops::kReplicaSamplesOnGpu : 1;
+    return on_gpu && division_.leaves_at_once > 1 ? ops::kReplicaSamplesOnGpu : 1;
   }
   int64_t global_batch(int64_t samples) const {
-    return samples * division_.replicas_per_leaf * division_.micro_batches_per_leaf * division_.leaves;
+    return samples * division_.micro_batches_per_leaf * division_.leaves;
   }
 
   /// What it takes, whether or not it fits, with stages balanced so that it fits if possible. Nothing if it
   /// cannot be, or if it would be another division: `why` says so.
   std::optional<BatchFit> compiled(int64_t samples, std::string& why) const {
     compile::CompileOptions options = options_;
-    options.micro_batch = samples * division_.replicas_per_leaf;
+    options.micro_batch = samples * division_.leaves_at_once;
     options.global_batch = global_batch(samples);
     try {
       const compile::CompiledRun run(balanced(options, facts_, limit_), facts_);
       const layout::BatchDivision& its = run.division();
-      if (its.replicas_per_leaf != division_.replicas_per_leaf || its.leaves != division_.leaves ||
+      if (its.leaves_at_once != division_.leaves_at_once || its.leaves != division_.leaves ||
           its.micro_batches_per_leaf != division_.micro_batches_per_leaf) {
         why = "fewer virtual replicas would be computed at once";
         return std::nullopt;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <set>
 #include <utility>
@@ -106,10 +107,10 @@ class Search {
   /// Smaller ones that hold virtual replicas, or divide one, descending.
   std::vector<int64_t> smaller_micro_batches() const {
     const layout::BatchDivision& division = run_.division();
-    const int64_t replica = division.leaf_samples / division.replicas_per_leaf;
+    const int64_t leaf = division.leaf_samples;
     std::vector<int64_t> sizes;
     for (int64_t size = own_micro_batch() - 1; size >= 1; --size)
-      if (division.leaf_samples % size == 0 && (size % replica == 0 || replica % size == 0))
+      if (leaf % size == 0 || (size % leaf == 0 && std::has_single_bit(static_cast<uint64_t>(size / leaf))))
         sizes.push_back(size);
     return sizes;
   }
@@ -130,10 +131,9 @@ class Search {
   int64_t micro_batch_for(int stages) const {
     const auto& division = run_.division();
     const int leaves = division.leaves_of(0).size();
-    // A pipeline joins no virtual replicas that it needs apart (layout::join_leaves).
-    const int64_t replica_samples = division.leaf_samples / division.replicas_per_leaf;
+    // A pipeline joins no leaves that it needs apart (layout::join_leaves).
     const auto count = [&](int64_t size) {
-      return leaves * division.replicas_per_leaf * (replica_samples / std::min(size, replica_samples));
+      return leaves * (division.leaf_samples / std::min(size, division.leaf_samples));
     };
     if (count(own_micro_batch()) >= 2 * stages) return 0;
     for (const int64_t size : smaller_micro_batches())

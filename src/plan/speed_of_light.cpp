@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -53,12 +54,13 @@ void add_pass(StepWork& work, double flops, double bytes, const MachineSpeed& sp
   work.least_seconds += std::max(flops / speed.flops_per_second, bytes / rate);
 }
 
-std::vector<ops::OpCost> costs_of(const compile::CompiledRun& run) {
+/// By node, of a micro-batch of so many samples.
+std::vector<ops::OpCost> costs_of(const compile::CompiledRun& run, int64_t samples) {
   std::vector<ops::OpCost> costs;
   for (const auto& node : run.graph().nodes) {
     std::vector<TensorSpec> inputs;
     for (const int input : node.inputs) inputs.push_back(run.graph().logical_spec(input));
-    costs.push_back(ops::cost(node.op, inputs, run.division().micro_batch));
+    costs.push_back(ops::cost(node.op, inputs, samples));
     if (node.frozen) costs.back().backward_weight_flops = costs.back().backward_weight_bytes = 0;
     // Nobody asks for the gradient of data, or of what nothing before it learns from.
     if (std::ranges::none_of(node.inputs, [&](int input) { return run.graph().value(input).needs_gradient; }))
@@ -90,7 +92,9 @@ bool has_word(std::string_view text, std::string_view word) {
 
 StepWork work_of_step(const compile::CompiledRun& run, const program::Program& step,
                       const MachineSpeed& speed) {
-  const std::vector<ops::OpCost> costs = costs_of(run);
+  std::map<int, std::vector<ops::OpCost>> costs_by_size;
+  for (const int leaves : run.division().sizes())
+    costs_by_size[leaves] = costs_of(run, run.division().samples_at_once(leaves));
   StepWork work;
   for (const Instruction& instruction : step.instructions) {
     const bool is_step = !program::communicates(instruction.kind) && !instruction.anew;
@@ -101,6 +105,7 @@ StepWork work_of_step(const compile::CompiledRun& run, const program::Program& s
       continue;
     }
     const model::Segment& segment = run.partition().segment(instruction.segment);
+    const std::vector<ops::OpCost>& costs = costs_by_size.at(instruction.leaves);
     for (int node = segment.first_node; node <= segment.last_node; ++node) {
       const ops::OpCost& cost = nth(costs, node);
       if (passes->forward) add_pass(work, cost.forward_flops, cost.forward_bytes, speed);

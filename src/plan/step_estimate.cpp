@@ -67,6 +67,8 @@ double estimate_step(const compile::CompiledRun& run) {
     for (int s = 0; s + 1 < static_cast<int>(run.partition().segments.size()); ++s)
       step += micro_batches * recomputed_time(run, nodes, s);
   }
+  // Those of a stage alone may be of unlike sizes.
+  step *= run.division().full_micro_batches_of(0) / micro_batches;
   return step + update_time(run);
 }
 

@@ -77,7 +77,7 @@ class ComputeTimes {
     const model::Segment& segment = run_.partition().segment(instruction.segment);
     double time = 0;
     for (int n = segment.first_node; n <= segment.last_node; ++n) time += part(nth(nodes_, n));
-    return time;
+    return time * run_.division().part_of_largest(instruction.leaves);
   }
 
   double recomputed(const Instruction& instruction) const {
@@ -86,7 +86,7 @@ class ComputeTimes {
     double time = 0;
     for (int n = segment.first_node; n <= segment.last_node; ++n)
       if (!selective || run_.graph().node(n).signature.cheap_to_repeat) time += nth(nodes_, n).forward;
-    return time;
+    return time * run_.division().part_of_largest(instruction.leaves);
   }
 
   static double bytes(const Instruction& instruction, Role role) {

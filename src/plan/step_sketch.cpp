@@ -46,7 +46,7 @@ class SketchedTimes {
     const model::Segment& segment = run_.partition().segment(instruction.segment);
     double time = 0;
     for (int n = segment.first_node; n <= segment.last_node; ++n) time += part(nth(nodes_, n));
-    return time;
+    return time * run_.division().part_of_largest(instruction.leaves);
   }
 
   static double passed_bytes(const Instruction& instruction) {

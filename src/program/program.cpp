@@ -127,7 +127,8 @@ std::string describe(const Program& program, int instruction) {
     text += fmt::format(", lane {}", program.lane(i.lane).name);
   if (i.segment >= 0) text += fmt::format(", segment {}", i.segment);
   if (i.micro_batch >= 0) text += fmt::format(", micro-batch {}", i.micro_batch);
-  if (i.leaf >= 0) text += fmt::format(", leaf {}", i.leaf);
+  if (i.leaf >= 0 && i.leaves == 1) text += fmt::format(", leaf {}", i.leaf);
+  if (i.leaf >= 0 && i.leaves > 1) text += fmt::format(", leaves {} to {}", i.leaf, i.leaf + i.leaves - 1);
   return text + ")";
 }
 

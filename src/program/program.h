@@ -152,9 +152,10 @@ enum class DeadlineClass { compute, communication, input, storage };
 struct Instruction {
   InstructionKind kind = InstructionKind::load;
   int lane = 0;
-  int segment = -1;         ///< forward, backward..., update: whose parameters
-  int micro_batch = -1;     ///< within the step, over all leaves of this rank, from 0
-  int leaf = -1;            ///< world-wide number: where the gradient goes to
+  int segment = -1;      ///< forward, backward..., update: whose parameters
+  int micro_batch = -1;  ///< within the step, over all leaves of this rank, from 0
+  int leaf = -1;         ///< world-wide number: where the gradient goes to
+  int leaves = 1;  ///< that the micro-batch holds, from `leaf` on: a node of the tree, which kernels fold
   bool accumulate = false;  ///< backward: add to the leaf; forward of a loss: add to the leaf's metrics
   bool ordered = false;     ///< all_reduce: the sum is the canonical tree over the group's ranks
   /// cast: runs only if nothing is left of an iteration before, since other programs or the host may have
@@ -211,7 +212,7 @@ struct Program {
   /// hold equal bits. 0: one stage.
   int replicas = 0;
   layout::Reduction reduction = layout::Reduction::fast;
-  int leaves = 1;  ///< of the gradient tree that programs fold, over all ranks (layout/batch_division.h)
+  int leaves = 1;  ///< of the gradient tree, over all ranks (layout/batch_division.h)
   int micro_batches_per_leaf = 1;
   std::vector<Lane> lanes;
   std::vector<Group> groups;

@@ -192,6 +192,8 @@ class Reader {
       i.micro_batch = line.number();
     } else if (key == "leaf") {
       i.leaf = line.number();
+    } else if (key == "leaves") {
+      i.leaves = line.number();
     } else if (key == "group") {
       i.group = find(line, p.groups, "group");
     } else if (key == "root") {
@@ -210,8 +212,8 @@ class Reader {
                                              : DeadlineClass::storage;
     } else {
       line.fail(fmt::format("unknown field '{}'{}", key,
-                            did_you_mean(key, {"segment", "micro_batch", "leaf", "group", "root", "blocks",
-                                               "bound", "deadline"})));
+                            did_you_mean(key, {"segment", "micro_batch", "leaf", "leaves", "group", "root",
+                                               "blocks", "bound", "deadline"})));
     }
   }
 

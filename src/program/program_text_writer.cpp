@@ -93,6 +93,7 @@ class Writer {
     if (i.segment >= 0) put(" segment={}", i.segment);
     if (i.micro_batch >= 0) put(" micro_batch={}", i.micro_batch);
     if (i.leaf >= 0) put(" leaf={}", i.leaf);
+    if (i.leaves != 1) put(" leaves={}", i.leaves);
     if (i.accumulate) put(" accumulate");
     if (i.ordered) put(" ordered");
     if (i.anew) put(" anew");

@@ -77,9 +77,10 @@ SegmentBindings bindings_of(const OperandBinding& operands, const ModelCode& cod
 
 }  // namespace
 
-std::vector<KernelCall> bind_segment(const OperandBinding& operands, const ModelCode& code) {
-  check_room(operands, code);
+std::vector<KernelCall> bind_segment(const OperandBinding& operands, const ModelCode& model) {
   const Instruction& instruction = operands.instruction();
+  const ModelCode& code = model.of_replicas(instruction.leaves);
+  check_room(operands, code);
   const SegmentBindings bindings = bindings_of(operands, code);
   if (is_backward(instruction.kind))
     return code.bind_backward(instruction.segment, bindings, instruction.kind);

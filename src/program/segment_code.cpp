@@ -1,6 +1,10 @@
 #include "program/segment_code.h"
 
+#include <fmt/format.h>
+
+#include "base/ensure.h"
 #include "base/index.h"
+#include "lockstep/error.h"
 #include "program/instruction_rules.h"
 #include "program/segment_tables.h"
 
@@ -94,10 +98,27 @@ ModelCode::ModelCode(const model::Graph& graph, const model::Partition& partitio
   }
   segments_.resize(partition.segments.size());
   for (size_t s = 0; s < segments_.size(); ++s) lay_out(static_cast<int>(s));
+  for (const int replicas : options.fewer_replicas) {
+    ensure(replicas < options.virtual_replicas, "other micro-batches are smaller");
+    Options smaller = options;
+    smaller.fewer_replicas.clear();
+    smaller.virtual_replicas = replicas;
+    smaller.micro_batch = options.micro_batch / options.virtual_replicas * replicas;
+    fewer_.emplace(replicas, std::make_unique<ModelCode>(graph, partition, smaller));
+  }
+}
+
+const ModelCode& ModelCode::of_replicas(int count) const {
+  if (count == options_.virtual_replicas) return *this;
+  const auto found = fewer_.find(count);
+  if (found == fewer_.end())
+    throw InternalError(fmt::format("there are no kernels for {} virtual replicas at once", count));
+  return *found->second;
 }
 
 void ModelCode::prepare(device::Device& device) {
   for (auto& kernel : kernels_) kernel->prepare(device);
+  for (auto& [replicas, code] : fewer_) code->prepare(device);
 }
 
 int64_t ModelCode::activation_bytes(int value) const {

@@ -93,15 +93,17 @@ struct KernelCall {
   void run(device::Stream& stream, int64_t first_sample) const;
 };
 
-/// The kernels of a model for one device, micro-batch size and mode, and the layout of each segment's private
-/// memory. Thread-safety: kernels of one ModelCode may be used by one thread at a time; two compute lanes
-/// need two.
+/// The kernels of a model for one device, mode and size of micro-batches, and the layout of each segment's
+/// private memory; also of smaller micro-batches, if there are any. Thread-safety: kernels of one ModelCode
+/// may be used by one thread at a time; two compute lanes need two.
 class ModelCode {
  public:
   struct Options {
     device::DeviceKind device = device::DeviceKind::cpu;
     int64_t micro_batch = 0;
     int virtual_replicas = 1;  ///< in a micro-batch; see KernelOptions
+    /// Other numbers of them, fewer, that some micro-batches have: these are smaller in proportion.
+    std::vector<int> fewer_replicas = {};
     bool training = true;
     int intra_op_threads = 1;
     double loss_weight = 1;     ///< see KernelOptions
@@ -115,6 +117,8 @@ class ModelCode {
   /// `graph` and `partition` must outlive it.
   ModelCode(const model::Graph& graph, const model::Partition& partition, const Options& options);
 
+  /// The same for micro-batches of so many virtual replicas. REQUIRES: the options name them.
+  const ModelCode& of_replicas(int count) const;
   int segment_count() const { return static_cast<int>(segments_.size()); }
   const SegmentInterface& segment(int s) const { return nth(segments_, s).face; }
   int64_t activation_bytes(int value) const;  ///< of a micro-batch
@@ -191,6 +195,7 @@ class ModelCode {
   model::Fusion fusion_;
   std::vector<std::unique_ptr<ops::Kernel>> kernels_;  // by node
   std::vector<SegmentLayout> segments_;
+  std::map<int, std::unique_ptr<ModelCode>> fewer_;  // by number of virtual replicas
 };
 
 }  // namespace lockstep::program

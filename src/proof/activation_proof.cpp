@@ -79,7 +79,7 @@ std::string ActivationProof::fault_of(const Place& at, const program::Operand& o
 
 bool ActivationProof::is_as_before(const Place& at, program::Role role, int ordinal, uint64_t found) {
   const program::Instruction& i = instruction(at);
-  return producers_.try_emplace({i.kind, i.segment, role, ordinal}, found).first->second == found;
+  return producers_.try_emplace({i.kind, i.segment, i.leaves, role, ordinal}, found).first->second == found;
 }
 
 void ActivationProof::check_counts(const Place& at, std::map<program::Role, int>& counts) {
@@ -89,7 +89,8 @@ void ActivationProof::check_counts(const Place& at, std::map<program::Role, int>
     if (!is_as_before(at, role, kCount, count))
       fail(at, "count",
            fmt::format("it reads {} operands {}; other micro-batches or ranks read {}", count,
-                       lockstep::program::name_of(role), producers_.at({i.kind, i.segment, role, kCount})));
+                       lockstep::program::name_of(role),
+                       producers_.at({i.kind, i.segment, i.leaves, role, kCount})));
   }
 }
 

@@ -33,8 +33,9 @@ class ActivationProof : public Proof {
   void check_has_a_gradient(const Place& at, int output_gradients);
   void note_computed(const Place& at);
 
-  /// By kind, segment, role and ordinal: the signature of what feeds it; under kCount: how many there are.
-  std::map<std::tuple<program::InstructionKind, int, program::Role, int>, uint64_t> producers_;
+  /// By kind, segment, leaves of the micro-batch, role and ordinal: the signature of what feeds it; under
+  /// kCount: how many there are.
+  std::map<std::tuple<program::InstructionKind, int, int, program::Role, int>, uint64_t> producers_;
   /// Gradients of activations, by signature: who computes each, and into what.
   std::map<uint64_t, std::pair<Place, std::string>> computed_;
   std::set<uint64_t> used_;  ///< those that a backward reads, itself or in a sum

@@ -136,7 +136,8 @@ std::vector<std::string> CallProof::check(const program::Program& program, int i
   CallMemory memory(symbols_);
   enter(operands, memory);
   std::vector<std::string> faults;
-  for (const program::KernelCall& call : calls) run(call, memory, faults);
+  const program::ModelCode& code = code_.of_replicas(operands.instruction().leaves);
+  for (const program::KernelCall& call : calls) run(call, code, memory, faults);
   check_written(operands, memory, faults);
   const uint64_t shape = shape_of(operands.instruction());
   for (const program::Operand& operand : operands.instruction().operands)
@@ -208,9 +209,9 @@ void CallProof::enter_parameters(const program::OperandBinding& operands, const 
   }
 }
 
-void CallProof::run(const program::KernelCall& call, CallMemory& memory,
+void CallProof::run(const program::KernelCall& call, const program::ModelCode& code, CallMemory& memory,
                     std::vector<std::string>& faults) const {
-  const CallAccesses accesses = accesses_of(symbols_, code_, call);
+  const CallAccesses accesses = accesses_of(symbols_, code, call);
   const auto fail = [&](std::string_view does, const CallAccess& access, const std::string& fault) {
     if (!fault.empty())
       faults.push_back(fmt::format("the call of '{}' ({}) {} {} at {}, but {}",
@@ -284,6 +285,7 @@ uint64_t CallProof::shape_of(const program::Instruction& instruction) const {
   add(instruction.kind);
   add(instruction.segment);
   add(instruction.accumulate);
+  add(instruction.leaves);
   for (const program::Operand& operand : instruction.operands) {
     add(operand.role);
     add(operand.index);

@@ -43,8 +43,9 @@ class CallProof {
   void enter(const program::OperandBinding& operands, CallMemory& memory) const;
   void enter_parameters(const program::OperandBinding& operands, const program::Operand& operand,
                         CallMemory& memory) const;
-  /// Runs one call and appends faults.
-  void run(const program::KernelCall& call, CallMemory& memory, std::vector<std::string>& faults) const;
+  /// Runs one call, of the code of its micro-batch's size, and appends faults.
+  void run(const program::KernelCall& call, const program::ModelCode& code, CallMemory& memory,
+           std::vector<std::string>& faults) const;
   /// Checks that everything that the instruction declares to write is written.
   void check_written(const program::OperandBinding& operands, CallMemory& memory,
                      std::vector<std::string>& faults) const;

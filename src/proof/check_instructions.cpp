@@ -40,6 +40,7 @@ class InstructionStructure {
       fail(index, fmt::format("it needs a micro-batch and a leaf below {}", program_.leaves));
     if (i.anew && i.kind != program::InstructionKind::cast)
       fail(index, "only a cast can be made anew; everything else runs in every iteration");
+    check_leaves(index, i);
     check_dependencies(index, i);
     const bool group_is_sound = check_group(index, i);
     for (const program::Operand& operand : i.operands)
@@ -48,6 +49,19 @@ class InstructionStructure {
     check_indices(index, i);
     check_overlaps(index, i);
     if (group_is_sound) check_shapes(index, i);
+  }
+
+  /// A micro-batch of several leaves has all of each, so that its gradients are complete.
+  void check_leaves(int index, const program::Instruction& i) {
+    if (i.leaves == 1) return;
+    if (i.leaves < 1 || i.leaf < 0 || i.leaf > program_.leaves - i.leaves)
+      return fail(
+          index, fmt::format("it has {} leaves from {} on; there are {}", i.leaves, i.leaf, program_.leaves));
+    if (program_.micro_batches_per_leaf > 1 || i.accumulate)
+      fail(index, "a micro-batch of several leaves holds all of each, and its gradients are not accumulated");
+    for (const program::Operand& operand : i.operands)
+      if (operand.role == program::Role::metrics && operand.range.size_bytes % i.leaves != 0)
+        fail(index, fmt::format("its metrics are not those of {} leaves", i.leaves));
   }
 
   void check_dependencies(int index, const program::Instruction& i) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "base/index.h"
 #include "program/instruction_rules.h"
@@ -37,18 +36,20 @@ ProgramWorld::ProgramWorld(std::span<const program::Program> programs) : program
       const std::string name = alone ? fmt::format("{} of rank {}", group.name, program.rank) : group.name;
       own.push_back(ids.emplace(name, static_cast<int>(ids.size())).first->second);
     }
-    int first = std::numeric_limits<int>::max();
     auto& leaves = leaves_.emplace_back();
+    auto& first = first_leaves_.emplace_back();
     for (const program::Instruction& instruction : program.instructions) {
-      if (instruction.leaf >= 0) {
-        first = std::min(first, instruction.leaf);
-        leaves.insert(instruction.leaf);
-      }
+      if (instruction.leaf >= 0) first.push_back(instruction.leaf);
+      for (int i = 0; instruction.leaf >= 0 && i < instruction.leaves; ++i)
+        leaves.insert(instruction.leaf + i);
       has_servers_ = has_servers_ || instruction.kind == program::InstructionKind::serve ||
                      instruction.kind == program::InstructionKind::push ||
                      instruction.kind == program::InstructionKind::pull;
     }
-    first_leaf_.push_back(first);
+  }
+  for (auto& first : first_leaves_) {
+    std::ranges::sort(first);
+    first.erase(std::ranges::unique(first).begin(), first.end());
   }
   collect_parameters();
   mark_trained();

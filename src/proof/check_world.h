@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
@@ -83,9 +84,12 @@ class ProgramWorld {
   }
   /// The instruction of rank `server` that owns shard `shard` of a segment, or -1.
   int find_serve(int server, int group_id, int segment, int shard) const;
-  /// The micro-batch's place within its leaf, from 0: numbers of a rank begin at its lowest leaf.
+  /// The micro-batch's place within its leaf, from 0: a rank's are numbered over its leaves, ascending. One
+  /// that holds several leaves has all of them.
   int micro_batch_in_leaf(int rank, const program::Instruction& instruction) const {
-    return instruction.micro_batch - (instruction.leaf - nth(first_leaf_, rank)) * micro_batches_per_leaf();
+    const auto& first = nth(first_leaves_, rank);
+    const auto before = std::ranges::lower_bound(first, instruction.leaf) - first.begin();
+    return instruction.micro_batch - static_cast<int>(before) * micro_batches_per_leaf();
   }
 
   const std::vector<ModelParameter>& parameters() const { return parameters_; }
@@ -111,8 +115,8 @@ class ProgramWorld {
 
   std::span<const program::Program> programs_;
   std::vector<std::vector<int>> group_ids_, places_;  ///< by rank
-  std::vector<int> first_leaf_;                       ///< by rank
   std::vector<std::set<int>> leaves_;                 ///< by rank
+  std::vector<std::vector<int>> first_leaves_;        ///< likewise, with which micro-batches begin; ascending
   std::vector<ModelParameter> parameters_;
   bool trains_ = false, has_servers_ = false;
   std::map<int, std::vector<BucketUse>> buckets_;

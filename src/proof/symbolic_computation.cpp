@@ -63,12 +63,11 @@ class BucketWriter {
                parameter,
                position,
                operand_.dtype};
-    const Expressions::Atom added = machine_.atom(at_, use);
     if (operand_.access == program::Access::write) {
-      part.expression = machine_.expressions().chain(Expressions::kNothing, added);
+      part.expression = machine_.gradient(at_, use);
       result_.push_back(part);
     } else {
-      accumulate(part, added);
+      accumulate(part, machine_.atom(at_, use));
     }
   }
 
@@ -100,11 +99,23 @@ class BucketWriter {
   std::vector<Piece> result_;
 };
 
+/// Those of several leaves stand side by side.
+void write_metrics(SymbolicMachine& machine, const Place& at, const program::Operand& operand) {
+  const int leaves = machine.instruction(at).leaves;
+  const int64_t each = operand.range.size_bytes / leaves;
+  Expressions::Atom one = machine.atom(at, 0);
+  std::vector<Piece> result;
+  for (int i = 0; i < leaves; ++i, ++one.leaf)
+    result.push_back({i * each, (i + 1) * each, machine.expressions().chain(Expressions::kNothing, one),
+                      kMetricsParameter, 0, operand.dtype});
+  machine.memory(at.rank).write(operand.range, result);
+}
+
 void add_metrics(SymbolicMachine& machine, const Place& at, const program::Operand& operand) {
+  if (operand.access == program::Access::write) return write_metrics(machine, at, operand);
   std::vector<Piece> result;
   for (const Piece& old : machine.read(at, operand)) {
-    const int previous = operand.access == program::Access::write ? Expressions::kNothing : old.expression;
-    result.push_back({old.begin, old.end, machine.expressions().chain(previous, machine.atom(at, 0)),
+    result.push_back({old.begin, old.end, machine.expressions().chain(old.expression, machine.atom(at, 0)),
                       kMetricsParameter, old.begin * 4 / size_of(operand.dtype), operand.dtype});
   }
   machine.memory(at.rank).write(operand.range, result);

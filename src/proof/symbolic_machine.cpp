@@ -48,6 +48,14 @@ Expressions::Atom SymbolicMachine::atom(const Place& at, int use) const {
   return {at.iteration, use, i.leaf, world_.micro_batch_in_leaf(at.rank, i)};
 }
 
+int SymbolicMachine::gradient(const Place& at, int use) {
+  std::vector<int> leaves;
+  for (Expressions::Atom one = atom(at, use); one.leaf < instruction(at).leaf + instruction(at).leaves;
+       ++one.leaf)
+    leaves.push_back(expressions_.chain(Expressions::kNothing, one));
+  return expressions_.tree(leaves);
+}
+
 uint64_t SymbolicMachine::signature_of(const Place& at, const program::Operand& operand, int ordinal) const {
   const program::Instruction& i = instruction(at);
   // A recomputation makes the same values as forward; what backward_input leaves for backward_weight is new.

@@ -35,8 +35,12 @@ class SymbolicMachine {
     return read(at, operand.range, operand.dtype);
   }
 
-  /// The micro-batch of an instruction, as the gradient of one use of a parameter.
+  /// The micro-batch of an instruction, as the gradient of one use of a parameter; of the first of its
+  /// leaves.
   Expressions::Atom atom(const Place& at, int use) const;
+  /// The gradient that an instruction makes of one use: of one leaf, or the tree over all that its
+  /// micro-batch holds.
+  int gradient(const Place& at, int use);
   /// The number of what a segment's instruction leaves in an output, stash or gradient of an input, the
   /// ordinal-th that it writes of this role: the same for every micro-batch, on every rank.
   uint64_t signature_of(const Place& at, const program::Operand& operand, int ordinal) const;

@@ -59,7 +59,7 @@ struct ExecutionContext {
   int update_threads = 1;              ///< that sums and updates may use (StepKernels)
   SumOrder sum_order = SumOrder::own;  ///< of processors
   double static_count = 1;             ///< terms of the loss in a global batch
-  double statistic_scale = 1;          ///< 1 / micro-batches of a global batch
+  double statistic_scale = 1;          ///< 1 / leaves, or micro-batches if smaller, of a global batch
   std::vector<int64_t> first_samples;  ///< by micro-batch of this rank
   BatchSource* batches = nullptr;
   std::function<bool()> snapshot;                  ///< prepares saving what was copied; true if all is well

@@ -50,15 +50,17 @@ Action bind_constants(const Binding& binding) {
 
 Action bind_load(const Binding& binding, const std::shared_ptr<Staging>& staging) {
   const program::Instruction& instruction = binding.instruction();
+  const ExecutionContext& context = binding.context();
   std::vector<Tensor> fields =
-      batch_fields(binding.context().graph, binding.context().code.options().micro_batch);
+      batch_fields(context.graph, context.code.of_replicas(instruction.leaves).options().micro_batch);
   for (size_t i = 0; i < fields.size(); ++i)
     if (binding.find(program::Role::batch, static_cast<int>(i)) != nullptr)
       fields[i].data =
           binding.exactly(program::Role::batch, static_cast<int>(i), fields[i].size_bytes(), fields[i].dtype);
   const int64_t position = binding.context().first_samples.at(static_cast<size_t>(instruction.micro_batch));
-  if (stages(instruction, fields.size(), binding.context().device.kind()) && staging->fields.empty())
-    staging->make(binding.context().device, fields);
+  // Micro-batches of all sizes share it.
+  if (stages(instruction, fields.size(), context.device.kind()) && staging->fields.empty())
+    staging->make(context.device, batch_fields(context.graph, context.code.options().micro_batch));
   BatchSource* batches = binding.context().batches;
   if (binding.context().device.shares_host_memory()) {
     for (size_t i = 0; i < fields.size(); ++i)
@@ -69,10 +71,11 @@ Action bind_load(const Binding& binding, const std::shared_ptr<Staging>& staging
     }};
   }
   const device::Event* copied = staging->copied.get();
+  std::vector<Tensor> host = fields;
+  for (size_t i = 0; i < host.size(); ++i) host[i].data = staging->fields[i].data;
   return {.start =
-              [fields = std::move(fields), staging, position, batches](
+              [fields = std::move(fields), host = std::move(host), staging, position, batches](
                   device::Stream& stream, const StepInputs& inputs, const auto&) {
-                std::vector<Tensor>& host = staging->fields;
                 if (batches != nullptr) batches->load(inputs.iteration, position, host);
                 for (size_t i = 0; i < host.size(); ++i)
                   if (fields[i].data != nullptr)

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <string>
+#include <vector>
 
 #include "lockstep/error.h"
 #include "mentions.h"
@@ -84,53 +84,77 @@ TEST(BatchDivision, IsDescribedAsAProduct) {
             "global batch 64 = 2 workers x 2 leaves x 2 micro-batches x 8 samples");
 }
 
-/// The tree over so many leaves that begin with number `first`, each written by `leaf`.
-std::string tree_text(TreeNode node, const std::function<std::string(int)>& leaf) {
-  if (node.is_leaf()) return leaf(node.begin);
-  return "(" + tree_text(node.left(), leaf) + "+" + tree_text(node.right(), leaf) + ")";
+BatchDivision joined(int replicas, int workers, int64_t limit, int stages = 1) {
+  return join_leaves(divide_batch(replicas, 0, replicas, Reduction::reproducible, workers), limit, stages);
 }
 
-TEST(JoinedLeaves, KeepTheTreeOverVirtualReplicas) {
+/// What workers compute at once, worker by worker: "2 1 | 1 2 | 2".
+std::string sizes_of(const BatchDivision& division) {
+  std::string text;
+  for (int worker = 0; worker < division.workers; ++worker) {
+    text += worker == 0 ? "" : " |";
+    for (const TreeNode& node : division.nodes_of(worker))
+      text += (text.empty() ? "" : " ") + std::to_string(node.size());
+  }
+  return text;
+}
+
+TEST(JoinedLeaves, AreNodesOfTheTreeOverVirtualReplicas) {
   for (int replicas = 1; replicas <= 48; ++replicas)
     for (int workers = 1; workers <= replicas; ++workers)
       for (const int limit : {1, 2, 3, 5, 8, 12, 48}) {
-        const auto apart = divide_batch(replicas, 0, replicas, Reduction::reproducible, workers);
-        const auto joined = join_leaves(apart, limit);
-        const int each = joined.replicas_per_leaf;
-        ASSERT_EQ(joined.leaves * each, replicas);
-        ASSERT_EQ(joined.micro_batch, each);
-        ASSERT_LE(each, limit);
-        const std::string whole = tree_text({0, replicas}, [](int leaf) { return std::to_string(leaf); });
-        const std::string of_joined = tree_text({0, joined.leaves}, [&](int leaf) {
-          return tree_text({0, each}, [&](int within) { return std::to_string(leaf * each + within); });
-        });
-        ASSERT_EQ(of_joined, whole) << replicas << " replicas, " << workers << " workers, " << each
-                                    << " at once";
-        ASSERT_EQ(joined.leaves_of(0).size() * each, apart.leaves_of(0).size());  // the largest share
-        ASSERT_GT(joined.leaves_of(workers - 1).size(), 0);
+        const BatchDivision division = joined(replicas, workers, limit);
+        ASSERT_EQ(division.leaves, replicas);
+        ASSERT_EQ(division.micro_batch, division.sizes().front());
+        ASSERT_LE(division.micro_batch, limit);
+        int next = 0;
+        for (int worker = 0; worker < workers; ++worker) {
+          const auto nodes = division.nodes_of(worker);
+          ASSERT_FALSE(nodes.empty());
+          ASSERT_EQ(division.micro_batches_of(worker), static_cast<int>(nodes.size()));
+          ASSERT_LE(division.micro_batches_of(worker), division.most_micro_batches());
+          for (int m = 0; m < static_cast<int>(nodes.size()); ++m) {
+            const TreeNode node = nodes[static_cast<size_t>(m)];
+            ASSERT_EQ(node.begin, next);
+            ASSERT_EQ(division.first_sample(worker, m), next);
+            ASSERT_EQ(nodes_within(replicas, node.begin, node.end), std::vector{node});
+            next = node.end;
+          }
+        }
+        ASSERT_EQ(next, replicas);
+        ASSERT_EQ(division.leaves_of(0).size(), (replicas + workers - 1) / workers);  // the largest share
       }
 }
 
 TEST(JoinedLeaves, AreAsManyAsAWorkerCanComputeAtOnce) {
-  const auto joined = [](int replicas, int workers, int64_t limit) {
-    return join_leaves(divide_batch(64L * replicas, limit, replicas, Reduction::reproducible, workers),
-                       limit > 0 ? limit : 64L * replicas)
-        .replicas_per_leaf;
-  };
-  EXPECT_EQ(joined(8, 1, 0), 8);
-  EXPECT_EQ(joined(8, 2, 0), 4);
-  EXPECT_EQ(joined(8, 3, 0), 1);   // nodes of two would be 2, 1 and 1: four replicas instead of three
-  EXPECT_EQ(joined(16, 3, 0), 2);  // 3, 3 and 2 nodes
-  EXPECT_EQ(joined(64, 3, 0), 2);
-  EXPECT_EQ(joined(12, 8, 0), 1);  // six nodes for eight workers are too few
-  EXPECT_EQ(joined(6, 1, 0), 6);
-  EXPECT_EQ(joined(12, 2, 0), 2);
-  EXPECT_EQ(joined(8, 1, 255), 2);
-  EXPECT_EQ(joined(8, 1, 63), 1);  // several micro-batches of a replica
+  EXPECT_EQ(sizes_of(joined(8, 1, 8)), "8");
+  EXPECT_EQ(sizes_of(joined(8, 2, 8)), "4 | 4");
+  EXPECT_EQ(sizes_of(joined(8, 3, 8)), "2 1 | 1 2 | 2");
+  EXPECT_EQ(sizes_of(joined(8, 5, 8)), "2 | 2 | 2 | 1 | 1");
+  EXPECT_EQ(sizes_of(joined(16, 3, 16)), "4 2 | 2 4 | 4");
+  EXPECT_EQ(sizes_of(joined(64, 3, 64)), "16 4 2 | 2 8 8 4 | 4 16");
+  EXPECT_EQ(sizes_of(joined(64, 3, 8)), "8 8 4 2 | 2 8 8 4 | 4 8 8");
+  EXPECT_EQ(sizes_of(joined(12, 8, 12)), "2 | 2 | 2 | 2 | 1 | 1 | 1 | 1");
+  EXPECT_EQ(sizes_of(joined(6, 1, 6)), "6");
+  EXPECT_EQ(sizes_of(joined(6, 1, 5)), "4 2");
+  EXPECT_EQ(sizes_of(joined(7, 1, 3)), "2 2 3");
+  EXPECT_EQ(sizes_of(joined(12, 2, 12)), "4 2 | 2 4");
+  EXPECT_EQ(sizes_of(joined(8, 1, 3)), "2 2 2 2");
+  EXPECT_EQ(joined(64, 3, 64).sizes(), (std::vector{16, 8, 4, 2}));
+  EXPECT_EQ(joined(64, 3, 64).most_micro_batches(), 4);
+}
+
+TEST(JoinedLeaves, AreOneOfSeveralMicroBatchesEachIfTheseAreSmaller) {
+  const auto apart = divide_batch(64, 4, 8, Reduction::reproducible, 3);
+  const auto division = join_leaves(apart, 4);
+  EXPECT_EQ(division.leaves_at_once, 1);
+  EXPECT_EQ(division.sizes(), std::vector{1});
+  EXPECT_EQ(division.micro_batches_of(0), 6);
+}
+
+TEST(JoinedLeaves, OfAPipelineAreNodesOfOneSize) {
   const auto of_pipeline = [](int replicas, int workers, int stages) {
-    return join_leaves(divide_batch(replicas, 0, replicas, Reduction::reproducible, workers), replicas,
-                       stages)
-        .replicas_per_leaf;
+    return joined(replicas, workers, replicas, stages).leaves_at_once;
   };
   EXPECT_EQ(of_pipeline(8, 1, 2), 1);
   EXPECT_EQ(of_pipeline(64, 1, 2), 4);  // 16 micro-batches
@@ -139,8 +163,12 @@ TEST(JoinedLeaves, AreAsManyAsAWorkerCanComputeAtOnce) {
   EXPECT_EQ(of_pipeline(64, 1, 1), 64);
   EXPECT_EQ(of_pipeline(34, 1, 2), 1);  // 17 are no multiple of the stages, as interleaved schedules want
   EXPECT_EQ(of_pipeline(96, 1, 3), 4);  // 24
-  EXPECT_EQ(describe(join_leaves(divide_batch(64, 0, 8, Reduction::reproducible, 2), 64)),
-            "global batch 64 = 2 workers x 1 leaf of 4 virtual replicas x 1 micro-batch x 32 samples");
+  EXPECT_EQ(of_pipeline(64, 3, 2), 1);  // replicas would have unequal numbers of micro-batches
+}
+
+TEST(JoinedLeaves, AreDescribed) {
+  EXPECT_EQ(describe(joined(64, 3, 16)),
+            "global batch 64 = 3 workers x 20 to 22 leaves x 1 sample, up to 16 leaves at once");
 }
 
 }  // namespace

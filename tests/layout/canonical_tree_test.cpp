@@ -51,6 +51,32 @@ TEST(CanonicalTree, NodesWithinARangeAreTheLargestOnes) {
   EXPECT_THAT(nodes_within(5, 2, 2), ElementsAre());
 }
 
+TEST(CanonicalTree, NodesWithinARangeMayBeLimited) {
+  EXPECT_THAT(nodes_within(8, 0, 8, 4), ElementsAre(TreeNode{0, 4}, TreeNode{4, 8}));
+  EXPECT_THAT(nodes_within(7, 0, 7, 3), ElementsAre(TreeNode{0, 2}, TreeNode{2, 4}, TreeNode{4, 7}));
+}
+
+/// Nodes that are computed whole have the sums of their leaves.
+TEST(CanonicalTree, FoldingNodesGivesTheDefinition) {
+  for (int leaves = 1; leaves <= 33; ++leaves)
+    for (const int at_once : {1, 2, 3, 4, 7, 33}) {
+      const FoldPlan plan = plan_fold(leaves, 0, leaves, at_once);
+      std::vector<std::string> slots(static_cast<size_t>(plan.slots));
+      std::vector<TreeNode> nodes;
+      for (const auto& step : plan.steps) {
+        std::string& to = slots.at(static_cast<size_t>(step.slot));
+        if (step.kind == FoldStep::Kind::leaf) {
+          nodes.push_back(step.node());
+          to = canonical(step.node().begin, step.node().end);
+        } else {
+          to = "(" + to + "+" + slots.at(static_cast<size_t>(step.slot) + 1) + ")";
+        }
+      }
+      EXPECT_EQ(slots[0], canonical(0, leaves)) << leaves << " leaves, " << at_once << " at once";
+      EXPECT_EQ(nodes, nodes_within(leaves, 0, leaves, at_once));
+    }
+}
+
 TEST(CanonicalTree, FoldingOneWorkersLeavesGivesTheDefinition) {
   for (int leaves = 1; leaves <= 33; ++leaves) {
     const FoldPlan plan = plan_fold(leaves, 0, leaves);

@@ -80,7 +80,7 @@ Training draw_training(Draw& draw, int64_t classes, bool on_gpu) {
   training.data_seed = static_cast<uint64_t>(draw.between(1, 1000));
   training.seed = static_cast<uint64_t>(draw.between(1, 1000));
   training.shuffle = draw.percent(70);
-  training.virtual_replicas = draw.of({1, 2, 2, 3, 4, 4, 6});
+  training.virtual_replicas = draw.of({1, 2, 2, 3, 4, 4, 5, 6, 7, 8});
   const int64_t leaf = draw.of<int64_t>({1, 2, 2, 3, 4});
   training.global_batch = leaf * training.virtual_replicas;
   training.micro_batch = draw.of<int64_t>({0, 1, 1, 2});

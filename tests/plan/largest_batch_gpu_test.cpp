@@ -19,7 +19,7 @@ TEST(LargestBatch, OfReplicasThatGpusJoinGoesByEightSamplesOfEach) {
   options.parallel.reduction = layout::Reduction::reproducible;
   const compile::CompileFacts facts{.world_size = 1, .device = device::DeviceKind::cuda};
   const compile::CompiledRun run(options, facts);
-  ASSERT_EQ(run.division().replicas_per_leaf, 4);
+  ASSERT_EQ(run.division().leaves_at_once, 4);
   for (const int64_t percent : {90, 300, 450, 700}) {
     const int64_t limit = percent * fullest_rank(run).plan.total_bytes / 100;
     const LargestBatch found = largest_batch(options, facts, limit, kManySamples);

@@ -41,7 +41,7 @@ void expect_exact(const compile::CompileOptions& options, int64_t times, const s
   EXPECT_EQ(fullest_rank(compiled).plan.total_bytes, found.fit->bytes) << what;
   EXPECT_FALSE(is_refused(largest, limit)) << what;
   // Virtual replicas that kernels join, and micro-batches, stay as many as they were.
-  const int64_t joined = run.division().replicas_per_leaf;
+  const int64_t joined = run.division().leaves_at_once;
   EXPECT_EQ(compiled.division().micro_batch, found.fit->micro_batch) << what;
   EXPECT_EQ(compiled.division().micro_batches_of(0), run.division().micro_batches_of(0)) << what;
   EXPECT_GT(found.fit->micro_batch, run.division().micro_batch) << what;

@@ -22,7 +22,8 @@ constexpr const char* kText =
     "1 exchange @\"to rank 0\" group=pair deadline=communication reads send:half@0~float16 writes "
     "receive.1:grad[0+128]@0"
     " after 0 1'\n"
-    "2 all_reduce @\"to rank 0\" ordered group=near updates data:grad\n";
+    "2 all_reduce @\"to rank 0\" ordered group=near updates data:grad\n"
+    "3 backward @main segment=3 micro_batch=3 leaf=0 leaves=3\n";
 
 /// The text above, put together by hand.
 Program built_by_hand() {
@@ -67,6 +68,13 @@ Program built_by_hand() {
   reduce.group = 1;
   reduce.operands.push_back({Role::data, 0, Access::read_write, p.whole(grad)});
   p.instructions = {backward, exchange, reduce};
+  Instruction of_leaves;
+  of_leaves.kind = InstructionKind::backward;
+  of_leaves.segment = 3;
+  of_leaves.micro_batch = 3;
+  of_leaves.leaf = 0;
+  of_leaves.leaves = 3;
+  p.instructions.push_back(of_leaves);
   return p;
 }
 

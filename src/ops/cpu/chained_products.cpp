@@ -102,6 +102,13 @@ int64_t ChainedProducts::panels_at_once() const {
 /// Several replicas that fit are folded by one kernel; longer ones one by one.
 bool ChainedProducts::folds_in_tiles() const { return replicas_ > 1 && rows_ <= 4 * kRowsAtOnce; }
 
+/// Of a weight's gradient: a panel of x, but for the last one, beyond which there may be no memory. Rows that
+/// lie further apart would meet in few sets of a cache.
+bool ChainedProducts::is_read_in_place(int64_t column) const {
+  constexpr int64_t kNearInputs = 512;
+  return inputs_ <= kNearInputs && column + kPanelColumns <= inputs_;
+}
+
 int64_t ChainedProducts::packed_rows() const {
   return folds_in_tiles() ? rows_ : std::min(rows_ / replicas_, kRowsAtOnce);
 }
@@ -112,7 +119,7 @@ int64_t ChainedProducts::packed_floats() const {
 }
 
 int64_t ChainedProducts::weight_gradient_bytes() const {
-  const int64_t slots = folds_in_tiles() ? 0 : (fold_slots(replicas_) - 1) * units_ * inputs_;
+  const int64_t slots = folds_in_tiles() ? 0 : ReplicaFold(replicas_, units_ * inputs_, threads_).floats();
   return (packed_floats() + slots) * kFloatBytes;
 }
 
@@ -121,16 +128,13 @@ void ChainedProducts::weight_gradient(const float* dy, const float* x, float* dw
   ensure(!accumulate || replicas_ == 1, "gradients of several replicas are complete");
   auto* own = static_cast<float*>(workspace);
   if (folds_in_tiles()) return add_rows(0, rows_, replicas_, dy, x, dweight, false, own);
-  const int64_t each = rows_ / replicas_, numbers = units_ * inputs_;
-  float* slots = own + packed_floats();
-  const auto place = [&](int slot) { return slot == 0 ? dweight : slots + (slot - 1) * numbers; };
-  const auto make = [&](int replica, int slot) {
+  const int64_t each = rows_ / replicas_;
+  const ReplicaFold fold(replicas_, units_ * inputs_, threads_);
+  fold.run(dweight, accumulate, own + packed_floats(), [&](int replica, float* to) {
     for (int64_t row = replica * each; row < (replica + 1) * each; row += kRowsAtOnce)
-      add_rows(row, std::min(kRowsAtOnce, (replica + 1) * each - row), 1, dy, x, place(slot),
+      add_rows(row, std::min(kRowsAtOnce, (replica + 1) * each - row), 1, dy, x, to,
                accumulate || row > replica * each, own);
-  };
-  const auto add = [&](int slot) { add_numbers(place(slot), place(slot + 1), numbers, threads_); };
-  fold_replicas(replicas_, make, add);
+  });
 }
 
 void ChainedProducts::add_rows(int64_t first_row, int64_t rows, int replicas, const float* dy, const float* x,
@@ -146,6 +150,7 @@ void ChainedProducts::add_rows(int64_t first_row, int64_t rows, int replicas, co
     for (int64_t first = columns.begin; first < columns.end; first += at_once) {
       const int64_t end = std::min(columns.end, first + at_once);
       for (int64_t column = first; column < end; column += kPanelColumns) {
+        if (is_read_in_place(column)) continue;
         const int64_t width = std::min(kPanelColumns, inputs_ - column);
         float* panel = panels + (column - first) * rows;
         for (int64_t row = 0; row < rows; ++row, panel += kPanelColumns) {
@@ -156,17 +161,19 @@ void ChainedProducts::add_rows(int64_t first_row, int64_t rows, int replicas, co
       for (int64_t unit = units.begin; unit < units.end; unit += kLeftRows) {
         const int64_t count = std::min(kLeftRows, units_ - unit);
         pack_strip(dy + unit, units_, rows, count, strip);
-        for (int64_t column = first; column < end; column += kPanelColumns)
+        for (int64_t column = first; column < end; column += kPanelColumns) {
+          const bool in_place = is_read_in_place(column);
           loops().panel_fold({.rows = count,
                               .columns = std::min(kPanelColumns, inputs_ - column),
                               .inner = rows / replicas,
                               .replicas = replicas,
                               .left = strip,
-                              .panel = panels + (column - first) * rows,
-                              .panel_stride = kPanelColumns,
+                              .panel = in_place ? x + column : panels + (column - first) * rows,
+                              .panel_stride = in_place ? inputs_ : kPanelColumns,
                               .result = dweight + unit * inputs_ + column,
                               .result_stride = inputs_,
                               .accumulate = accumulate});
+        }
       }
     }
   });

@@ -33,6 +33,7 @@ class ChainedProducts {
   /// Whether y's transpose is computed, and transposed: if fewer numbers are moved then.
   bool transposes() const;
   // Of weight_gradient: panels and rows of x that are packed at once.
+  bool is_read_in_place(int64_t column) const;
   int64_t panels_at_once() const;
   int64_t packed_rows() const;
   int64_t packed_floats() const;  ///< of all threads

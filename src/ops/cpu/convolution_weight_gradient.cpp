@@ -2,15 +2,13 @@
 
 #include <algorithm>
 
-#include "base/ensure.h"
-#include "ops/cpu/replica_fold.h"
-
 namespace lockstep::ops {
 
 ConvolutionWeightGradient::ConvolutionWeightGradient(const ConvolutionSizes& sizes, int replicas, int threads)
     : sizes_(sizes),
-      replicas_(replicas),
+      replica_images_(sizes.batch / replicas),
       threads_(threads),
+      fold_(replicas, sizes.units * sizes.window(), threads),
       pieces_(sizes),
       sharing_(static_cast<int>(divided_up(threads, sizes.groups)), sizes.window(), sizes.group_units()) {}
 
@@ -23,23 +21,14 @@ int64_t ConvolutionWeightGradient::sharing_threads() const {
 }
 
 int64_t ConvolutionWeightGradient::bytes() const {
-  const int64_t gradient = whole_line(sizes_.units * sizes_.window());
-  return ((fold_slots(replicas_) - 1) * gradient + sharing_threads() * thread_floats()) * kNumberBytes;
+  return (fold_.floats() + sharing_threads() * thread_floats()) * kNumberBytes;
 }
 
 void ConvolutionWeightGradient::run(const float* dy, const float* x, float* dweight, bool accumulate,
                                     float* workspace) const {
-  ensure(!accumulate || replicas_ == 1, "gradients of several replicas are complete");
-  const int64_t numbers = sizes_.units * sizes_.window(), each = sizes_.batch / replicas_;
-  float* own = workspace + (fold_slots(replicas_) - 1) * whole_line(numbers);
-  const auto place = [&](int slot) {
-    return slot == 0 ? dweight : workspace + (slot - 1) * whole_line(numbers);
-  };
-  const auto make = [&](int replica, int slot) {
-    add_images(replica * each, each, dy, x, place(slot), accumulate, own);
-  };
-  const auto add = [&](int slot) { add_numbers(place(slot), place(slot + 1), numbers, threads_); };
-  fold_replicas(replicas_, make, add);
+  fold_.run(dweight, accumulate, workspace, [&](int replica, float* to) {
+    add_images(replica * replica_images_, replica_images_, dy, x, to, accumulate, workspace + fold_.floats());
+  });
 }
 
 /// Threads share groups, and parts of these: each takes a range of all parts.

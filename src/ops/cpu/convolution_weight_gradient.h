@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "ops/cpu/convolution_images.h"
+#include "ops/cpu/replica_fold.h"
 
 namespace lockstep::ops {
 
@@ -25,7 +26,9 @@ class ConvolutionWeightGradient {
                 bool goes_on, float* dweight, float* workspace) const;
 
   ConvolutionSizes sizes_;
-  int replicas_, threads_;
+  int64_t replica_images_;
+  int threads_;
+  ReplicaFold fold_;
   WindowPieces pieces_;
   Sharing sharing_;  ///< of a group's gradient
 };

@@ -1,9 +1,9 @@
 #include "ops/cpu/depthwise_convolution.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/ensure.h"
-#include "ops/cpu/replica_fold.h"
 
 namespace lockstep::ops {
 
@@ -11,10 +11,22 @@ DepthwiseConvolution::DepthwiseConvolution(const ConvolutionSizes& sizes, int re
     : sizes_(sizes),
       replicas_(replicas),
       threads_(threads),
+      sharing_(threads, sizes.channels, sizes.kernel * sizes.kernel),
+      fold_(replicas, sizes.kernel * sizes.kernel * sizes.channels, threads),
       gathering_(sizes),
       offsets_(WindowPieces(sizes).offsets) {
   ensure(sizes.groups > 1 && sizes.groups == sizes.channels && sizes.groups == sizes.units,
          "a depthwise convolution has several groups of one channel and one unit");
+}
+
+DepthwiseConvolution::Shares::Shares(int threads, int64_t channels, int64_t places)
+    : channel_parts(std::min<int64_t>(threads, divided_up(channels, kChannelLanes))),
+      place_parts(std::min(divided_up(threads, channel_parts), places)) {}
+
+DepthwiseConvolution::Share DepthwiseConvolution::Shares::share(int64_t index, int64_t channels,
+                                                                int64_t places) const {
+  return {{channels, kChannelLanes, index / place_parts, channel_parts},
+          {places, 1, index % place_parts, place_parts}};
 }
 
 int64_t DepthwiseConvolution::lanes() const { return whole_line(sizes_.channels); }
@@ -116,71 +128,82 @@ void DepthwiseConvolution::gather(const PixelClass& one, const float* padded, co
          .bias = nullptr});
 }
 
-/// Of one thread: sums of its channels, and the last row of a gradient, behind which registers read.
+/// Of one part: sums, and the last row of a gradient, behind which registers read.
 int64_t DepthwiseConvolution::sums_floats() const {
   return packed_floats() + whole_line(sizes_.out_width * sizes_.channels) + kChannelLanes;
 }
 
 int64_t DepthwiseConvolution::weight_gradient_bytes() const {
-  return ((fold_slots(replicas_) - 1) * whole_line(places() * sizes_.channels) +
-          threads_ * (padded_image_floats() + sums_floats())) *
-         kNumberBytes;
+  return (fold_.floats() + sharing_.count() * (padded_image_floats() + sums_floats())) * kNumberBytes;
 }
 
 void DepthwiseConvolution::weight_gradient(const float* dy, const float* x, float* dweight, bool accumulate,
                                            float* workspace) const {
-  ensure(!accumulate || replicas_ == 1, "gradients of several replicas are complete");
-  const int64_t numbers = places() * sizes_.channels, each = sizes_.batch / replicas_;
-  float* own = workspace + (fold_slots(replicas_) - 1) * whole_line(numbers);
-  const auto place = [&](int slot) {
-    return slot == 0 ? dweight : workspace + (slot - 1) * whole_line(numbers);
-  };
-  const auto make = [&](int replica, int slot) {
-    add_images(replica * each, each, dy, x, place(slot), accumulate, own);
-  };
-  const auto add = [&](int slot) { add_numbers(place(slot), place(slot + 1), numbers, threads_); };
-  fold_replicas(replicas_, make, add);
-}
-
-/// Threads share channels, since chains run over all images.
-void DepthwiseConvolution::add_images(int64_t first, int64_t count, const float* dy, const float* x,
-                                      float* dweight, bool accumulate, float* workspace) const {
-  parallel_for(threads_, threads_, [&](int64_t thread) {
-    const Part own(sizes_.channels, kChannelLanes, thread, threads_);
-    if (own.begin == own.end) return;
-    float* padded = workspace + thread * (padded_image_floats() + sums_floats());
-    float* sums = padded + padded_image_floats();
-    for (int64_t place = 0; place < places(); ++place)
-      for (int64_t channel = own.begin; channel < own.end; ++channel)
-        sums[place * lanes() + channel] = accumulate ? dweight[channel * places() + place] : 0.0f;
-    for (int64_t image = first; image < first + count; ++image) {
-      pad_image(sizes_, x + image * sizes_.image(), padded);
-      fold_image(own.begin, own.end - own.begin, dy + image * sizes_.pixels() * sizes_.channels, padded,
-                 sums);
-    }
-    for (int64_t place = 0; place < places(); ++place)
-      for (int64_t channel = own.begin; channel < own.end; ++channel)
-        dweight[channel * places() + place] = sums[place * lanes() + channel];
+  const int64_t each = sizes_.batch / replicas_;
+  fold_.run(dweight, accumulate, workspace, [&](int replica, float* to) {
+    add_images(replica * each, each, dy, x, to, accumulate, workspace + fold_.floats());
   });
 }
 
-void DepthwiseConvolution::fold_image(int64_t first, int64_t count, const float* dy, const float* padded,
-                                      float* sums) const {
+/// Threads share channels, and places of the kernel if these are too few, since chains run over all images.
+void DepthwiseConvolution::add_images(int64_t first, int64_t count, const float* dy, const float* x,
+                                      float* dweight, bool accumulate, float* workspace) const {
+  parallel_for(threads_, sharing_.count(), [&](int64_t i) {
+    const Share share = sharing_.share(i, sizes_.channels, places());
+    const int64_t channels = share.channels.end - share.channels.begin, step = whole_line(channels);
+    ConvolutionSizes padded_sizes = sizes_;
+    padded_sizes.channels = channels;
+    const std::vector<int64_t> offsets = WindowPieces(padded_sizes).offsets;
+    float* padded = workspace + i * (padded_image_floats() + sums_floats());
+    float* sums = padded + padded_image_floats();
+    const auto for_sums = [&](const auto& work) {
+      for (int64_t place = share.places.begin; place < share.places.end; ++place)
+        for (int64_t channel = 0; channel < channels; ++channel)
+          work(sums[(place - share.places.begin) * step + channel],
+               dweight[(share.channels.begin + channel) * places() + place]);
+    };
+    for_sums([&](float& sum, float result) { sum = accumulate ? result : 0.0f; });
+    for (int64_t image = first; image < first + count; ++image) {
+      pad_channels(share.channels, x + image * sizes_.image(), padded);
+      fold_image(share, dy + image * sizes_.pixels() * sizes_.channels, padded, offsets.data(), sums);
+    }
+    for_sums([](float sum, float& result) { result = sum; });
+  });
+}
+
+/// Those channels alone, side by side.
+void DepthwiseConvolution::pad_channels(const Part& channels, const float* x, float* padded) const {
+  const int64_t count = channels.end - channels.begin;
+  if (count == sizes_.channels) return pad_image(sizes_, x, padded);
+  const int64_t row = sizes_.padded_width() * count;
+  if (sizes_.padding > 0) std::fill_n(padded, sizes_.padded_height() * row, 0.0f);
+  const float* from = x + channels.begin;
+  for (int64_t y = 0; y < sizes_.height; ++y) {
+    float* to = padded + (y + sizes_.padding) * row + sizes_.padding * count;
+    for (int64_t pixel = 0; pixel < sizes_.width; ++pixel, from += sizes_.channels, to += count)
+      std::memcpy(to, from, static_cast<size_t>(count * kNumberBytes));
+  }
+}
+
+void DepthwiseConvolution::fold_image(const Share& share, const float* dy, const float* padded,
+                                      const int64_t* offsets, float* sums) const {
   const int64_t numbers = sizes_.out_width * sizes_.channels;
+  const int64_t channels = share.channels.end - share.channels.begin;
   float* last_row = sums + packed_floats();
   for (int64_t row = 0; row < sizes_.out_height; ++row) {
     const float* gradient = dy + row * numbers;
     if (row + 1 == sizes_.out_height) gradient = std::copy_n(gradient, numbers, last_row) - numbers;
-    loops().channel_fold({.windows = {.pixels = sizes_.out_width,
-                                      .channels = count,
-                                      .places = places(),
-                                      .image = padded + row * sizes_.stride * sizes_.padded_row() + first,
-                                      .image_step = sizes_.stride * sizes_.channels,
-                                      .offsets = offsets_.data()},
-                          .gradient = gradient + first,
-                          .gradient_step = sizes_.channels,
-                          .sums = sums + first,
-                          .sums_step = lanes()});
+    loops().channel_fold(
+        {.windows = {.pixels = sizes_.out_width,
+                     .channels = channels,
+                     .places = share.places.end - share.places.begin,
+                     .image = padded + row * sizes_.stride * sizes_.padded_width() * channels,
+                     .image_step = sizes_.stride * channels,
+                     .offsets = offsets + share.places.begin},
+         .gradient = gradient + share.channels.begin,
+         .gradient_step = sizes_.channels,
+         .sums = sums,
+         .sums_step = whole_line(channels)});
   }
 }
 

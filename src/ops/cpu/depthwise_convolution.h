@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ops/cpu/convolution_gathering.h"
+#include "ops/cpu/replica_fold.h"
 
 namespace lockstep::ops {
 
@@ -26,6 +27,18 @@ class DepthwiseConvolution {
                        float* workspace) const;
 
  private:
+  /// What a thread computes of the weight's gradient.
+  struct Share {
+    Part channels, places;
+  };
+  struct Shares {
+    int64_t channel_parts, place_parts;
+
+    Shares(int threads, int64_t channels, int64_t places);
+    int64_t count() const { return channel_parts * place_parts; }
+    Share share(int64_t index, int64_t channels, int64_t places) const;
+  };
+
   int64_t places() const { return sizes_.kernel * sizes_.kernel; }
   int64_t lanes() const;  ///< numbers of a row of packed weights
   int64_t packed_floats() const { return places() * lanes(); }
@@ -36,10 +49,15 @@ class DepthwiseConvolution {
   void gather(const PixelClass& one, const float* padded, const float* packed, float* dx) const;
   void add_images(int64_t first, int64_t count, const float* dy, const float* x, float* dweight,
                   bool accumulate, float* workspace) const;
-  void fold_image(int64_t first, int64_t count, const float* dy, const float* padded, float* sums) const;
+  void pad_channels(const Part& channels, const float* x, float* padded) const;
+  /// `offsets`: of places, in the padded image of the share's channels.
+  void fold_image(const Share& share, const float* dy, const float* padded, const int64_t* offsets,
+                  float* sums) const;
 
   ConvolutionSizes sizes_;
   int replicas_, threads_;
+  Shares sharing_;
+  ReplicaFold fold_;
   Gathering gathering_;
   std::vector<int64_t> offsets_;  ///< of places, in a padded image
 };

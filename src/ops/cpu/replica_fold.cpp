@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/ensure.h"
 #include "ops/cpu/parallel.h"
 
 namespace lockstep::ops {
@@ -41,25 +40,22 @@ void add_few(int64_t columns, float* to, const float* from, int64_t rows, int64_
 
 void column_chains(const float* x, int64_t rows, int64_t columns, int replicas, bool accumulate, float* sums,
                    float* workspace) {
-  ensure(!accumulate || replicas == 1, "sums of several replicas are complete");
   const int64_t each = rows / replicas;
-  const auto place = [&](int slot) { return slot == 0 ? sums : workspace + (slot - 1) * columns; };
-  const auto make = [&](int replica, int slot) {
-    float* to = place(slot);
+  ReplicaFold(replicas, columns, 1).run(sums, accumulate, workspace, [&](int replica, float* to) {
     if (!accumulate) std::fill_n(to, columns, 0.0f);
-    constexpr int kAtOnce = 32;
+    constexpr int kMany = 128, kAtOnce = 32;  // many chains at once hide the time that each addition takes
     const float* from = x + replica * each * columns;
     int64_t column = 0;
+    for (; column + kMany <= columns; column += kMany)
+      add_rows<kMany>(to + column, from + column, each, columns);
     for (; column + kAtOnce <= columns; column += kAtOnce)
       add_rows<kAtOnce>(to + column, from + column, each, columns);
     if (column < columns) add_few(columns - column, to + column, from + column, each, columns);
-  };
-  const auto add = [&](int slot) { add_numbers(place(slot), place(slot + 1), columns, 1); };
-  fold_replicas(replicas, make, add);
+  });
 }
 
 int64_t column_chain_bytes(int64_t columns, int replicas) {
-  return (fold_slots(replicas) - 1) * columns * static_cast<int64_t>(sizeof(float));
+  return ReplicaFold(replicas, columns, 1).floats() * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace lockstep::ops

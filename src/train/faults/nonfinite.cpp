@@ -121,7 +121,8 @@ std::optional<std::string> examine(const Worker& worker, const run::KernelObserv
     for (size_t a = 0; a < call.auxiliary.size(); ++a)
       if (auto found = look(call.auxiliary[a], node, "its " + node.signature.auxiliary[a].name)) return found;
     if (call.metrics == nullptr) return std::nullopt;
-    const auto records = static_cast<size_t>(worker.compiled().division().replicas_per_leaf);
+    const auto records =
+        static_cast<size_t>(worker.programs().step.instruction(observation.instruction).leaves);
     std::vector<double> metrics(records * ops::kMetricCount);
     worker.device().copy_now(metrics.data(), call.metrics,
                              static_cast<int64_t>(metrics.size() * sizeof(double)));

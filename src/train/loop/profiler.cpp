@@ -42,8 +42,9 @@ void Profiler::observe(const run::KernelObservation& observation) {
     update_ += observation.seconds;
     return;
   }
-  if (worker_.programs().step.instruction(observation.instruction).kind ==
-      program::InstructionKind::recompute)
+  const program::Instruction& instruction = worker_.programs().step.instruction(observation.instruction);
+  if (instruction.kind == program::InstructionKind::recompute ||
+      instruction.leaves < worker_.compiled().division().leaves_at_once)
     return;
   Samples& samples = nth(nodes_, observation.call->node);
   switch (observation.call->phase) {

@@ -107,7 +107,7 @@ StepTimeline::~StepTimeline() {
 size_t StepTimeline::stamps_of_iteration() const {
   const compile::CompiledRun& run = worker_->compiled();
   const auto instructions = [](const program::Program& program) { return program.instructions.size(); };
-  const auto micro_batches = static_cast<size_t>(run.division().micro_batches_of(0));
+  const auto micro_batches = static_cast<size_t>(run.division().most_micro_batches());
   // A server gets, of each worker in each step, a push of every range, which it applies and answers.
   const size_t served = has_sessions() ? 3 * static_cast<size_t>(run.layout().workers()) *
                                              instructions(worker_->programs().serve)

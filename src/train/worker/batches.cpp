@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/ensure.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 
@@ -17,12 +18,9 @@ ReadAhead read_ahead_of(const data::DataOptions& data, int cores) {
 
 PrefetchedBatches::PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph,
                                      data::SampleOrder order, int64_t batch_samples,
-                                     std::vector<int64_t> positions, int64_t micro_batch,
-                                     const ReadAhead& ahead, int64_t stride)
-    : batch_samples_(batch_samples),
-      micro_batch_(micro_batch),
-      stride_(stride),
-      positions_(std::move(positions)) {
+                                     std::vector<data::SampleSpan> micro_batches, const ReadAhead& ahead,
+                                     int64_t stride)
+    : batch_samples_(batch_samples), stride_(stride), micro_batches_(std::move(micro_batches)) {
   data::PrefetchOptions options{.threads = ahead.threads,
                                 .depth = ahead.depth,
                                 .adapts = ahead.adapts,
@@ -31,15 +29,25 @@ PrefetchedBatches::PrefetchedBatches(const data::Dataset& dataset, const model::
   for (const int input : graph.inputs) options.fields.push_back(graph.value(input).name);
   const auto next = [this](data::SampleSpan span) {
     const int64_t read = span.first_position - shift_, batch = read / batch_samples_;
-    const auto later = std::upper_bound(positions_.begin(), positions_.end(), read % batch_samples_);
-    return later != positions_.end() ? span_of(static_cast<uint64_t>(batch), *later)
-                                     : span_of(static_cast<uint64_t>(batch + stride_), positions_.front());
+    const auto later = std::ranges::upper_bound(micro_batches_, read % batch_samples_, {},
+                                                &data::SampleSpan::first_position);
+    return later != micro_batches_.end()
+               ? span_of(static_cast<uint64_t>(batch), *later)
+               : span_of(static_cast<uint64_t>(batch + stride_), micro_batches_.front());
   };
   prefetcher_ = std::make_unique<data::Prefetcher>(dataset, order, next, options);
 }
 
+data::SampleSpan PrefetchedBatches::span_of(uint64_t iteration, const data::SampleSpan& micro_batch) const {
+  return {static_cast<int64_t>(iteration) * batch_samples_ + micro_batch.first_position + shift_,
+          micro_batch.count};
+}
+
 data::SampleSpan PrefetchedBatches::span_of(uint64_t iteration, int64_t position) const {
-  return {static_cast<int64_t>(iteration) * batch_samples_ + position + shift_, micro_batch_};
+  const auto found =
+      std::ranges::lower_bound(micro_batches_, position, {}, &data::SampleSpan::first_position);
+  ensure(found != micro_batches_.end() && found->first_position == position, "a micro-batch begins there");
+  return span_of(iteration, *found);
 }
 
 void PrefetchedBatches::load(uint64_t iteration, int64_t position, std::span<const Tensor> fields) {
@@ -47,7 +55,7 @@ void PrefetchedBatches::load(uint64_t iteration, int64_t position, std::span<con
 }
 
 void PrefetchedBatches::start(uint64_t iteration) {
-  prefetcher_->start(span_of(iteration, positions_.front()));
+  prefetcher_->start(span_of(iteration, micro_batches_.front()));
 }
 
 int64_t read_ahead_bytes(const model::Graph& graph, int64_t micro_batch, const ReadAhead& ahead) {

@@ -21,11 +21,11 @@ ReadAhead read_ahead_of(const data::DataOptions& data, int cores);
 /// Feeds a rank's `load` instructions from a data set. Reads ahead in the order in which the program loads.
 class PrefetchedBatches : public run::BatchSource {
  public:
-  /// `batch_samples`: samples of one iteration, all ranks together. `positions`: where this rank's
-  /// micro-batches begin in it, ascending. `micro_batch`: samples in each. `stride`: the likely difference
-  /// between an iteration and the next one that is loaded.
+  /// `batch_samples`: samples of one iteration, all ranks together. `micro_batches`: of this rank, ascending,
+  /// by their places in it. `stride`: the likely difference between an iteration and the next one that is
+  /// loaded.
   PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph, data::SampleOrder order,
-                    int64_t batch_samples, std::vector<int64_t> positions, int64_t micro_batch,
+                    int64_t batch_samples, std::vector<data::SampleSpan> micro_batches,
                     const ReadAhead& ahead, int64_t stride = 1);
 
   /// Moves all iterations by so many samples in the data set's order, compared with batches 0, 1, 2...
@@ -40,9 +40,10 @@ class PrefetchedBatches : public run::BatchSource {
 
  private:
   data::SampleSpan span_of(uint64_t iteration, int64_t position) const;
+  data::SampleSpan span_of(uint64_t iteration, const data::SampleSpan& micro_batch) const;
 
-  int64_t batch_samples_, micro_batch_, stride_, shift_ = 0;
-  std::vector<int64_t> positions_;
+  int64_t batch_samples_, stride_, shift_ = 0;
+  std::vector<data::SampleSpan> micro_batches_;
   std::unique_ptr<data::Prefetcher> prefetcher_;
 };
 

@@ -92,24 +92,24 @@ Worker::Positions Worker::read_positions() {
   Positions positions;
   // Where no worker waits for another, whoever comes next takes the next share of a batch.
   const bool by_share = compiled_->layout().mode == layout::ServerMode::asynchronous;
-  const int64_t shares = by_share ? division.leaves : 1;
-  const int micro_batches = by_share ? division.micro_batches_per_leaf : division.micro_batches_of(replica);
-  for (int m = 0; m < micro_batches; ++m)
-    positions.train.push_back(division.first_sample(by_share ? 0 : replica, m));
-  const layout::TreeNode leaves = division.leaves_of(replica);
-  for (int leaf = leaves.begin; leaf < leaves.end; ++leaf)
-    positions.eval.push_back(leaf * division.micro_batch);
+  const int64_t shares = by_share ? division.leaves : 1, each = division.summed_samples();
+  const std::vector<layout::TreeNode> nodes = division.nodes_of(replica);
+  for (const layout::TreeNode& node : by_share ? std::vector<layout::TreeNode>{{0, 1}} : nodes)
+    for (int m = 0; m < division.micro_batches_per_leaf; ++m)
+      positions.train.push_back({node.begin * division.leaf_samples + m * each, node.size() * each});
+  for (const layout::TreeNode& node : nodes)
+    positions.eval.push_back({node.begin * each, node.size() * each});
   if (!program::loads(programs_.step)) return positions;  // its stage reads what others have made
   const ReadAhead ahead = read_ahead_of(config_.data, options_.reading_threads);
   if (data_.train)
     train_batches_ = std::make_unique<PrefetchedBatches>(
         *data_.train, compiled_->graph(),
         data::SampleOrder(config_.trainer.seed, data_.train->size(), config_.data.shuffle),
-        division.global_batch / shares, positions.train, division.micro_batch, ahead, shares);
+        division.global_batch / shares, positions.train, ahead, shares);
   if (data_.eval)
-    eval_batches_ = std::make_unique<PrefetchedBatches>(
-        *data_.eval, compiled_->graph(), data::SampleOrder::once(data_.eval->size()),
-        division.leaves * division.micro_batch, positions.eval, division.micro_batch, ahead);
+    eval_batches_ = std::make_unique<PrefetchedBatches>(*data_.eval, compiled_->graph(),
+                                                        data::SampleOrder::once(data_.eval->size()),
+                                                        division.leaves * each, positions.eval, ahead);
   return positions;
 }
 
@@ -132,9 +132,12 @@ void Worker::spent_on(observe::StartupPart part) {
   if (options_.startup != nullptr) options_.startup->end(part);
 }
 
-run::ExecutionContext Worker::make_context(const program::ModelCode& code, std::vector<int64_t> first_samples,
+run::ExecutionContext Worker::make_context(const program::ModelCode& code,
+                                           const std::vector<data::SampleSpan>& micro_batches,
                                            run::BatchSource* batches) {
   const auto& division = compiled_->division();
+  std::vector<int64_t> first_samples;
+  for (const data::SampleSpan& span : micro_batches) first_samples.push_back(span.first_position);
   return {.graph = compiled_->graph(),
           .code = code,
           .memory = *memory_,
@@ -147,8 +150,7 @@ run::ExecutionContext Worker::make_context(const program::ModelCode& code, std::
               compiled_->device() == device::DeviceKind::cuda ? run::SumOrder::as_gpus : run::SumOrder::own,
           .static_count = static_cast<double>(division.global_batch) *
                           static_cast<double>(compiled_->graph().loss_positions()),
-          .statistic_scale = 1.0 / (static_cast<double>(division.leaves) * division.replicas_per_leaf *
-                                    division.micro_batches_per_leaf),
+          .statistic_scale = 1.0 / (static_cast<double>(division.leaves) * division.micro_batches_per_leaf),
           .first_samples = std::move(first_samples),
           .batches = batches,
           .snapshot = {},
@@ -384,7 +386,7 @@ void Worker::replay_step(run::StepInputs inputs, const run::KernelObserver& obse
 
 program::Verdict Worker::evaluate(const std::function<bool()>& stop_requested) {
   const auto& division = compiled_->division();
-  const int64_t samples_each = division.leaves * division.micro_batch;
+  const int64_t samples_each = division.leaves * division.summed_samples();
   const int64_t iterations = (data_.eval->size() + samples_each - 1) / samples_each;
   finish_step();
   if (eval_batches_) eval_batches_->start(0);

@@ -185,15 +185,16 @@ class Worker {
   device::HostWindow& window() const;
 
  private:
-  /// The first samples of micro-batches within an iteration.
+  /// The micro-batches of an iteration, by places in its samples.
   struct Positions {
-    std::vector<int64_t> train, eval;
+    std::vector<data::SampleSpan> train, eval;
   };
   Positions read_positions();
   program::Verdict verdict_of(const program::Program& program) const;
   std::unique_ptr<run::Executor> make_executor(int program_number, const run::ExecutionContext& context,
                                                const run::KernelObserver* observer = nullptr);
-  run::ExecutionContext make_context(const program::ModelCode& code, std::vector<int64_t> first_samples,
+  run::ExecutionContext make_context(const program::ModelCode& code,
+                                     const std::vector<data::SampleSpan>& micro_batches,
                                      run::BatchSource* batches);
   void connect_groups(comm::Communicator& world, const program::Program& program,
                       run::ExecutionContext& context);

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "train/thread_ranks.h"
+#include "train/worker/compile_options.h"
 
 namespace lockstep::train {
 namespace {
@@ -56,6 +57,48 @@ TEST(Layouts, SevenLeavesDivideAmongAnyNumberOfWorkers) {
   const config::RunConfig config = config_of(kMlp, {"trainer.virtual_replicas=7", "trainer.global_batch=14"});
   const Trace one = train_on_threads(config, 1);
   for (const int ranks : {2, 3, 5, 7}) EXPECT_EQ(train_on_threads(config, ranks), one) << ranks << " workers";
+}
+
+/// Of a step's micro-batches: the leaves that each holds.
+std::vector<int> leaves_at_once(const config::RunConfig& config, int ranks, int rank) {
+  std::vector<int> leaves;
+  for (const auto& instruction : compile_run(config, {.world_size = ranks}).compile(rank).step.instructions)
+    if (instruction.kind == program::InstructionKind::load) leaves.push_back(instruction.leaves);
+  return leaves;
+}
+
+TEST(Layouts, SharesOfNodesOfUnlikeSizesHaveTheSameBits) {
+  struct Shares {
+    int leaves, ranks;
+    std::vector<int> of_first;
+  };
+  for (const char* model : {kMlp, kLenet, kTiedGpt})
+    for (const Shares& shares :
+         {Shares{8, 3, {2, 1}}, Shares{8, 5, {2}}, Shares{64, 3, {16, 4, 2}}, Shares{7, 2, {4}}}) {
+      const std::string leaves = std::to_string(shares.leaves);
+      const std::vector<std::string> joint{"trainer.virtual_replicas=" + leaves,
+                                           "trainer.global_batch=" + std::to_string(2 * shares.leaves)};
+      std::vector<std::string> apart = joint;
+      apart.push_back("trainer.micro_batch=2");
+      EXPECT_EQ(leaves_at_once(config_of(model, joint), shares.ranks, 0), shares.of_first);
+      const Trace one_by_one = train_on_threads(config_of(model, apart), 1);
+      for (const int ranks : {1, shares.ranks})
+        EXPECT_EQ(train_on_threads(config_of(model, joint), ranks), one_by_one)
+            << model << leaves << " leaves, " << ranks << " workers";
+    }
+}
+
+TEST(Layouts, SharesOfUnlikeSizesMeetInEveryWayToSum) {
+  const config::RunConfig config =
+      config_of(kLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"});
+  const Trace one = train_on_threads(config, 1);
+  for (const char* layout :
+       {"dp=3,shard=optimizer", "dp=3,sync=ps,servers=1", "dp=3,sync=ps,placement=colocated,servers=3",
+        "dp=3,recompute=full", "dp=3,recompute=selective", "dp=3,sync=ps,servers=1,aggregate=host"}) {
+    const config::RunConfig own =
+        config_of(kLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"}, std::string(layout));
+    EXPECT_EQ(train_on_threads(own, own.parallel.layout.world_size()), one) << layout;
+  }
 }
 
 TEST(Layouts, WorkersWhoseNumberIsNoPowerOfTwoFoldTheTreeInBlocksToTheSameBits) {

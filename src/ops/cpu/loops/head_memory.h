@@ -6,6 +6,7 @@
 #include "base/simd.h"
 #include "ops/cpu/loops/attention_head.h"
 #include "ops/cpu/loops/elementwise.h"
+#include "ops/cpu/loops/panels.h"
 
 namespace lockstep::ops {
 inline namespace LOCKSTEP_SIMD {
@@ -22,13 +23,16 @@ inline void pack_rows(float* to, HeadView from, const AttentionSizes& sizes) {
   }
 }
 
-/// to [head size, padded T]: the transpose, padded with zeros.
+/// to [head size, padded T]: the transpose, padded with zeros. A few rows of it at a time, so that their
+/// lines stay in the first cache until they are full.
 inline void pack_transposed(float* to, HeadView from, const AttentionSizes& sizes) {
+  constexpr int64_t kRowsAtOnce = 16;
   const int64_t width = sizes.padded_positions();
-  for (int64_t begin = 0; begin < width; begin += kLanes)
-    for (int64_t d = 0; d < sizes.head_size; ++d)
-      for (int64_t t = begin; t < begin + kLanes; ++t)
-        to[d * width + t] = t < sizes.positions ? from.data[t * from.row_stride + d] : 0.0f;
+  for (int64_t d = 0; d < sizes.head_size; d += kRowsAtOnce)
+    transpose(to + d * width, width, from.data + d, from.row_stride, sizes.positions,
+              std::min(kRowsAtOnce, sizes.head_size - d), nullptr);
+  for (int64_t d = 0; d < sizes.head_size && sizes.positions < width; ++d)
+    std::fill(to + d * width + sizes.positions, to + (d + 1) * width, 0.0f);
 }
 
 /// Multiplies weights of row `query`, keys [first_key, first_key + count) by their dropout factors.
