@@ -109,7 +109,7 @@ def row(message, field, names, enums):
         shown = f"[{kind}](#{kind.lower()})"
     else:
         shown = TYPES[kind]
-        limits = [f"{sign} {float(options[key]):,g}" if float(options[key]) < 1e6 else f"{sign} {int(options[key]):,}"
+        limits = [f"{sign} {float(options[key]):,g}" if abs(float(options[key])) < 1e6 else f"{sign} {int(options[key]):,}"
                   for key, sign in LIMITS.items() if key in options]
         shown = ", ".join([shown] + limits)
     if repeated:

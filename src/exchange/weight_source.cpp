@@ -45,14 +45,18 @@ std::string problems_text(const std::string& path, const std::vector<std::string
       path, join(shown, "\n  "));
 }
 
-/// A weight that two layers share may be there under the second name alone.
-void find_by_second_names(const Mapping& mapping, NameMatch& match) {
+/// A weight may be there under a second name alone. Returns the first names of such weights.
+std::set<std::string> find_by_second_names(const Mapping& mapping, NameMatch& match) {
+  std::set<std::string> firsts;
   for (const auto& implied : mapping.implied) {
     const auto second = match.found.find(implied.name);
     if (implied.parameter < 0 || second == match.found.end()) continue;
     const std::string& first = nth(mapping.pieces, implied.parameter).at(0).name;
-    if (match.found.emplace(first, second->second).second) std::erase(match.missing, first);
+    if (!match.found.emplace(first, second->second).second) continue;
+    std::erase(match.missing, first);
+    firsts.insert(first);
   }
+  return firsts;
 }
 
 }  // namespace
@@ -175,10 +179,11 @@ WeightSource::Fit WeightSource::fit(const Mapping& mapping) const {
     if (!ignored || pieces.contains(name)) there.push_back(name);
   }
   NameMatch match = match_names(expected, there);
-  find_by_second_names(mapping, match);
+  const std::set<std::string> seconds = find_by_second_names(mapping, match);
   fit.tensors = match.found;
   note_names(fit, match, unneeded);
   for (const auto& [name, found] : match.found) {
+    if (seconds.contains(name)) continue;  // its other name is here, too
     const auto piece = pieces.find(name);
     if (piece == pieces.end())
       check_tensor(fit, found, std::ranges::find(mapping.implied, name, &Implied::name)->shape, false);
@@ -240,6 +245,7 @@ void WeightSource::check_implied() const {
     const bool is_zero = implied.parameter < 0;
     if (!is_zero && is_new(implied.parameter)) continue;
     const std::string same = is_zero ? "" : tensors_.at(nth(mapping_.pieces, implied.parameter).at(0).name);
+    if (same == found->second) continue;  // the only name that is there
     std::vector<float> values, expected;
     for (int64_t done = 0; done < count; done += kComparedElements) {
       const int64_t some = std::min(kComparedElements, count - done);

@@ -63,7 +63,9 @@ inline const Shape& expect_image_input(std::string_view op, Inputs inputs) {
 
 /// A sequence [positions, channels] and, perhaps, a mask [positions]: both float32.
 inline const Shape& expect_sequence_input(std::string_view op, Inputs inputs) {
-  if (inputs.size() != 2) expect_input_count(op, inputs, 1);
+  if (inputs.empty() || inputs.size() > 2)
+    throw ConfigError(
+        fmt::format("{}: takes a sequence and, perhaps, a mask, is given {} inputs", op, inputs.size()));
   const Shape& shape = expect_float32_input(op, inputs.first(1));
   if (shape.rank() != 2)
     throw ConfigError(

@@ -242,6 +242,30 @@ TEST(Layers, RefuseAFlattenedImageWhereItsOrderMatters) {
   EXPECT_TRUE(piece_of(families::kLayers.mapping(sequence), sequence, "fc.weight").is_as_here());
 }
 
+/// Features beside a flattened image, in either order, through `joining`.
+template <class Join>
+std::string refusal_of_image(bool image_first, const Shape& features, const Join& joining) {
+  ModelBuilder builder;
+  const auto image = builder.input("image", {{4, 4, 3}}), other = builder.input("other", {features}),
+             label = builder.input("label", {{}, DType::int32});
+  const auto flat = builder.add("flat", Flatten{}, {image});
+  const auto joined =
+      builder.add("joined", joining, image_first ? std::vector{flat, other} : std::vector{other, flat});
+  builder.add("loss", SoftmaxCrossEntropy{}, {builder.add("head", Linear{.units = 3}, {joined}), label});
+  const ModelSpec model = builder.build();
+  return message_of<ConfigError>([&] { families::kLayers.mapping(model); });
+}
+
+TEST(Layers, RefuseAFlattenedImageBesideOtherInputs) {
+  for (const bool image_first : {false, true}) {
+    EXPECT_THAT(refusal_of_image(image_first, {5}, Concatenate{.axis = 0}),
+                Mentions("'joined' ... concatenate"));
+    EXPECT_THAT(refusal_of_image(image_first, {48}, Add{}), Mentions("'joined' ... add"));
+  }
+  // As a mask.
+  EXPECT_THAT(refusal_of_image(false, {48, 2}, SequencePool{}), Mentions("'joined' ... sequence_pool"));
+}
+
 TEST(Family, NamesWhatAFormatKnows) {
   EXPECT_EQ(family_of(small_gpt(), Format::huggingface).name, "gpt2");
   EXPECT_EQ(family_of(small_llama(), Format::huggingface).name, "llama");
@@ -278,6 +302,70 @@ TEST(Layers, NameAnLstmsParametersAsPyTorch) {
       ElementsAre("net.lstm.weight_ih_l0", "net.lstm.weight_hh_l0", "net.lstm.bias_ih_l0",
                   "net.lstm.bias_hh_l0", "net.lstm.weight_ih_l0_reverse", "net.lstm.weight_hh_l0_reverse",
                   "net.lstm.bias_ih_l0_reverse", "net.lstm.bias_hh_l0_reverse"));
+}
+
+struct StackedLstm {
+  std::string name;
+  Lstm op = {.units = 2};
+  bool masked = false;
+};
+
+/// LSTMs one behind the other, with `between` behind each.
+template <class Between>
+ModelSpec lstms(const std::vector<StackedLstm>& layers, const Between& between) {
+  ModelBuilder builder;
+  auto last = builder.input("image", {{4, 3}});
+  const auto mask = builder.input("mask", {{4}}), label = builder.input("label", {{}, DType::int32});
+  for (const auto& [name, op, masked] : layers) {
+    last = builder.add(name, op, masked ? std::vector{last, mask} : std::vector{last});
+    last = builder.add("behind_" + name, between, {last});
+  }
+  last = builder.add("pool", SequencePool{}, {last, mask});
+  builder.add("loss", SoftmaxCrossEntropy{}, {last, label});
+  return builder.build();
+}
+
+std::string refusal_of(const ModelSpec& model) {
+  return message_of<ConfigError>([&] { families::kLayers.mapping(model); });
+}
+
+TEST(Layers, RefuseTwoLayersOfOneNameInPyTorch) {
+  EXPECT_THAT(refusal_of(lstms({{"rnn"}, {"rnn.l0"}}, Dropout{})),
+              Mentions("'rnn.weight_ih' ... 'rnn.l0.weight_ih' ... 'rnn.weight_ih_l0'"));
+}
+
+TEST(Layers, RefuseNumberedLstmsThatAreNoneOfPyTorch) {
+  EXPECT_THAT(names_there(lstms({{"x.l0", {.units = 2}, true}, {"x.l1", {.units = 2}, true}}, Dropout{0.5f})),
+              Contains("x.weight_hh_l1"));
+  EXPECT_THAT(refusal_of(lstms({{"x.l0"}, {"x.l2"}}, Dropout{})), Mentions("'x.l2' ... 'x.l1'"));
+  EXPECT_THAT(refusal_of(lstms({{"x.l1"}}, Dropout{})), Mentions("'x.l1' ... 'x.l0'"));
+  const std::vector<std::vector<StackedLstm>> others{
+      {{"x.l1"}, {"x.l0"}},
+      {{"x.l0"}, {"x.l1", {.units = 3}}},
+      {{"x.l0"}, {"x.l1", {.units = 2, .bidirectional = true}}},
+      {{"x.l0", {.units = 2}, true}, {"x.l1"}}};
+  for (const auto& layers : others)
+    EXPECT_THAT(refusal_of(lstms(layers, Dropout{})), Mentions("'x.l0' ... 'x.l1' ... nn.LSTM"));
+  EXPECT_THAT(refusal_of(lstms({{"x.l0"}, {"x.l1"}}, LayerNorm{})),
+              Mentions("'x.l0' ... 'x.l1' ... nn.LSTM"));
+  EXPECT_THAT(names_there(lstms({{"x.l01"}, {"y.l"}}, LayerNorm{})), Contains("x.l01.weight_hh_l0"));
+}
+
+TEST(Layers, NameAnInProjOfOtherModulesPlainly) {
+  const auto model = [](int64_t units, const Op& reader) {
+    ModelBuilder builder;
+    const auto x = builder.input("image", {{4, 2}}), label = builder.input("label", {{}, DType::int32});
+    auto last = builder.add("mixer.in_proj", Linear{.units = units}, {x});
+    last = builder.add("reader", reader, {last});
+    last = builder.add("pool", SequencePool{}, {last});
+    builder.add("loss", SoftmaxCrossEntropy{}, {last, label});
+    return builder.build();
+  };
+  EXPECT_THAT(names_there(model(6, Attention{.heads = 2})), Contains("mixer.in_proj_weight"));
+  EXPECT_THAT(names_there(model(6, Silu{})), Contains("mixer.in_proj.weight"));
+  // Fewer heads of keys and values than nn.MultiheadAttention has.
+  EXPECT_THAT(names_there(model(4, Attention{.heads = 2, .key_value_heads = 1})),
+              Contains("mixer.in_proj.weight"));
 }
 
 TEST(Layers, NameAVisionTransformersParametersAsTorchvision) {

@@ -177,6 +177,25 @@ TEST_F(WeightSourceTest, FindsATiedWeightUnderEitherName) {
   }
 }
 
+TEST_F(WeightSourceTest, FindsPyTorchsParametersUnderTheirLayersNames) {
+  const ModelSpec model =
+      model::make_vit({.image = {8, 8, 3}, .patch = 4, .layers = 1, .heads = 2, .width = 8});
+  const std::string attention = "encoder.layers.encoder_layer_0.self_attention.in_proj";
+  std::vector<NumberedTensor> tensors;
+  for (const auto& pieces : families::kLayers.mapping(model).pieces)
+    for (const auto& piece : pieces) tensors.push_back({piece.name, piece.shape});
+  for (auto& tensor : tensors) {
+    if (tensor.name == "encoder.pos_embedding") tensor = {"encoder.pos_embedding.weight", {5, 8}, 10};
+    if (tensor.name == attention + "_weight") tensor = {attention + ".weight", {24, 8}, 20};
+  }
+  const auto source = open(model, tensors);
+  EXPECT_EQ(all_of(source, model, "encoder.pos_embedding.weight")[3], 13);
+  EXPECT_EQ(all_of(source, model, attention + ".weight")[3], 23);
+  for (auto& tensor : tensors)
+    if (tensor.name == "encoder.pos_embedding.weight") tensor.shape = {6, 8};
+  EXPECT_THAT(refusal(model, tensors), Mentions("'encoder.pos_embedding.weight' ... [6, 8] ... [5, 8]"));
+}
+
 TEST_F(WeightSourceTest, HashesWhatItReadsWhole) {
   const std::vector<NumberedTensor> tensors{{"fc1.weight", {2, 2}}, {"fc1.bias", {2}}},
       others{{"fc1.weight", {2, 2}, 5}, {"fc1.bias", {2}}};

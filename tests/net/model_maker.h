@@ -52,6 +52,7 @@ class ModelMaker {
   void pool();
   void view();
   void mix_positions();
+  std::vector<int> masked_or_not();
   void recurrence();
   void sequence_to_vector();
   void move_elements();

@@ -32,9 +32,27 @@ void ModelMaker::mix_positions() {
   then("view", Reshape{fmt::format("{},{}", positions, channels)}, {last_}, {positions, channels});
 }
 
+/// The last value, which is a sequence, and perhaps a mask: some pixels of the image, of which dropout or
+/// relu makes many 0. It has holes, and now and then it leaves nothing. Evaluations have masks of relu only,
+/// which has a kink at 0, near which nothing is compared with the oracle.
+std::vector<int> ModelMaker::masked_or_not() {
+  const int sequence = last_;
+  const int64_t positions = shape()[0], pixels = sample_.count();
+  if (tokens_ || positions > pixels || draw_.percent(50)) return {sequence};
+  last_ = 0;  // the image
+  then("flat", Flatten{}, {last_}, {pixels});
+  const int64_t begin = draw_.between(0, pixels - positions);
+  then("slice", Slice{0, begin, begin + positions}, {last_}, {positions});
+  const Op hole = draw_.percent(65) ? Op{Dropout{0.5f}} : Op{Relu{}};
+  const int mask = then("mask", hole, {last_}, {positions});
+  last_ = sequence;
+  return {sequence, mask};
+}
+
 void ModelMaker::recurrence() {
   const Lstm op{.units = draw_.between(1, 5), .bidirectional = draw_.percent(40)};
-  then("lstm", op, {last_}, {shape()[0], op.bidirectional ? 2 * op.units : op.units});
+  const Shape made{shape()[0], op.bidirectional ? 2 * op.units : op.units};
+  then("lstm", op, masked_or_not(), made);
 }
 
 /// Of what is no text, which has a label for each position.
@@ -42,7 +60,8 @@ void ModelMaker::sequence_to_vector() {
   using enum SequencePoolKind;
   SequencePool op{.kind = draw_.of({mean, last, ends})};
   if (width() % 2 != 0 && op.kind == ends) op.kind = mean;
-  then("seqpool", op, {last_}, {width()});
+  const Shape made{width()};
+  then("seqpool", op, masked_or_not(), made);
 }
 
 /// A part, two values one behind the other, dimensions in another order, a vector before others. Texts keep

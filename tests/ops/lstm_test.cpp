@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "lockstep/error.h"
+#include "mentions.h"
 #include "ops/op_cases.h"
 #include "ops/op_expect.h"
 
@@ -162,6 +163,11 @@ TEST(Lstm, RefusesWhatIsNoSequence) {
   refuses({.units = 2}, {{{4, 3}}, {{3}}});
   refuses({.units = 2}, {{{4, 3}}, {{4}, DType::int32}});
   refuses({.units = 2}, {{{4, 3}}, {{4}}, {{4}}});
+  try {
+    ops::infer(Lstm{.units = 2}, std::vector<TensorSpec>{{{4, 3}}, {{4}}, {{4}}});
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), Mentions("lstm ... mask ... 3 inputs"));
+  }
 }
 
 TEST(Lstm, WritesTextOnlyInOneDirectionAndWithoutAMask) {

@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "base/index.h"
+#include "exchange/families/layer_names.h"
 #include "exchange/family.h"
 #include "lockstep/error.h"
 #include "model/graph.h"
@@ -14,46 +16,10 @@ namespace lockstep::exchange {
 namespace {
 
 // A state dict of PyTorch whose modules have the names of the config's layers, but for what PyTorch itself
-// names otherwise (name_there). Images are [channels, height, width] there, so that kernels, and whatever has
-// one weight for each element of a flattened image, lie in another order.
+// names otherwise (layer_names.h). Images are [channels, height, width] there, so that kernels, and whatever
+// has one weight for each element of a flattened image, lie in another order.
 
 bool resembles_any(const ModelSpec&) { return true; }
-
-/// `text` without `end`; nothing if it does not end so.
-std::optional<std::string> without_end(const std::string& text, std::string_view end) {
-  if (!text.ends_with(end)) return std::nullopt;
-  return text.substr(0, text.size() - end.size());
-}
-
-/// Layers of one nn.LSTM "rnn" are rnn.l0, rnn.l1, ... here; a single one may have any name. Parameters of
-/// the other direction end in "_reverse" in both programs.
-std::string lstm_name(const std::string& layer, std::string parameter) {
-  const std::string reverse = parameter.ends_with("_reverse") ? "_reverse" : "";
-  parameter.resize(parameter.size() - reverse.size());
-  const size_t dot = layer.rfind(".l");
-  const std::string number = dot == std::string::npos ? "" : layer.substr(dot + 2);
-  const bool is_numbered = !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
-  return fmt::format("{}.{}_l{}{}", is_numbered ? layer.substr(0, dot) : layer, parameter,
-                     is_numbered ? number : "0", reverse);
-}
-
-/// What PyTorch calls a parameter: of nn.LSTM; of nn.MultiheadAttention, whose first product is `in_proj`;
-/// and what is a parameter of a module by itself, such as torchvision's `class_token`.
-std::string name_there(const model::Node& node, const std::string& parameter) {
-  if (std::holds_alternative<Lstm>(node.op)) return lstm_name(node.name, parameter);
-  if (std::holds_alternative<PrependToken>(node.op) ||
-      (std::holds_alternative<PositionEmbedding>(node.op) && node.name.ends_with("pos_embedding")))
-    return node.name;
-  if (const auto attention = without_end(node.name, ".in_proj");
-      attention && std::holds_alternative<Linear>(node.op))
-    return fmt::format("{}.in_proj_{}", *attention, parameter);
-  return fmt::format("{}.{}", node.name, parameter);
-}
-
-/// A parameter by itself is one for all samples of a batch there: [1, ...].
-Shape shape_there(const model::Node& node, const Shape& shape) {
-  return name_there(node, "weight") == node.name ? shape.batched(1) : shape;
-}
 
 /// A weight of [..., features], whose last dimension is an image's elements in the order H, W, C here.
 Piece features_reordered(std::string name, const Shape& shape, const Shape& image) {
@@ -97,12 +63,11 @@ class Walk {
 
  private:
   /// The image whose elements the node's inputs are, flattened; nothing if both programs have them in one
-  /// order.
+  /// order. What has several inputs has to treat each element alike, and to read all in one order.
   std::optional<Shape> image_read_by(const model::Node& node) const {
     const auto& first = nth(image_of_, node.inputs[0]);
     for (const int input : node.inputs)
-      if (std::holds_alternative<Add>(node.op) || std::holds_alternative<Multiply>(node.op))
-        if (nth(image_of_, input) != first) refuse(node);
+      if (nth(image_of_, input) != first) refuse(node);
     return first;
   }
 
@@ -154,7 +119,7 @@ class Walk {
 
   void place(int parameter, const model::Node& node, const std::optional<Shape>& image) {
     const auto& [full_name, spec, uses, frozen] = graph_.parameter(parameter);
-    const std::string name = name_there(graph_.node(uses[0].node), spec.name);
+    const std::string name = name_there(graph_, graph_.node(uses[0].node), spec.name);
     Piece piece = as_here(name, shape_there(graph_.node(uses[0].node), spec.shape));
     if (std::holds_alternative<Conv2d>(node.op) && spec.shape.rank() == 4)
       piece = channels_first(name, spec.shape);
@@ -174,21 +139,50 @@ class Walk {
   std::vector<std::vector<Piece>> pieces_;
 };
 
-Mapping layers_mapping(const ModelSpec& model) {
-  const model::Graph graph = model::make_graph(model);
-  Mapping mapping{.family = "layers", .pieces = Walk(graph).pieces(), .worthless = {".num_batches_tracked"}};
-  // A weight that two layers share has two names in a state dict.
+/// What parameters are called besides: a weight that two layers share has two names in a state dict, and what
+/// has a name of its own in modules of PyTorch may lie under its layer's name.
+std::vector<Implied> second_names(const model::Graph& graph) {
+  std::vector<Implied> names;
   for (int p = 0; p < static_cast<int>(graph.parameters.size()); ++p) {
     const auto& parameter = graph.parameter(p);
-    for (size_t use = 1; use < parameter.uses.size(); ++use) {
+    for (size_t use = 0; use < parameter.uses.size(); ++use) {
       const auto& node = graph.node(parameter.uses[use].node);
       const std::string& slot = nth(node.signature.parameters, parameter.uses[use].slot).name;
-      mapping.implied.push_back({.name = name_there(node, slot),
-                                 .shape = nth(mapping.pieces, p)[0].shape,
-                                 .parameter = p,
-                                 .written = true});
+      const std::string name = name_there(graph, node, slot), plain = fmt::format("{}.{}", node.name, slot);
+      if (use > 0)
+        names.push_back({.name = name,
+                         .shape = shape_there(node, parameter.spec.shape),
+                         .parameter = p,
+                         .written = true});
+      if (plain != name) names.push_back({.name = plain, .shape = parameter.spec.shape, .parameter = p});
     }
   }
+  return names;
+}
+
+/// Throws ConfigError if two tensors have one name.
+void check_names(const model::Graph& graph, const Mapping& mapping) {
+  std::map<std::string, int> parameters;
+  const auto add = [&](const std::string& name, int parameter) {
+    const auto [known, is_new] = parameters.emplace(name, parameter);
+    if (!is_new)
+      throw ConfigError(fmt::format("'{}' and '{}' are both '{}' in PyTorch: rename a layer",
+                                    graph.parameter(known->second).name, graph.parameter(parameter).name,
+                                    name));
+  };
+  for (int p = 0; p < static_cast<int>(mapping.pieces.size()); ++p)
+    for (const Piece& piece : nth(mapping.pieces, p)) add(piece.name, p);
+  for (const Implied& implied : mapping.implied) add(implied.name, implied.parameter);
+}
+
+Mapping layers_mapping(const ModelSpec& model) {
+  const model::Graph graph = model::make_graph(model);
+  check_lstm_stacks(graph);
+  Mapping mapping{.family = "layers",
+                  .pieces = Walk(graph).pieces(),
+                  .implied = second_names(graph),
+                  .worthless = {".num_batches_tracked"}};
+  check_names(graph, mapping);
   return mapping;
 }
 

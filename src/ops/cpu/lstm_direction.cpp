@@ -1,6 +1,7 @@
 #include "ops/cpu/lstm_direction.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "ops/cpu/loops/loops.h"
 #include "ops/cpu/parallel.h"
@@ -197,8 +198,24 @@ void LstmDirection::finish(const LstmBackwardCall& call, const float* gradients,
   gather_hidden(call, workspace);
   hidden_products_.weight_gradient(gradients, workspace, call.weight_hh_gradient, call.accumulate,
                                    workspace + aligned(sizes_.rows() * sizes_.units));
-  for (float* const sums : {call.bias_ih_gradient, call.bias_hh_gradient})
+  finish_biases(call, gradients, workspace);
+}
+
+/// Both biases have one gradient. Its chains go on from what was there, which ties may have made different.
+void LstmDirection::finish_biases(const LstmBackwardCall& call, const float* gradients,
+                                  float* workspace) const {
+  float* const first = call.bias_ih_gradient;
+  float* const second = call.bias_hh_gradient;
+  const auto bytes = static_cast<size_t>(sizes_.gates()) * sizeof(float);
+  const bool alike = first != second && (!call.accumulate || std::memcmp(first, second, bytes) == 0);
+  const auto sum = [&](float* sums) {
     column_chains(gradients, sizes_.rows(), sizes_.gates(), replicas_, call.accumulate, sums, workspace);
+  };
+  sum(first);
+  if (alike)
+    std::memcpy(second, first, bytes);
+  else
+    sum(second);
 }
 
 }  // namespace lockstep::ops

@@ -60,6 +60,7 @@ class LstmDirection {
                     float* gradients, float* own) const;
   void gather_hidden(const LstmBackwardCall& call, float* hidden) const;
   void finish(const LstmBackwardCall& call, const float* gradients, float* workspace) const;
+  void finish_biases(const LstmBackwardCall& call, const float* gradients, float* workspace) const;
 
   LstmSizes sizes_;
   int64_t direction_;
