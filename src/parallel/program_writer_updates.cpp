@@ -19,8 +19,7 @@ bool ProgramWriter::updates_all(int segment) const {
 void ProgramWriter::cast_parameters(int lane, Changes changes) {
   for (size_t s = 0; s < narrow_parameters_.size(); ++s) {
     if (narrow_parameters_[s] < 0) continue;
-    program::Instruction cast =
-        instruction(program::InstructionKind::cast, lane, static_cast<int>(s));
+    program::Instruction cast = instruction(program::InstructionKind::cast, lane, static_cast<int>(s));
     cast.anew = changes == Changes::none || (changes == Changes::updates && updates_all(static_cast<int>(s)));
     cast.operands.push_back({program::Role::source, 0, program::Access::read, program.whole(parameters_[s])});
     cast.operands.push_back({.role = program::Role::destination,
