@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "checkpoint/file_names.h"
+#include "checkpoint/state_hash.h"
 #include "lockstep/error.h"
 
 namespace lockstep::checkpoint {
@@ -242,6 +243,21 @@ void Checkpoint::load(FileKind kind, std::span<const TensorDestination> destinat
             static_cast<std::byte*>(destination.data) + (from - begin) * size_of(destination.dtype));
     }
   }
+}
+
+uint64_t Checkpoint::hash_of(FileKind kind, const TensorRecord& record, const BeforeRead& before_read) const {
+  constexpr int64_t kPieceElements = 16 * kHashChunkElements;
+  const int64_t count = record.shape.count();
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(count, kPieceElements) * size_of(record.dtype)));
+  std::vector<uint64_t> chunks;
+  for (int64_t first = 0; first < count; first += kPieceElements) {
+    const Slice slice{first, std::min(kPieceElements, count - first)};
+    load(kind, std::vector<TensorDestination>{{record.name, record.dtype, record.shape, piece.data(), slice}},
+         before_read);
+    const auto hashes = chunk_hashes(piece.data(), record.dtype, slice.count);
+    chunks.insert(chunks.end(), hashes.begin(), hashes.end());
+  }
+  return fold_chunks(chunks);
 }
 
 void Checkpoint::load_weights(Weights weights, std::span<const TensorDestination> destinations,

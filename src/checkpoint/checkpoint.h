@@ -64,6 +64,8 @@ class Checkpoint {
   /// anything is written.
   void load(FileKind kind, std::span<const TensorDestination> destinations,
             const BeforeRead& before_read = {}) const;
+  /// tensor_hash() of a tensor that the checkpoint has, which is read piece by piece. Throws CheckpointError.
+  uint64_t hash_of(FileKind kind, const TensorRecord& record, const BeforeRead& before_read = {}) const;
   /// load() of a model's parameters and statistics by their names. Averages take the places of the weights
   /// that have one; frozen weights and statistics have none. Throws ConfigError if none at all has one.
   void load_weights(Weights weights, std::span<const TensorDestination> destinations,

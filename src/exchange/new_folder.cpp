@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "lockstep/error.h"
@@ -20,8 +21,14 @@ NewFolder::NewFolder(std::string path, FileSystem& files) : path_(std::move(path
     throw ConfigError(fmt::format("--out {}: is the current folder; name another", path_));
   if (fs::exists(path_, unknown) && !(fs::is_directory(path_, unknown) && fs::is_empty(path_, unknown)))
     throw ConfigError(fmt::format("--out {}: is not an empty folder; name another", path_));
-  files_.remove_all(unfinished());  // of an attempt that was interrupted
-  files_.make_directory(unfinished());
+  // Exclusive: another command may be writing there, or somebody have a folder of this name.
+  std::error_code failed;
+  if (!fs::create_directory(unfinished(), failed) && (!failed || failed == std::errc::file_exists))
+    throw ConfigError(
+        fmt::format("--out {}: {} is there: another command writes it, or was interrupted; if none does, "
+                    "remove it",
+                    path_, unfinished()));
+  files_.make_directory(unfinished());  // durable, with those above
 }
 
 NewFolder::~NewFolder() {
@@ -29,7 +36,7 @@ NewFolder::~NewFolder() {
   try {
     files_.remove_all(unfinished());
   } catch (const std::exception&) {
-    // What failed before is reported; the next attempt removes it.
+    // What failed before is reported; the next attempt says what is left.
   }
 }
 

@@ -7,10 +7,12 @@
 namespace lockstep::exchange {
 
 /// A folder that is not there under its own name before it is complete: its files are written beside it, into
-/// `<path>.unfinished`, which takes its name at the end. Without finish() nothing is left.
+/// `<path>.unfinished`, which takes its name at the end. Without finish() nothing is left, unless the
+/// process is killed.
 class NewFolder {
  public:
-  /// Throws ConfigError if `path` is the current folder, or anything but an empty folder is there.
+  /// Throws ConfigError if `path` is the current folder, if anything but an empty folder is there, or if
+  /// anything is at unfinished(): nothing that was there before is ever removed.
   NewFolder(std::string path, FileSystem& files);
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;

@@ -13,7 +13,7 @@ ServerRoom server_room(const ProgramPlan& plan, int rank) {
   const program::SessionTerms terms = session_terms(plan);
   return {.workers = terms.workers,
           .slots = program::landing_slots(terms),
-          .copies = program::kept_copies(terms, rank - servers.first),
+          .copies = terms.bound ? program::kept_copies(terms, rank - servers.first) : terms.workers,
           .apart = plan.device_of(rank) == device::DeviceKind::cuda};
 }
 

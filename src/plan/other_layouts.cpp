@@ -51,7 +51,7 @@ bool can_run(const Layout& layout, compile::CompileOptions options, compile::Com
 }  // namespace
 
 std::vector<Layout> other_layouts(const compile::CompiledRun& run, const compile::CompileOptions& options,
-                                  const compile::CompileFacts& facts) {
+                                  const compile::CompileFacts& facts, const std::function<void()>& gets_on) {
   const Layout& own = run.layout();
   std::vector<Layout> candidates = {with_all_reduce(own)};
   if (own.sync == SyncMethod::parameter_server && own.servers < own.workers()) {
@@ -67,7 +67,9 @@ std::vector<Layout> other_layouts(const compile::CompiledRun& run, const compile
   std::vector<Layout> layouts;
   for (Layout& candidate : candidates) {
     if (layouts.size() == kMostLayouts) break;
-    if (candidate == own || !can_run(candidate, options, facts)) continue;
+    if (candidate == own) continue;
+    if (gets_on) gets_on();
+    if (!can_run(candidate, options, facts)) continue;
     candidate.dp = 0;
     if (std::ranges::find(layouts, candidate) == layouts.end()) layouts.push_back(std::move(candidate));
   }

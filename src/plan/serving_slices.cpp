@@ -43,6 +43,12 @@ int64_t iterations_per_step(const compile::CompiledRun& run) {
   return terms.bound ? 1 : terms.pushes_per_step();
 }
 
+int pushes_per_iteration(const compile::CompiledRun& run) {
+  if (!run.layout().has_sessions()) return 0;
+  const program::SessionTerms terms = run.session_terms();
+  return terms.bound ? terms.workers : 1;
+}
+
 ServingSlices::ServingSlices(const compile::CompiledRun& run, const program::Program& serve, int first_row)
     : run_(run), serve_(serve), first_row_(first_row) {
   if (std::ranges::any_of(serve.instructions, serves)) workers_ = run.layout().workers();

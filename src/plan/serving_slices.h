@@ -17,6 +17,9 @@ uint64_t pull_number(int worker, int server, int range, uint64_t iteration);
 
 /// How many iterations of workers' programs make an optimizer step: with mode=async as many as pushes.
 int64_t iterations_per_step(const compile::CompiledRun& run);
+/// Pushes of each range that a server applies in an iteration: of all workers or, where an iteration is one
+/// worker's, 1. 0 without sessions.
+int pushes_per_iteration(const compile::CompiledRun& run);
 
 /// Rows and slices of what a server does in sessions: a row for the updates that it computes, and for each
 /// worker a row of pushes that land and a row of answers. `run` and `serve` outlive it.

@@ -14,15 +14,11 @@ void check(const SessionTerms& terms) {
          "a bound of staleness is at least 1: with 0, servers wait for all");
   ensure(terms.pushes == 0 || (!terms.bound && terms.pushes >= terms.workers),
          "without a bound a step has a push of each worker, or more");
-  ensure(terms.copies >= 0, "servers without a bound answer from copies");
   ensure(terms.steps >= 0, "a session's steps are counted");
 }
 
 int landing_slots(const SessionTerms& terms) { return terms.bound.value_or(0) + 1; }
 
-int kept_copies(const SessionTerms& terms, int server) {
-  if (terms.bound) return server == 0 ? 0 : *terms.bound;
-  return terms.copies > 0 ? terms.copies : std::min(terms.workers, kMostAnswers);
-}
+int kept_copies(const SessionTerms& terms, int server) { return server == 0 ? 0 : terms.bound.value_or(0); }
 
 }  // namespace lockstep::program

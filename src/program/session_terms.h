@@ -21,8 +21,6 @@ struct SessionTerms {
   int64_t steps = 0;
   /// ASYNC: number of pushes that count as one step of all; 0: one per worker.
   int pushes = 0;
-  /// ASYNC: number of copies of its parameters that a server answers from (kept_copies); 0: the default.
-  int copies = 0;
 
   int pushes_per_step() const { return pushes > 0 ? pushes : workers; }
 };
@@ -36,11 +34,8 @@ void check(const SessionTerms& terms);
 int landing_slots(const SessionTerms& terms);
 inline int landing_slot(int64_t clock, int slots) { return static_cast<int>(clock % slots); }
 
-/// The number of versions of its parameters that a server keeps besides the current one. STALE: older ones;
-/// the coordinator keeps none, because it answers with what it has. ASYNC: versions that are on their way to
-/// workers, which share them: one for each worker, but no more than kMostAnswers. Of more workers, those that
-/// take their time hold up nobody until so many of them do.
-inline constexpr int kMostAnswers = 4;
+/// The number of older versions that a server keeps besides the current one. The coordinator keeps none: it
+/// answers with what it has.
 int kept_copies(const SessionTerms& terms, int server);
 
 }  // namespace lockstep::program

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_testing.h"
@@ -47,6 +48,27 @@ TEST(Checkpoint, LoadsWhatWasSaved) {
   EXPECT_EQ(checkpoint.manifest().params_hash, parameters_hash(state.parameters()));
   EXPECT_THAT(list_directory(path),
               ElementsAre("manifest.json", kModel, "model.safetensors.index.json", kOptimizer));
+}
+
+TEST(Checkpoint, HashesTensorsPieceByPiece) {
+  const TemporaryDirectory folder;
+  // Two pieces and a half, and half a chunk.
+  std::vector<float> moments(static_cast<size_t>(40 * kHashChunkElements + kHashChunkElements / 2));
+  for (size_t i = 0; i < moments.size(); ++i) moments[i] = static_cast<float>(i % 1013);
+  const NamedTensor large{"table.momentum", DType::float32, Shape{std::ssize(moments)}, moments.data()};
+  const SmallState state(3);
+  CheckpointWriter writer(folder.path(), 1, posix_file_system());
+  writer.begin();
+  Manifest manifest = state.manifest(1);
+  const std::vector<NamedTensor> optimizer{large};
+  manifest.files = {writer.write_shard(FileKind::model, 1, 1, state.parameters()),
+                    writer.write_shard(FileKind::optimizer, 1, 1, optimizer)};
+  const Checkpoint checkpoint(writer.commit(std::move(manifest)));
+  int pieces = 0;
+  EXPECT_EQ(checkpoint.hash_of(FileKind::optimizer, checkpoint.tensors(FileKind::optimizer).at(0),
+                               [&] { ++pieces; }),
+            tensor_hash(large));
+  EXPECT_EQ(pieces, 3);
 }
 
 TEST(Checkpoint, IndexTellsOtherProgramsWhereTensorsAre) {

@@ -109,6 +109,26 @@ class Links(Advice):
         self.assertTrue(found["act"].startswith("a larger trainer.global_batch"), found["act"])
 
 
+class NoSharedMemory(Advice):
+    def test_a_run_whose_ranks_cannot_share_memory(self):
+        # It waits for communication because of that, so links are measured and layouts predicted when it ends.
+        script = 'mount -t tmpfs -o size=256k tmpfs /dev/shm && exec "$0" "$@"'
+        if subprocess.run(["unshare", "--mount", "sh", "-c", script, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("only root may mount folders")
+        ran = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", script, "mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", LOCKSTEP,
+             "train", self.config(hidden="2048, 2048", batch=16, steps=200), "--json", "--device", "cpu"],
+            capture_output=True, text=True, check=False, env=RANKS, timeout=300)
+        if "MPI_INIT has failed" in ran.stderr:
+            self.skipTest("without shared memory Open MPI finds no way between processes of this host")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertIn("not through shared memory", ran.stderr)
+        report = json.loads(ran.stdout)
+        self.assertGreater(report["step_ms"]["mean"] * 200, 5000, "shorter runs predict nothing")
+        self.assertIn("communication", self.rules_of(report))
+        self.assertNotIn("no other layout is predicted", ran.stderr)
+
+
 class Gpus(Advice):
     HEALTHY = {"STAND_IN_GPUS": "1", "STAND_IN_USE": "90"}
 

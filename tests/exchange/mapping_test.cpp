@@ -156,6 +156,9 @@ TEST(Llama, DescribesItsConfigAndReadsIt) {
   EXPECT_EQ(config.at("rope_parameters").at("rope_theta"), 10000);
   EXPECT_THAT(families::kLlama.differences(model, config), IsEmpty());
   config["rope_parameters"]["rope_theta"] = 500.0;
+  EXPECT_THAT(message_of<ConfigError>([&] { families::kLlama.differences(model, config); }),
+              Mentions("rope_parameters.rope_theta ... 500 ... rope_theta 10000"));
+  config["rope_theta"] = nullptr;
   EXPECT_THAT(families::kLlama.differences(model, config), ElementsAre(Mentions("theta ... 500")));
   config["rope_parameters"]["rope_theta"] = 10000.0;
   config["rope_parameters"]["partial_rotary_factor"] = 1.0;

@@ -160,7 +160,14 @@ class StartingWeights(unittest.TestCase):
         self.assertEqual(imported(theirs, "--out", run).returncode, 65)
         self.assertEqual([path.name for path in self.folder.iterdir()], ["theirs"])
         (theirs / "model.safetensors").write_bytes(whole)
-        (self.folder / "run.unfinished").mkdir()     # what an import that was killed leaves
+        # Of an import that goes on, or was killed; or somebody's own.
+        (self.folder / "run.unfinished").mkdir()
+        (self.folder / "run.unfinished" / "notes").write_text("mine")
+        refused = imported(theirs, "--out", run)
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("run.unfinished", refused.stderr)
+        self.assertEqual((self.folder / "run.unfinished" / "notes").read_text(), "mine")
+        shutil.rmtree(self.folder / "run.unfinished")
         done = imported(theirs, "--out", run, "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
         told = json.loads(done.stdout)

@@ -4,9 +4,11 @@
 
 #include <map>
 #include <set>
+#include <utility>
 
 #include "lockstep/error.h"
 #include "plan/plan_testing.h"
+#include "plan/serving_slices.h"
 
 namespace lockstep::plan {
 namespace {
@@ -94,6 +96,17 @@ TEST(TimelineSlices, WaitIsTheGapBeforeWhatIsWaitedForEnds) {
 TEST(TimelineSlices, OfAnEstimateSaySo) {
   EXPECT_EQ(Predicted("dp=1").timeline.notes.size(), 1U);
   EXPECT_TRUE(Predicted("dp=1", true).timeline.notes.empty());
+}
+
+TEST(ServingSlices, CountThePushesOfAnIteration) {
+  const auto pushes = [](const std::string& layout) {
+    const compile::CompileOptions options = gpt_options(layout);
+    const compile::CompiledRun run(options, facts_of(options));
+    return std::pair(pushes_per_iteration(run), iterations_per_step(run));
+  };
+  EXPECT_EQ(pushes("dp=4"), std::pair(0, int64_t{1}));
+  EXPECT_EQ(pushes("dp=4,sync=ps,mode=stale"), std::pair(4, int64_t{1}));
+  EXPECT_EQ(pushes("dp=4,sync=ps,mode=async"), std::pair(1, int64_t{4}));
 }
 
 TEST(TimelineSlices, OfSessionsAreRefused) {

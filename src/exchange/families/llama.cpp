@@ -130,15 +130,28 @@ void check_positions(const std::string& field, const nlohmann::json& positions) 
   }
 }
 
+/// It may stand in several places, but only once with a value of its own.
 float theta_of(const nlohmann::json& config) {
   std::optional<float> theta;
+  std::string first;
+  const auto meet = [&](const std::string& where, const nlohmann::json& object) {
+    if (!object.contains("rope_theta") || object["rope_theta"].is_null()) return;
+    const auto found = required_field_of<float>(object, "rope_theta");
+    if (theta && *theta != found)
+      throw ConfigError(
+          fmt::format("config.json: {}rope_theta is {}, and {}rope_theta {}; which one the weights were "
+                      "trained with is not said",
+                      first, *theta, where, found));
+    if (!theta) first = where;
+    theta = found;
+  };
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
     if (!config.contains(name) || config[name].is_null()) continue;
     check_positions(name, config[name]);
-    if (!theta && config[name].contains("rope_theta"))
-      theta = required_field_of<float>(config[name], "rope_theta");
+    meet(std::string(name) + ".", config[name]);
   }
-  return theta.value_or(field_of(config, "rope_theta", 10000.0f));
+  meet("", config);
+  return theta.value_or(10000.0f);
 }
 
 model::LlamaOptions llama_options(const nlohmann::json& config) {

@@ -15,8 +15,7 @@ AsyncServer::AsyncServer(const program::SessionTerms& terms, int server)
       attendance_(terms.workers, ranges_),
       target_(terms.steps),
       updates_(static_cast<size_t>(ranges_)),
-      read_(static_cast<size_t>(terms.workers) * static_cast<size_t>(ranges_)),
-      copies_(static_cast<size_t>(program::kept_copies(terms, server)), -1) {
+      read_(static_cast<size_t>(terms.workers) * static_cast<size_t>(ranges_)) {
   check(terms);
   ensure(!terms.bound, "a server without versions has no bound");
   held_.reserve(read_.size());
@@ -58,21 +57,7 @@ void AsyncServer::lost(int worker) {
   }
   std::erase_if(held_, [worker](const Landed& push) { return push.worker == worker; });
   std::erase(asking_, worker);
-  // What is still being sent to it may be overwritten: nobody reads it.
-  std::ranges::replace(copies_, worker, -1);
   if (answering_ == worker) answering_ = -1;
-}
-
-void AsyncServer::sent(int worker) {
-  ensure(answering_ != worker, "an answer is sent once it is complete");
-  std::ranges::replace(copies_, worker, -1);
-}
-
-/// kNoCopy: it has to wait, for one or for its own last answer.
-int AsyncServer::free_copy(int worker) const {
-  if (std::ranges::find(copies_, worker) != copies_.end()) return kNoCopy;
-  const auto free = std::ranges::find(copies_, -1);
-  return free == copies_.end() ? kNoCopy : static_cast<int>(free - copies_.begin());
 }
 
 bool AsyncServer::holds(int worker, int range) const {
@@ -112,9 +97,6 @@ std::optional<Decision> AsyncServer::meet_first_ask() {
     attendance_.refuse(worker);
     return RefuseStep{worker, attendance_.steps(worker)};
   }
-  answering_copy_ = free_copy(worker);
-  if (answering_copy_ == kNoCopy) return {};
-  nth(copies_, answering_copy_) = worker;
   asking_.erase(asking_.begin());
   attendance_.answer(worker);
   if (coordinator_) ++granted_;
@@ -126,7 +108,7 @@ std::optional<Decision> AsyncServer::meet_first_ask() {
 Decision AsyncServer::answer_range() {
   const int64_t version = nth(updates_, next_range_);
   read(answering_, next_range_) = version;
-  const AnswerPull answer{answering_, next_range_, version, answering_copy_};
+  const AnswerPull answer{answering_, next_range_, version, kNoCopy};
   if (++next_range_ == ranges_) answering_ = -1;
   return answer;
 }

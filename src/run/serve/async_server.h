@@ -26,12 +26,6 @@ namespace lockstep::run {
 /// If a worker is lost, some ranges may have its step's update and others not, and the substitute updates
 /// all, because updates cannot be undone. So ranges other than the coordinator's range 0 may get a few
 /// updates more or, if pushes to other servers were lost, fewer.
-///
-/// Answers leave from copies, so that updates need not wait for workers that receive slowly. Workers share
-/// kept_copies() of them and are answered in the order in which they ask; who asks while all copies are on
-/// their way waits until one of them has been sent. Updates go on meanwhile. So a slow worker holds one copy
-/// and holds up nobody as long as one is left; and every worker is answered, because whoever is being
-/// answered receives, or is lost.
 class AsyncServer {
  public:
   /// REQUIRES: no terms.bound; 0 <= server < terms.ranges.size().
@@ -44,8 +38,6 @@ class AsyncServer {
   /// `step`: the worker's own count. `version`: none, as for a StaleServer's coordinator.
   void asked(int worker, int64_t step, std::optional<int64_t> version = {});
   void left(int worker);
-  /// The last answer to this worker has been sent completely. After it is lost, this has no effect.
-  void sent(int worker);
   /// This worker is lost. Its landed pushes are applied if they are complete, otherwise dropped. After it has
   /// left, this has no effect.
   void lost(int worker);
@@ -64,7 +56,7 @@ class AsyncServer {
   /// Everything that decisions depend on, for tests that compare states.
   auto state() const {
     return std::tie(attendance_, target_, granted_, done_, answering_, next_range_, over_, updates_, read_,
-                    held_, landed_, asking_, copies_, answering_copy_);
+                    held_, landed_, asking_);
   }
 
  private:
@@ -77,7 +69,6 @@ class AsyncServer {
   int64_t& read(int worker, int range);
   Decision apply(Landed push);
   std::optional<Decision> meet_first_ask();
-  int free_copy(int worker) const;
   Decision answer_range();
 
   int64_t pushes_per_step_;
@@ -91,14 +82,12 @@ class AsyncServer {
   int64_t steps_lost_ = 0;
   int answering_ = -1;            // worker
   int next_range_ = 0;            // of the answer
-  int answering_copy_ = kNoCopy;  // it leaves from
   bool over_ = false;             // nothing is decided any more
   std::vector<int64_t> updates_;  // by range
   std::vector<int64_t> read_;     // by worker and range: updates at its last pull
   std::vector<Landed> held_;      // not complete; in order of arrival
   std::vector<Landed> landed_;    // to be applied, in this order
   std::vector<int> asking_;       // workers, in order of arrival
-  std::vector<int> copies_;       // by copy: the worker that it is on its way to, or -1
 };
 
 }  // namespace lockstep::run

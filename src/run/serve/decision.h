@@ -33,13 +33,12 @@ struct ApplyPush {
 };
 
 /// A worker gets the contents of a range. The answers to one request, for all ranges, follow each other, and
-/// nothing is applied between them. The coordinator's first answer grants the worker's step. ASYNC: the
-/// executor first copies the current contents to `copy`, which nobody else needs any more.
+/// nothing is applied between them. The coordinator's first answer grants the worker's step.
 struct AnswerPull {
   int worker;
   int range;
   int64_t version;  ///< updates that the contents have seen. STALE: clocks; ASYNC: pushes of this range
-  int copy;         ///< where they are sent from, or kNoCopy: they are current
+  int copy;         ///< where they are, or kNoCopy: they are current
   bool operator==(const AnswerPull&) const = default;
 };
 

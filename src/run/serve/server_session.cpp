@@ -48,7 +48,7 @@ ServerSession::ServerSession(const SessionPorts& ports, std::vector<int> workers
     serves_.push_back(i);
   }
   ensure(static_cast<int>(ranges_.size()) == nth(terms.ranges, server), "each range has a serve");
-  const int copies = program::kept_copies(terms, server);
+  const int copies = terms.bound ? program::kept_copies(terms, server) : terms.workers;
   for (ServedRange& range : ranges_) {
     ensure(static_cast<int>(range.landings.size()) == slots_ * terms.workers,
            "each push has a place to land");
@@ -82,10 +82,7 @@ void ServerSession::begin(const ServerInputs& inputs) {
   lost_numbers_.clear();
   busy_ms_ = 0;
   over_ = false;
-  for (Channel& channel : channels_) {
-    channel.holds_copy = false;
-    listen(channel);
-  }
+  for (Channel& channel : channels_) listen(channel);
 }
 
 const Staleness& ServerSession::staleness() const {
@@ -104,9 +101,9 @@ bool ServerSession::advance() {
   bool moved = false;
   for (int worker = 0; worker < terms_.workers && !over_; ++worker) {
     const bool heard = hear(worker);
-    const bool released = release_copy(worker);
+    watch_answer(worker);
     const bool carried_out = carry_out();
-    moved = moved || heard || released || carried_out;
+    moved = moved || heard || carried_out;
   }
   return moved;
 }
@@ -170,7 +167,7 @@ void ServerSession::lost(int worker) {
   Channel& channel = nth(channels_, worker);
   if (over_ || channel.is_lost) return;
   channel.is_lost = true;
-  channel.is_open = channel.holds_copy = false;
+  channel.is_open = false;
   if (auto* stale = std::get_if<StaleServer>(&protocol_)) return stale->lost(worker);
   auto& server = std::get<AsyncServer>(protocol_);
   const int64_t before = server.steps_lost();
@@ -269,16 +266,17 @@ bool ServerSession::carry_out(const AnswerPull& decision) {
   answer.began = Clock::now();
   answer.iteration = iteration_of(channel);
   const std::byte* from = range.contents;
-  if (decision.copy != kNoCopy) {
-    std::byte* const copy = nth(range.copies, decision.copy);
+  if (!terms_.bound) {
     // A worker that takes its time shall hold up nobody: updates write over what would be on its way.
-    if (!terms_.bound) std::memcpy(copy, range.contents, static_cast<size_t>(range.size_bytes));
+    std::byte* copy = nth(range.copies, decision.worker);
+    std::memcpy(copy, range.contents, static_cast<size_t>(range.size_bytes));
     from = copy;
+  } else if (decision.copy != kNoCopy) {
+    from = nth(range.copies, decision.copy);
   }
   answer.is_current = from == range.contents;
   answer.ticket = ports_.to_workers.start(comm::send_to(channel.rank, from, range.size_bytes));
   answer.is_under_way = true;
-  channel.holds_copy = !terms_.bound && decision.range + 1 == static_cast<int>(ranges_.size());
   return true;
 }
 
@@ -343,15 +341,12 @@ bool ServerSession::is_sent(int worker, int range) {
   return true;
 }
 
-/// Looks whether an answer has been sent. True if its copy is free for others now.
-bool ServerSession::release_copy(int worker) {
-  Channel& channel = nth(channels_, worker);
-  if (!channel.holds_copy && recorder_ == nullptr) return false;
-  const bool sent = is_answered(worker);
-  if (!sent || !channel.holds_copy) return false;
-  channel.holds_copy = false;
-  if (!channel.is_lost) std::get<AsyncServer>(protocol_).sent(worker);
-  return true;
+/// For timelines, which tell when an answer was sent; nobody else needs to know before the next one.
+void ServerSession::watch_answer(int worker) {
+  const Channel& channel = nth(channels_, worker);
+  if (recorder_ == nullptr || !recorder_->wants(iteration_of(channel))) return;
+  for (int range = 0; range < static_cast<int>(ranges_.size()); ++range)
+    if (!is_sent(worker, range)) return;
 }
 
 /// Of the step that a worker was granted last.

@@ -86,7 +86,6 @@ class ServerSession {
     ServerMessage reply;
     comm::Ticket heard, landed, replied;
     std::vector<Answer> answers;  // by range
-    bool holds_copy = false;      // ASYNC: all parts of the answer are on their way from one, or sent
   };
 
   void listen(Channel& channel);
@@ -104,7 +103,7 @@ class ServerSession {
   bool reply(Channel& channel, const ServerMessage& message);
   bool is_answered(int worker);
   bool is_sent(int worker, int range);
-  bool release_copy(int worker);
+  void watch_answer(int worker);
   uint64_t iteration_of(const Channel& channel) const;
   void stamp(StampKind kind, int range, int worker, uint64_t iteration, Clock::time_point begin) const;
   int64_t next_number();

@@ -42,17 +42,6 @@ void load_tensors(const Worker& worker, const checkpoint::Checkpoint& checkpoint
             [&](const auto& destinations) { checkpoint.load(kind, destinations, before_read); });
 }
 
-/// Of a tensor of optimizer state that nothing here has a place for.
-uint64_t saved_hash_of(const checkpoint::Checkpoint& checkpoint, const checkpoint::TensorRecord& record,
-                       const checkpoint::BeforeRead& before_read) {
-  std::vector<std::byte> values(static_cast<size_t>(record.shape.count() * size_of(record.dtype)));
-  checkpoint.load(checkpoint::FileKind::optimizer,
-                  std::vector<checkpoint::TensorDestination>{
-                      {record.name, record.dtype, record.shape, values.data(), {}}},
-                  before_read);
-  return checkpoint::tensor_hash({record.name, record.dtype, record.shape, values.data(), {}});
-}
-
 /// Where the first element that is not finite lies, or -1. By blocks, so that compilers vectorise the search.
 int64_t first_nonfinite(const checkpoint::NamedTensor& tensor) {
   constexpr int64_t kBlock = 4096;
@@ -354,7 +343,8 @@ void RunCheckpoints::load_state(const checkpoint::Checkpoint& checkpoint,
     other_state_ = {.missing = change.missing, .left_over = {}};
     if (worker_->rank() == 0)
       for (const auto& record : change.left_over)
-        other_state_->left_over.emplace_back(record.name, saved_hash_of(checkpoint, record, before_read));
+        other_state_->left_over.emplace_back(
+            record.name, checkpoint.hash_of(checkpoint::FileKind::optimizer, record, before_read));
   }
   if (change.begins_averages) {
     begin_averages(*worker_);

@@ -1,13 +1,18 @@
 #include "train/checkpoints/starting_weights.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <iterator>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/hash.h"
+#include "base/index.h"
 #include "base/log.h"
 #include "comm/agreement.h"
 #include "comm/gather_texts.h"
@@ -89,6 +94,34 @@ void warn_of_other_tokenizer(const exchange::WeightSource& source, const Worker&
                   source.path()));
 }
 
+/// Files of one folder on one host: what lies there is the same to all who read it.
+std::string place_of_files(const Worker& worker, const std::string& path) {
+  const auto& hosts = worker.compile_facts().hosts;
+  const int host = hosts.empty() ? 0 : nth(hosts, worker.rank());
+  struct stat found = {};
+  if (::stat(path.c_str(), &found) != 0) return fmt::format("rank {}", worker.rank());
+  return fmt::format("host {}, device {}, file {}", host, found.st_dev, found.st_ino);
+}
+
+/// COLLECTIVE: what ranks of equal weights have alike, or kAgreesWithAny. Under one name, hosts that share no
+/// folder may have different files.
+std::string weights_read(const Worker& worker, comm::Communicator& world,
+                         const exchange::WeightSource& source, const checkpoint::BeforeRead& before_read,
+                         std::chrono::milliseconds patience) {
+  if (worker.compiled().ownership().stages() == 1) return to_hex(state_hash_of(worker, world));
+  // Stages hold different parts: somebody has to read all.
+  const std::string own = place_of_files(worker, source.path());
+  const auto places = comm::gather_texts(world, own, patience);
+  const bool is_first = std::ranges::find(places, own) - places.begin() == world.rank();
+  const bool is_one = std::ranges::count(places, own) == std::ssize(places);
+  uint64_t hash = 0;
+  comm::agree_on_outcome(world, error_of([&] {
+                           if (is_first && !is_one) hash = source.contents_hash(before_read);
+                         }),
+                         patience);
+  return is_first ? to_hex(hash) : comm::kAgreesWithAny;
+}
+
 std::string message_about(const exchange::WeightSource& source) {
   std::string text = fmt::format("begins with the weights of {}: {}, {} tensors", source.path(),
                                  source.kind(), source.tensor_count());
@@ -119,15 +152,9 @@ StartingWeights load_starting_weights(Worker& worker, comm::Communicator& world,
                          }),
                          patience);
   read_on();
-  // Under one name, hosts that share no folder may have different files. Stages hold different parts of them.
-  const bool in_parts = worker.compiled().ownership().stages() > 1;
-  uint64_t read = in_parts ? 0 : state_hash_of(worker, world);
-  comm::agree_on_outcome(world, error_of([&] {
-                           if (in_parts) read = source->contents_hash(read_on);
-                         }),
-                         patience);
+  const std::string read = weights_read(worker, world, *source, read_on, patience);
   read_on();
-  comm::agree_on_fields(world, {{"weights of " + path, to_hex(read), ExitCode::data}}, patience);
+  comm::agree_on_fields(world, {{"weights of " + path, read, ExitCode::data}}, patience);
   const uint64_t hash = parameters_hash_of(worker, world);
   if (world.rank() == 0) {
     if (options.on_message) options.on_message(message_about(*source));

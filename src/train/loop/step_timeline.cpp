@@ -108,10 +108,9 @@ size_t StepTimeline::stamps_of_iteration() const {
   const compile::CompiledRun& run = worker_->compiled();
   const auto instructions = [](const program::Program& program) { return program.instructions.size(); };
   const auto micro_batches = static_cast<size_t>(run.division().most_micro_batches());
-  // A server gets, of each worker in each step, a push of every range, which it applies and answers.
-  const size_t served = has_sessions() ? 3 * static_cast<size_t>(run.layout().workers()) *
-                                             instructions(worker_->programs().serve)
-                                       : 0;
+  // A server gets pushes of every range, each of which it applies and answers.
+  const size_t served =
+      3 * static_cast<size_t>(plan::pushes_per_iteration(run)) * instructions(worker_->programs().serve);
   return kStampsOfInstruction * instructions(worker_->programs().step) +
          kStampsOfLayer * run.graph().nodes.size() * micro_batches + served;
 }

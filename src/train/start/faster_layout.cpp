@@ -1,6 +1,7 @@
 #include "train/start/faster_layout.h"
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <string>
 #include <vector>
@@ -23,7 +24,7 @@ namespace {
 constexpr double kFaster = 0.95;
 /// A prediction of the run's own step that is off by a larger factor says nothing about others.
 constexpr double kTrusted = 2;
-/// How long rank 0 predicts at most, while the job waits to end; and a size from which programs' replays
+/// How long all of it may take, while the job waits to end; and a size from which programs' replays
 /// would take longer, in instructions of all ranks.
 constexpr std::chrono::seconds kPredictionTime{10};
 constexpr size_t kMostInstructions = 200'000;
@@ -32,7 +33,16 @@ constexpr double kWorthSeconds = 5;
 /// About so long is a message that is measured, and each figure.
 constexpr double kMessageSeconds = 0.1;
 
-class OutOfTime : public std::exception {};
+struct OutOfTime : std::exception {
+  const char* what() const noexcept override { return "it took too long"; }
+};
+using GetsOn = std::function<void()>;
+
+/// Advice is no reason to fail.
+void tell_of_no_prediction(const std::exception& error) {
+  if (dynamic_cast<const OutOfTime*>(&error) == nullptr)
+    log_warning(std::string("no other layout is predicted: ") + error.what());
+}
 
 /// What this rank knows to be in the way of a prediction.
 bool can_be_predicted(const World& world, const Worker& worker) {
@@ -49,23 +59,30 @@ bool can_be_predicted(const World& world, const Worker& worker) {
          worker.programs().step.instructions.size() * static_cast<size_t>(world.size()) <= kMostInstructions;
 }
 
-/// Other layouts for the same processes.
-std::vector<layout::Layout> candidates(const Worker& worker) {
-  std::vector<layout::Layout> layouts =
-      plan::other_layouts(worker.compiled(), compile_options(worker.config()), worker.compile_facts());
+/// Other layouts for the same processes. None where they cannot be found.
+std::vector<layout::Layout> candidates(const Worker& worker, const GetsOn& gets_on) try {
+  std::vector<layout::Layout> layouts = plan::other_layouts(
+      worker.compiled(), compile_options(worker.config()), worker.compile_facts(), gets_on);
   std::erase_if(layouts, [&](layout::Layout layout) {
     layout.dp = worker.compiled().layout().workers() / layout.pp;
     return layout.world_size() != worker.compiled().layout().world_size();
   });
   return layouts;
+} catch (const std::exception& error) {
+  tell_of_no_prediction(error);
+  return {};
 }
 
-/// COLLECTIVE: whether all ranks agree that there is something to predict.
-bool is_worth_it(World& world, const Worker& worker, const observe::RunReport& report, int64_t steps) {
+/// What is known without others.
+bool may_be_worth_it(const World& world, const Worker& worker, const observe::RunReport& report,
+                     int64_t steps) {
   const double seconds = report.step_ms ? 1e-3 * report.step_ms->mean * static_cast<double>(steps) : 0;
-  bool own = world.size() > 1 && seconds >= kWorthSeconds && can_be_predicted(world, worker) &&
-             observe::waits_for_communication(report);
-  if (world.rank() == 0) own = own && !candidates(worker).empty();
+  return world.size() > 1 && seconds >= kWorthSeconds && can_be_predicted(world, worker) &&
+         observe::waits_for_communication(report);
+}
+
+/// COLLECTIVE: whether it is `own` to all.
+bool is_so_on_all(World& world, bool own) {
   const auto all = comm::gather_texts(world.communicator(), own ? "1" : "0", comm::kPatience);
   return std::ranges::all_of(all, [](const std::string& one) { return one == "1"; });
 }
@@ -80,15 +97,15 @@ int64_t message_bytes(const observe::RunReport& report) {
   return static_cast<int64_t>(std::clamp(bytes_per_second * kMessageSeconds, kLeast, kMost)) / 4 * 4;
 }
 
-/// COLLECTIVE.
-plan::MachineFigures measure_machine(World& world, int64_t long_message_bytes) {
+/// COLLECTIVE. `sums`: ranks share memory.
+plan::MachineFigures measure_machine(World& world, int64_t long_message_bytes, bool sums) {
   const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("measure");
   const comm::MeasureOptions options{.long_message_bytes = long_message_bytes, .seconds = kMessageSeconds};
   comm::Communicator& all = world.communicator();
   const auto pairs = comm::measure_pairs(all, *stream, typical_peers(world.hosts()), options);
   std::vector<comm::SumTime> shared_sums;
-  if (world.one_host())
+  if (sums)
     shared_sums = comm::measure_sums(*comm::make_shared_memory_communicator(all), *stream,
                                      {8, long_message_bytes}, options);
   return machine_figures(world.hosts(), pairs, shared_sums, comm::measure_addition());
@@ -124,7 +141,7 @@ double overhead_of_run(const Worker& worker, const plan::StepCosts& costs, int64
 }
 
 double predict(const Worker& worker, layout::Layout layout, const std::vector<int>& hosts,
-               const plan::StepCosts& costs, const std::function<void()>& gets_on) {
+               const plan::StepCosts& costs, const GetsOn& gets_on) {
   config::RunConfig config = worker.config();
   config.parallel.layout = std::move(layout);
   const compile::CompileFacts facts = worker.compile_facts();
@@ -134,16 +151,13 @@ double predict(const Worker& worker, layout::Layout layout, const std::vector<in
 }
 
 /// On rank 0.
-std::optional<observe::FasterLayout> fastest(const Worker& worker, const std::vector<int>& hosts,
-                                             const plan::StepCosts& costs, double measured_seconds) {
-  const auto deadline = Clock::now() + kPredictionTime;
-  const auto gets_on = [deadline] {
-    if (Clock::now() > deadline) throw OutOfTime();
-  };
+std::optional<observe::FasterLayout> fastest(const Worker& worker, const std::vector<layout::Layout>& layouts,
+                                             const std::vector<int>& hosts, const plan::StepCosts& costs,
+                                             double measured_seconds, const GetsOn& gets_on) {
   const double own = plan::predict_step(worker.compiled(), hosts, costs, gets_on);
   if (std::max(own / measured_seconds, measured_seconds / own) > kTrusted) return {};
   std::optional<observe::FasterLayout> best;
-  for (const layout::Layout& layout : candidates(worker)) {
+  for (const layout::Layout& layout : layouts) {
     const double share = predict(worker, layout, hosts, costs, gets_on) / own;
     if (share <= (best ? best->share : kFaster)) best = {layout::to_string(layout), share};
   }
@@ -153,24 +167,31 @@ std::optional<observe::FasterLayout> fastest(const Worker& worker, const std::ve
 }  // namespace
 
 std::optional<observe::FasterLayout> predict_faster_layout(World& world, const Worker& worker,
-                                                           const observe::RunReport& report, int64_t steps) {
-  if (!is_worth_it(world, worker, report, steps)) return {};
-  const plan::MachineFigures figures = measure_machine(world, message_bytes(report));
+                                                           const observe::RunReport& report,
+                                                           int64_t steps) try {
+  const GetsOn gets_on = [deadline = Clock::now() + kPredictionTime] {
+    if (Clock::now() > deadline) throw OutOfTime();
+  };
+  bool own = may_be_worth_it(world, worker, report, steps);
+  std::vector<layout::Layout> layouts;
+  if (own && world.rank() == 0) {
+    layouts = candidates(worker, gets_on);
+    own = !layouts.empty();
+  }
+  if (!is_so_on_all(world, own)) return {};
+  const plan::MachineFigures figures =
+      measure_machine(world, message_bytes(report), worker.compile_facts().shared_memory);
   model::Profile measured = profile_of_run(world, worker, steps);
   if (world.rank() != 0) return {};
   plan::StepCosts costs{.profile = worker.config().parallel.profile.value_or(std::move(measured)),
                         .communication = plan::communication_times(figures),
                         .addition_per_byte = figures.addition_per_byte};
   costs.overhead = overhead_of_run(worker, costs, steps);
-  try {
-    return fastest(worker, world.hosts(), costs, 1e-3 * report.step_ms->mean);
-  } catch (const OutOfTime&) {
-    return {};
-  } catch (const Error& error) {
-    // Advice is no reason to fail.
-    log_warning(std::string("no other layout is predicted: ") + error.what());
-    return {};
-  }
+  return fastest(worker, layouts, world.hosts(), costs, 1e-3 * report.step_ms->mean, gets_on);
+} catch (const std::exception& error) {
+  // All have trained to the end, and nothing that follows needs what this may have left on the wire.
+  tell_of_no_prediction(error);
+  return {};
 }
 
 }  // namespace lockstep::train

@@ -75,6 +75,7 @@ class Run::Parts {
   TimelineWish timeline_wish() const;
   void check(const Straggler& straggler) const;
   void begin();
+  void add_advice(RunResult& result, const TrainingOutcome& outcome);
   RunOutputOptions output_options() const;
   observe::Explanation explain_so_far() const;
 
@@ -332,6 +333,21 @@ void Run::Parts::prepare() {
   world_.startup().end(observe::StartupPart::other);
 }
 
+/// COLLECTIVE.
+void Run::Parts::add_advice(RunResult& result, const TrainingOutcome& outcome) {
+  RunCircumstances circumstances{
+      .config_words = options_.config_words, .one_host = world_.one_host(), .saves = saves_};
+  // Trials by other commands compare layouts themselves; who stops a run gives it little time to end.
+  if (!options_.metrics_file_only && !outcome.stopped)
+    circumstances.faster_layout =
+        predict_faster_layout(world_, *worker_, result.report, outcome.steps - outcome.first_step);
+  try {
+    result.report.explanation->advice = observe::advise(result.report, run_traits(*worker_, circumstances));
+  } catch (const std::exception& error) {
+    log_warning(fmt::format("there is no advice: {}", error.what()));
+  }
+}
+
 RunResult Run::Parts::finish() {
   const TrainingOutcome outcome = trainer_->finish();
   enter(Phase::report);
@@ -343,15 +359,7 @@ RunResult Run::Parts::finish() {
   RunResult result{.report = recorder_->report(world_.communicator(), outcome, watch_.machines()),
                    .stopped = outcome.stopped};
   result.report.explanation = account_->explain(world_.communicator());
-  std::optional<observe::FasterLayout> faster;
-  // Trials by other commands compare layouts themselves.
-  if (!options_.metrics_file_only)
-    faster = predict_faster_layout(world_, *worker_, result.report, outcome.steps - outcome.first_step);
-  result.report.explanation->advice =
-      observe::advise(result.report, run_traits(*worker_, {.config_words = options_.config_words,
-                                                           .one_host = world_.one_host(),
-                                                           .saves = saves_,
-                                                           .faster_layout = faster}));
+  add_advice(result, outcome);
   if (explanation_) explanation_->replace(observe::to_json(*result.report.explanation) + "\n");
   world_.set_farewell({});
   // A slow tracker is no worker that is stuck.

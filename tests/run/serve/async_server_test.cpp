@@ -3,10 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <optional>
-#include <utility>
-
 #include "lockstep/error.h"
 #include "run/serve/said.h"
 
@@ -15,23 +11,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-/// All that it decides before it has to hear something, while all answers are sent at once.
-std::vector<std::string> said(AsyncServer& server) {
-  std::vector<std::string> all;
-  std::optional<int> answered;
-  for (;;) {
-    const auto next = server.decide();
-    const auto* answer = next ? std::get_if<AnswerPull>(&*next) : nullptr;
-    const bool is_sent = answered && (answer == nullptr || answer->worker != *answered);
-    if (is_sent) server.sent(*answered);
-    if (!next && !is_sent) return all;
-    answered = answer != nullptr ? std::optional(answer->worker) : std::nullopt;
-    if (!next) continue;
-    const std::string what = std::visit([](const auto& one) { return text(one); }, *next);
-    all.push_back(what.substr(0, what.find(" of copy")));
-  }
-}
 
 program::SessionTerms terms(int workers, std::vector<int> ranges, int64_t steps) {
   return {workers, std::move(ranges), {}, steps};
@@ -185,7 +164,7 @@ TEST(AsyncServer, NobodyIsAnsweredOnceLost) {
   AsyncServer server(terms(2, {2}, 2), 0);
   server.asked(0, 0);
   server.asked(1, 0);
-  EXPECT_EQ(server.decide(), Decision(AnswerPull{0, 0, 0, 0}));
+  EXPECT_EQ(server.decide(), Decision(AnswerPull{0, 0, 0, kNoCopy}));
   server.lost(0);
   server.lost(1);
   EXPECT_THAT(said(server), ElementsAre("end"));
@@ -219,57 +198,6 @@ TEST(AsyncServer, OtherServersGrantNothingAndRefuseNothing) {
   server.asked(0, 1);
   EXPECT_THAT(said(server),
               ElementsAre("apply worker 0 range 0 clock 0, missed 0", "answer worker 0 range 0 version 1"));
-}
-
-/// Asks of all workers for their first step.
-AsyncServer asked_by_all(int workers, int copies) {
-  program::SessionTerms its = terms(workers, {2}, 100);
-  its.copies = copies;
-  AsyncServer server(its, 0);
-  for (int worker = 0; worker < workers; ++worker) server.asked(worker, 0);
-  return server;
-}
-
-/// Workers that are answered now, each from which copy.
-std::vector<std::pair<int, int>> answered(AsyncServer& server) {
-  std::vector<std::pair<int, int>> all;
-  while (const auto next = server.decide())
-    if (const auto* answer = std::get_if<AnswerPull>(&*next); answer != nullptr && answer->range == 0)
-      all.emplace_back(answer->worker, answer->copy);
-  return all;
-}
-
-TEST(AsyncServer, EightWorkersShareFourCopies) {
-  AsyncServer server = asked_by_all(8, 0);
-  using Answers = std::vector<std::pair<int, int>>;
-  EXPECT_EQ(answered(server), (Answers{{0, 0}, {1, 1}, {2, 2}, {3, 3}}));
-  EXPECT_EQ(answered(server), Answers{}) << "the fifth waits";
-  server.sent(2);
-  EXPECT_EQ(answered(server), (Answers{{4, 2}})) << "in the order in which they asked";
-  // Updates go on meanwhile.
-  server.pushed(2, 1, 0, true, false);
-  EXPECT_THAT(run::said(server), ElementsAre("apply worker 2 range 1 clock 0, missed 0"));
-  server.lost(0);
-  EXPECT_EQ(answered(server), (Answers{{5, 0}})) << "what was on its way to a lost worker holds up nobody";
-}
-
-TEST(AsyncServer, ASlowWorkerHoldsOneCopyAndHoldsUpNobody) {
-  AsyncServer server = asked_by_all(8, 2);
-  ASSERT_EQ(answered(server).size(), 2u);
-  // Worker 0 never receives; all others make three steps by the other copy, in turn.
-  std::vector<int> turns;
-  for (int last = 1, step = 0; turns.size() < 3 * 7;) {
-    turns.push_back(last);
-    server.sent(last);
-    for (int range : {1, 0}) server.pushed(last, range, step, true, false);
-    server.asked(last, step + 1);
-    const auto next = answered(server);
-    ASSERT_EQ(next.size(), 1u);
-    EXPECT_EQ(next[0].second, 1);
-    last = next[0].first;
-    if (last == 1) ++step;
-  }
-  for (int worker = 1; worker < 8; ++worker) EXPECT_EQ(std::ranges::count(turns, worker), 3) << worker;
 }
 
 TEST(AsyncServer, WhatBreaksTheProtocolIsABug) {

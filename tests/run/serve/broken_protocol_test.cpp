@@ -94,16 +94,6 @@ TEST(BrokenProtocol, NobodyIsLeftToMakeALostStep) {
   EXPECT_THAT(wrong(scene, {.refusals_are_hasty = true}), HasSubstr("so many steps are done in all"));
 }
 
-TEST(BrokenProtocol, ACopyThatIsUsedBeforeItsAnswerIsSent) {
-  Scene scene = async();
-  scene.terms.copies = 1;
-  EXPECT_THAT(wrong(scene, {.sends_are_hasty = true}), HasSubstr("out of a copy that is written"));
-}
-
-TEST(BrokenProtocol, AnAnswerThatIsSentUnnoticed) {
-  EXPECT_THAT(wrong(async(), {.sends_go_unnoticed = true}), HasSubstr("every server's session ends"));
-}
-
 TEST(BrokenProtocol, AStepTooMany) {
   EXPECT_THAT(wrong(async(), {.steps_exceeded = 1}), HasSubstr("so many steps are done in all"));
   EXPECT_THAT(wrong(stale(1), {.steps_exceeded = 1}), HasSubstr("all workers end at the same step"));

@@ -20,7 +20,6 @@ std::string describe(const Scene& scene) {
   std::string text = (terms.bound ? "STALE(" + std::to_string(*terms.bound) + ")" : "ASYNC") + ", " +
                      std::to_string(terms.workers) + " workers, ranges";
   for (int ranges : terms.ranges) text += " " + std::to_string(ranges);
-  if (terms.copies > 0) text += ", copies " + std::to_string(terms.copies);
   return text + ", " + std::to_string(terms.steps) + " steps, deaths " + std::to_string(scene.deaths) +
          ", stops " + std::to_string(scene.stops) + (scene.prompt ? ", prompt" : "") +
          (scene.counted_last ? "" : ", counted first") + (scene.complete_at_last ? ", complete at last" : "");
@@ -82,25 +81,6 @@ TEST(Exploration, EveryStateOfSmallAsyncSessions) {
   EXPECT_GE(states, 700'000);
 }
 
-program::SessionTerms sharing(int workers, std::vector<int> ranges, int64_t steps, int copies) {
-  return {.workers = workers, .ranges = std::move(ranges), .bound = {}, .steps = steps, .copies = copies};
-}
-
-TEST(Exploration, EveryStateOfAsyncSessionsWithFewerCopiesThanWorkers) {
-  const int64_t states = explore_all({
-      {sharing(2, {1}, 3, 1), 1, 1},
-      {sharing(2, {2}, 2, 1), 1, 1},
-      {sharing(2, {1, 1}, 2, 1), 1, 0},
-      {sharing(3, {1}, 2, 1), 1, 0},
-      {sharing(3, {1}, 2, 2), 1, 0},
-      {sharing(3, {1}, 3, 2), 1, 1, kPrompt},
-      {sharing(3, {1, 1}, 2, 1), 1, 0, kPrompt},
-      {sharing(2, {2}, 3, 1), 1, 1, kPrompt, kCountedFirst, kCompleteAtLast},
-  });
-  std::cout << states << " states in all\n";
-  EXPECT_GE(states, 1'000'000);
-}
-
 /// Up to 8 workers, 4 servers of 4 ranges, a bound of 4 and 300 steps.
 Scene large_scene(uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -113,7 +93,6 @@ Scene large_scene(uint64_t seed) {
   for (int& ranges : scene.terms.ranges) ranges = draw(1, 4);
   const bool stale = seed % 2 == 0;
   if (stale) scene.terms.bound = draw(1, 4);
-  if (!stale) scene.terms.copies = draw(0, 4);
   scene.terms.steps = stale ? draw(100, 300) : draw(400, 1200);
   scene.deaths = stale ? 0 : draw(0, scene.terms.workers - 1);
   scene.stops = draw(0, 1);

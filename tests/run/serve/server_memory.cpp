@@ -11,7 +11,7 @@ ServerMemory::ServerMemory(const program::SessionTerms& terms, int server, const
     : workers_(terms.workers),
       ranges_(nth(terms.ranges, server)),
       slots_(std::max(1, landing_slots(terms) - flaws.slots_missing)),
-      copies_count_(terms.bound ? std::max(0, kept_copies(terms, server) - flaws.copies_missing) : 0),
+      copies_count_(std::max(0, kept_copies(terms, server) - flaws.copies_missing)),
       answers_are_current_(flaws.answers_are_current),
       pushes_apply_twice_(flaws.pushes_apply_twice),
       current_(static_cast<size_t>(ranges_)),

@@ -47,8 +47,6 @@ std::string describe(const Happening& happening) {
       return server + " notices the death of " + worker;
     case Kind::stop_is_asked:
       return worker + " is asked to stop";
-    case Kind::answer_is_sent:
-      return server + " finds that its answer to " + worker + " is sent";
   }
   return {};
 }
@@ -120,7 +118,6 @@ std::vector<Happening> World::candidates() const {
       if (!link(w, s).to_server.empty()) add(Kind::server_hears, w, s);
       if (!link(w, s).to_worker.empty()) add(Kind::worker_hears, w, s);
       if (dead && !link(w, s).noticed) add(Kind::death_is_noticed, w, s);
-      if (link(w, s).sends && finds_late()) add(Kind::answer_is_sent, w, s);
     }
   }
   if (scene_->prompt) return all;
@@ -136,7 +133,6 @@ bool World::happen(const Happening& happening) {
                         : kind == Kind::worker_hears     ? worker_hears(worker, server)
                         : kind == Kind::worker_dies      ? die(worker)
                         : kind == Kind::death_is_noticed ? notice_death(worker, server)
-                        : kind == Kind::answer_is_sent   ? find_sent(worker, server)
                                                          : ask_to_stop(worker);
   if (happened && scene_->prompt) settle();
   return happened;
@@ -230,21 +226,13 @@ int64_t World::carry_out(int server, const ApplyPush& apply) {
 int64_t World::carry_out(int server, const AnswerPull& answer) {
   Worker& its = nth(workers_, answer.worker);
   if (server == 0 && answer.range == 0) ++its.granted;
-  ensure(scene_->terms.bound || answer.copy != kNoCopy, "without a bound, answers leave from copies");
-  for (int other = 0; other < workers() && !scene_->terms.bound; ++other)
-    for (const Message& message : link(other, server).to_worker)
-      ensure(other == answer.worker || message.kind != Message::Kind::answer || message.copy != answer.copy,
-             "no answer is still on its way out of a copy that is written");
-  Link& its_link = link(answer.worker, server);
-  its_link.sends =
-      !scene_->terms.bound && answer.range + 1 == nth(scene_->terms.ranges, server) && !its_link.noticed;
+  if (its.dead) return 0;
   Message message{Message::Kind::answer};
   message.range = static_cast<int16_t>(answer.range);
   message.copy = static_cast<int16_t>(answer.copy);
   message.number = answer.version;
   message.contents = nth(servers_, server).memory.answer(answer);
-  if (!its.dead) link(answer.worker, server).to_worker.push_back(message);
-  if (!finds_late()) find_sent(answer.worker, server);
+  link(answer.worker, server).to_worker.push_back(message);
   return 0;
 }
 
@@ -326,7 +314,6 @@ bool World::worker_hears(int worker, int server) {
   }
   its.protocol.answered(server, message.range, message.number);
   nth(its.read, place(server, message.range)) = message.contents;
-  if (!finds_late()) find_sent(worker, server);
   return true;
 }
 
@@ -338,7 +325,6 @@ bool World::die(int worker) {
   if (is_gone) return false;
   its.dead = true;
   for (int server = 0; server < servers(); ++server) link(worker, server).to_worker.clear();
-  for (int server = 0; server < servers() && !finds_late(); ++server) find_sent(worker, server);
   --deaths_left_;
   return true;
 }
@@ -346,24 +332,11 @@ bool World::die(int worker) {
 bool World::notice_death(int worker, int server) {
   if (server == 0 && scene_->flaws.deaths_go_unnoticed) return false;
   link(worker, server).noticed = true;
-  link(worker, server).sends = false;
   link(worker, server).to_server.clear();
   Worker& its = nth(workers_, worker);
   for (Contents& contents : nth(servers_, server).held) nth(contents, worker) = 0;
   if (server == 0) its.granted = nth(nth(servers_, 0).arrived.front(), worker);
   std::visit([&](auto& protocol) { protocol.lost(worker); }, nth(servers_, server).protocol);
-  return true;
-}
-
-/// An answer is sent once the worker has heard it; what is sent to a dead worker may be, or not.
-bool World::find_sent(int worker, int server) {
-  Link& its = link(worker, server);
-  const bool is_on_its_way = std::ranges::any_of(
-      its.to_worker, [](const Message& message) { return message.kind == Message::Kind::answer; });
-  if (!its.sends || scene_->flaws.sends_go_unnoticed || (is_on_its_way && !scene_->flaws.sends_are_hasty))
-    return false;
-  its.sends = false;
-  std::get<AsyncServer>(nth(servers_, server).protocol).sent(worker);
   return true;
 }
 

@@ -24,7 +24,6 @@ struct Happening {
     worker_dies,       ///< what it has sent may still arrive
     death_is_noticed,  ///< by a server: what has not arrived is dropped
     stop_is_asked,     ///< of a worker
-    answer_is_sent,    ///< ASYNC: a server finds that all of an answer has left
   };
   Kind kind;
   int8_t worker = -1;
@@ -45,8 +44,6 @@ struct Flaws {
   bool dead_pushes_are_dropped = false;  ///< ASYNC: of dead workers only what arrived of range 0 is applied
   bool pushes_complete_early = false;    ///< ASYNC: servers take each for the last one of its step
   bool refusals_are_hasty = false;       ///< ASYNC: once all steps are granted, though none may be done
-  bool sends_are_hasty = false;          ///< ASYNC: an answer counts as sent when it has begun to leave
-  bool sends_go_unnoticed = false;       ///< ASYNC
 };
 
 struct Scene {
@@ -115,8 +112,7 @@ class World {
   struct Link {
     Channel to_server, to_worker;
     bool noticed = false;  // the server knows that the worker is dead
-    bool sends = false;    // ASYNC: all of an answer is on its way, for all that the server knows
-    auto state() const { return std::tie(to_server, to_worker, noticed, sends); }
+    auto state() const { return std::tie(to_server, to_worker, noticed); }
   };
 
   int servers() const { return static_cast<int>(servers_.size()); }
@@ -149,9 +145,6 @@ class World {
   bool die(int worker);
   bool notice_death(int worker, int server);
   bool ask_to_stop(int worker);
-  bool find_sent(int worker, int server);
-  /// When a server finds that an answer is sent matters only if workers wait for copies.
-  bool finds_late() const { return scene_->terms.copies > 0 && !scene_->prompt; }
   void settle();
   void check_stale_end() const;
   void check_async_end() const;
