@@ -83,6 +83,7 @@ if [ "$target" = --all ]; then
 fi
 folder=$build/fuzz/$target
 mkdir -p "$folder/corpus"
+rm -rf "$folder/seeds"  # of earlier builds
 "$build/bin/fuzz_$target" --write-seeds="$folder/seeds"
 # 512 MiB at once is a claim of a header that nobody checked.
 exec "$build/bin/fuzz_$target" "$limit" -timeout=20 -rss_limit_mb=2560 -malloc_limit_mb=512 -max_len=16384 \

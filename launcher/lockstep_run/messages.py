@@ -88,8 +88,8 @@ _BLOCKS = [(re.compile(pattern), meaning) for pattern, meaning in (
     (r"\w+ has exited due to process rank (\d+) with PID \d+ on node (\S+) exiting improperly", _improper),
     (r"ORTE has lost communication with a remote daemon.*Remote daemon: \S+ on node (\S+)", _host_lost),
     (r"not enough slots available in the system to satisfy the (\d+) slots",
-     _setup(USAGE, "the hosts have fewer slots than {} workers need: give them more slots (slots=N in the hostfile, "
-                   "--host NAME:N), or start fewer workers (-n)")),
+     _setup(USAGE, "the hosts have fewer slots than {} processes need: give them more slots (slots=N in the hostfile, "
+                   "--host NAME:N), or start fewer processes (-n)")),
     (r"attempt to run as root",
      _setup(USAGE, "mpirun refuses to run as root: set OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")),
     (r"unable to launch the specified application as it could not access or execute an executable: +"

@@ -4,6 +4,8 @@
 #include <csetjmp>
 #include <cstddef>
 
+#include "base/ensure.h"
+
 namespace lockstep {
 
 // A file that is mapped into memory may be cut short, or its disk may fail. Whoever reads such a page gets
@@ -21,15 +23,20 @@ extern constinit thread_local MappedRead* mapped_read;
 
 }  // namespace detail
 
-/// Call it once memory is mapped, and before it is read. Any other SIGBUS goes to who handled it before.
-/// Thread-safe.
+/// Call it once memory is mapped, and before it is read, and after the signal was given to others. Any other
+/// SIGBUS, also one that a program sends, goes to who handled it before. Thread-safe.
 void handle_missing_pages();
+/// Whoever took the signal between two calls of handle_missing_pages() is gone: it goes to who handled it
+/// before the first one. Thread-safe.
+void forget_later_handlers();
 
 /// Runs `read`, which reads [begin, begin + size_bytes); or returns false if a page of it is not there.
-/// `read` is then left in the middle. REQUIRES: where it reads, it owns nothing that must be released, and
-/// holds no lock; it calls no read_mapped().
+/// `read` is then left in the middle. REQUIRES: where it reads, it owns nothing that must be released, holds
+/// no lock, and allocates nothing; it is noexcept, and calls no read_mapped(), which throws InternalError.
 template <class Read>
 [[nodiscard]] bool read_mapped(const void* begin, size_t size_bytes, Read&& read) {
+  static_assert(noexcept(read()), "the handler would jump into a frame that an exception had left");
+  ensure(detail::mapped_read == nullptr, "a read of mapped memory is within another");
   detail::MappedRead here;
   here.begin = static_cast<const std::byte*>(begin);
   here.size_bytes = size_bytes;

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -28,7 +29,7 @@ using Json = nlohmann::ordered_json;
 struct PredictArguments {
   jobs::ConfigArguments config;
   jobs::OutputArguments output;
-  std::string checkpoint, out;
+  std::string checkpoint, samples, out;
   std::optional<bool> average;
   int threads = 0;
 };
@@ -38,13 +39,49 @@ int threads_of(const PredictArguments& arguments) {
                                : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
-std::shared_ptr<const data::Dataset> open_samples(const config::RunConfig& config) {
-  auto samples = data::open_datasets(config.data).eval;
-  if (samples == nullptr)
+/// `path` in place of what evaluates: a folder or a list of images, a table, a file or a folder of texts.
+void take_samples(data::DataOptions& options, const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  if (!fs::exists(path, unknown))
+    throw ConfigError(fmt::format("--samples {}: there is no such file or folder", path));
+  const std::string absolute = fs::absolute(path).string();
+  const bool is_folder = fs::is_directory(path, unknown);
+  switch (options.kind) {
+    case data::DataKind::images:
+      options.images.eval = is_folder ? absolute : "";
+      options.images.eval_list = is_folder ? "" : absolute;
+      options.images.eval_fraction = 0;
+      if (!is_folder) options.directory = fs::path(absolute).parent_path().string();
+      return;
+    case data::DataKind::table:
+      options.table.eval_files = {absolute};
+      options.table.eval_list = "";
+      options.table.eval_fraction = 0;
+      return;
+    case data::DataKind::lines:
+      options.lines.files = options.lines.eval_files = {};
+      options.lines.folder = options.lines.eval_folder = "";
+      (is_folder ? options.lines.folder : options.lines.files.emplace_back()) = absolute;
+      (is_folder ? options.lines.eval_folder : options.lines.eval_files.emplace_back()) = absolute;
+      options.lines.eval_fraction = 0;
+      return;
+    default:
+      throw ConfigError(
+          "--samples is for images, tables and lines of text; name other evaluation data by --set data...");
+  }
+}
+
+std::shared_ptr<const data::Dataset> open_samples(const config::RunConfig& config,
+                                                  const std::string& samples) {
+  data::DataOptions options = config.data;
+  options.may_lack_truth = true;
+  if (!samples.empty()) take_samples(options, samples);
+  auto opened = data::open_datasets(options).eval;
+  if (opened == nullptr)
     throw ConfigError(
-        "predict: there are no evaluation data, and these are what is predicted; name some, such as --set "
-        "data.table.eval_files=FILE or --set data.images.eval=FOLDER, and their folder by --data-dir");
-  return samples;
+        "predict: there are no evaluation data, and these are what is predicted; name some: --samples PATH");
+  return opened;
 }
 
 /// Names of classes; numbers if they have none.
@@ -178,7 +215,7 @@ int predict(const PredictArguments& arguments) {
     throw ConfigError(
         "predict: the model predicts many classes for each sample, such as each next token of a text; use "
         "lockstep generate to let it write, or lockstep eval for its loss");
-  const auto samples = open_samples(run.config);
+  const auto samples = open_samples(run.config, arguments.samples);
   infer::load_parameters(predictor.evaluator(), run.checkpoint, run.weights);
   std::optional<NewFile> file;
   if (!arguments.out.empty()) file.emplace("--out", arguments.out);
@@ -196,17 +233,22 @@ int predict(const PredictArguments& arguments) {
 }  // namespace
 
 void add_predict_command(CLI::App& program, CommandAction& selected) {
-  auto& command =
-      add_subcommand(program, "predict", "Says what a checkpoint's model predicts for each evaluation sample",
-                     "  lockstep predict --checkpoint runs/digits --out predictions.csv\n"
-                     "  lockstep predict --checkpoint runs/iris/best --data-dir new --set "
-                     "'data.table.eval_files=\"new.csv\"'");
+  auto& command = add_subcommand(
+      program, "predict", "Says what a checkpoint's model predicts for each evaluation sample",
+      "  lockstep predict --checkpoint runs/digits --out predictions.csv\n"
+      "  lockstep predict --checkpoint runs/iris/best --samples new.csv --out predictions.csv");
   const auto arguments = std::make_shared<PredictArguments>();
   add_config(command, arguments->config, /*with_data=*/true);
   command.get_option("CONFIG")->required(false)->description(
       "Config file; default: the config saved with the run");
   add_checkpoint(command, arguments->checkpoint);
   add_average(command, arguments->average);
+  command
+      .add_option(
+          "--samples", arguments->samples,
+          "What to predict, whose classes or targets need not be known: a folder or a list of images, a "
+          "table, a file or a folder of texts; default: the evaluation data")
+      ->type_name("PATH");
   command
       .add_option("--out", arguments->out,
                   "CSV file with a line for each sample: class or target, prediction, probabilities")

@@ -104,7 +104,8 @@ void clear_later_defaults(schema::Layer& layer) {
     layer.mutable_batch_norm()->clear_zero_weight();
 }
 
-/// How samples are mixed is the data's business: a model is the same if it reads that, or if it does not.
+/// How samples are mixed is the data's business: a model is the same if it reads that, or if it does not. Not
+/// if the program's own data offer mixtures, which no field of the data tells.
 void leave_out_mixtures(schema::Model& model) {
   auto& inputs = *model.mutable_input();
   for (int i = inputs.size() - 1; i >= 0; --i)
@@ -115,12 +116,12 @@ void leave_out_mixtures(schema::Model& model) {
       layer.mutable_input()->RemoveLast();
 }
 
-void add_model(const ModelSpec& model, Fields& fields) {
+void add_model(const ModelSpec& model, bool has_own_data, Fields& fields) {
   google::protobuf::TextFormat::Printer printer;
   printer.SetSingleLineMode(true);
   printer.SetUseShortRepeatedPrimitives(true);
   schema::Model plain = plain_model(model);
-  leave_out_mixtures(plain);
+  if (!has_own_data) leave_out_mixtures(plain);
   const auto add = [&](const std::string& path, const google::protobuf::Message& message) {
     std::string text;
     ensure(printer.PrintToString(message, &text), "a layer could not be printed");
@@ -168,7 +169,7 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
   const bool scales_loss = config.precision().compute() == schema::Precision::FLOAT16;
   const bool divides_rate = config.parallel().async_learning_rate() == schema::Parallel::DIVIDED;
   Fields fields;
-  add_model(model, fields);
+  add_model(model, config.data().has_own(), fields);
   for (auto& [path, value] : flatten(with_own_rate(config, fields))) {
     const bool in_section = std::any_of(std::begin(kSections), std::end(kSections),
                                         [&](std::string_view section) { return path.starts_with(section); });

@@ -43,6 +43,8 @@ struct DataOptions {
   bool shuffle = true;
   Encodings encodings;  ///< of the model that is evaluated; empty: the data's own
   bool trains = true;   ///< if false, training data is not opened, and need not exist
+  /// Of images, tables and texts that are evaluated, what is to be predicted may be missing.
+  bool may_lack_truth = false;
 
   // idx: images and labels in IDX files, gzip or not; pixels become (value / 255 - mean) / deviation. Without
   // evaluation files there is no evaluation.

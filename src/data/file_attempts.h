@@ -23,6 +23,7 @@ class FileAttempts {
   explicit FileAttempts(const DataOptions& options) : FileAttempts(options.found) {}
   explicit FileAttempts(std::shared_ptr<FoundDamage> found) : found_(std::move(found)) {}
 
+  bool looks_for_damage() const { return found_ != nullptr; }
   /// Calls `open`, which opens the file or reads a part of it. Returns whether it was whole. Throws what
   /// `open` throws, save DataError where damage is looked for.
   template <class Open>

@@ -106,7 +106,8 @@ TokenLayout token_layout_of(std::string_view head, int64_t size_bytes, TokenForm
   return {0, token_bytes, size_bytes / token_bytes};
 }
 
-TokenFile::TokenFile(const std::string& path, TokenFormat format, int64_t vocabulary) : path_(path) {
+TokenFile::TokenFile(const std::string& path, TokenFormat format, int64_t vocabulary, bool counts_all)
+    : path_(path) {
   if (path.ends_with(".gz"))
     throw DataError(fmt::format("{}: tokens are read at any place, which compression prevents; gunzip it",
                                 one_line(path)));
@@ -126,7 +127,7 @@ TokenFile::TokenFile(const std::string& path, TokenFormat format, int64_t vocabu
     layout_ = token_layout_of(head, opened_.st_size, format, one_line(path));
     if (format == TokenFormat::automatic && layout_.header_bytes == 0 && opened_.st_size % 4 == 0)
       find_width();
-    read_through(vocabulary);
+    read_through(vocabulary, counts_all);
   } catch (...) {
     ::close(descriptor_);
     throw;
@@ -147,7 +148,7 @@ void TokenFile::find_width() {
   if (width == Width::four) layout_ = {0, 4, opened_.st_size / 4};
 }
 
-void TokenFile::read_through(int64_t vocabulary) {
+void TokenFile::read_through(int64_t vocabulary, bool counts_all) {
   if (vocabulary == 0) vocabulary = int64_t{INT32_MAX} + 1;  // models' tokens are int32
   std::vector<uint32_t> block(static_cast<size_t>(std::min(kBlockTokens, layout_.count)));
   identity_ = hash64(&layout_.token_bytes, sizeof layout_.token_bytes);
@@ -161,14 +162,16 @@ void TokenFile::read_through(int64_t vocabulary) {
                                  : look_at(block.data(), count, vocabulary);
     if (above > 0 && all_above == 0) first_above = begin + first;
     all_above += above;
+    if (all_above > 0 && !counts_all) break;
     largest_ = std::max(largest_, largest);
   }
   if (all_above > 0)
     throw DataError(fmt::format(
-        "{}: token {} (byte {}) is not below {}, nor are {} others: the file is damaged, is of another "
-        "vocabulary, or has tokens of another width (data.tokens.format)",
+        "{}: token {} (byte {}) is not below {}{}: the file is damaged, is of another vocabulary, or has "
+        "tokens "
+        "of another width (data.tokens.format)",
         one_line(path_), first_above, layout_.header_bytes + first_above * layout_.token_bytes, vocabulary,
-        all_above - 1));
+        counts_all && all_above > 1 ? fmt::format(", nor are {} others", all_above - 1) : ""));
   require_unchanged();
 }
 

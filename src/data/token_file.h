@@ -30,8 +30,9 @@ TokenLayout token_layout_of(std::string_view head, int64_t size_bytes, TokenForm
 class TokenFile : public TokenSequence {
  public:
   /// Reads all of it once. Throws IoError if it cannot be read, and DataError, which names the token and its
-  /// byte, if a token is not below `vocabulary` (0: any).
-  TokenFile(const std::string& path, TokenFormat format, int64_t vocabulary);
+  /// byte, if a token is not below `vocabulary` (0: any): as soon as it is found, or with `counts_all` at the
+  /// end, with how many others are not.
+  TokenFile(const std::string& path, TokenFormat format, int64_t vocabulary, bool counts_all = false);
   ~TokenFile() override;
   TokenFile(const TokenFile&) = delete;
   TokenFile& operator=(const TokenFile&) = delete;
@@ -44,7 +45,7 @@ class TokenFile : public TokenSequence {
 
  private:
   void find_width();
-  void read_through(int64_t vocabulary);
+  void read_through(int64_t vocabulary, bool counts_all);
   void read_bytes(void* to, int64_t bytes, int64_t offset) const;
   void require_unchanged() const;
 

@@ -53,8 +53,10 @@ Files open_files(const std::vector<std::string>& paths, const TokenOptions& toke
                  FileAttempts& attempt) {
   Files files;
   for (const auto& path : paths)
-    attempt(path,
-            [&] { files.push_back(std::make_shared<const TokenFile>(path, tokens.format, vocabulary)); });
+    attempt(path, [&] {
+      files.push_back(
+          std::make_shared<const TokenFile>(path, tokens.format, vocabulary, attempt.looks_for_damage()));
+    });
   return files;
 }
 

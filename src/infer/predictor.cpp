@@ -28,6 +28,12 @@ const model::Value* compared(const model::Graph& graph) {
   return loss.inputs.size() > 1 ? &graph.value(loss.inputs[1]) : nullptr;
 }
 
+/// Data have NaN for what they do not know.
+std::span<const float> known_target(std::span<const float> target) {
+  const bool is_known = std::ranges::none_of(target, [](float value) { return std::isnan(value); });
+  return is_known ? target : std::span<const float>{};
+}
+
 bool is_input(const model::Value* value) { return value != nullptr && value->producer < 0; }
 
 }  // namespace
@@ -81,7 +87,7 @@ void Predictor::predict(const data::Dataset& dataset, const std::function<void(c
       Prediction prediction{.sample = first + i,
                             .outputs = {outputs + static_cast<size_t>(i) * width, width}};
       if (knows && entropy == nullptr && known.dtype == DType::float32)
-        prediction.target = {known.as<const float>() + static_cast<size_t>(i) * width, width};
+        prediction.target = known_target({known.as<const float>() + static_cast<size_t>(i) * width, width});
       if (knows && entropy != nullptr && tells_classes())
         if (const int32_t label = known.as<const int32_t>()[i]; label >= 0 && label != entropy->ignore_index)
           prediction.label = label;

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/error.h"
+
 namespace lockstep {
 namespace {
 
@@ -30,7 +32,7 @@ class MappedFile {
   /// Reads the last byte.
   bool read_end() const {
     volatile uint8_t byte = 1;
-    return read_mapped(data_, size(), [&] { byte = data_[size() - 1]; }) && byte == 0;
+    return read_mapped(data_, size(), [&]() noexcept { byte = data_[size() - 1]; }) && byte == 0;
   }
 
  private:
@@ -67,7 +69,8 @@ void fail_elsewhere() {
   MappedFile file, other;
   file.cut();
   volatile uint8_t byte = 0;
-  _exit(read_mapped(other.data(), other.size(), [&] { byte = file.data()[file.size() - 1]; }) ? 4 : 5);
+  const auto read = [&]() noexcept { byte = file.data()[file.size() - 1]; };
+  _exit(read_mapped(other.data(), other.size(), read) ? 4 : 5);
 }
 
 void take_back() {
@@ -77,6 +80,80 @@ void take_back() {
   MappedFile file;
   file.cut();
   _exit(file.read_end() ? 4 : 0);
+}
+
+volatile std::sig_atomic_t sent = 0;
+struct sigaction before_theirs {};
+
+/// A signal that is sent is handled by others, and pages that are missing go on being handled here.
+void send_signals() {
+  std::signal(SIGBUS, [](int) { sent = sent + 1; });
+  handle_missing_pages();
+  for (int i = 0; i < 3; ++i) ::raise(SIGBUS);
+  ::kill(::getpid(), SIGBUS);
+  MappedFile file;
+  file.cut();
+  _exit(!file.read_end() && sent == 4 ? 0 : 4);
+}
+
+/// Others that hand on to who came before them, which is this handler.
+void hand_on(int signal, siginfo_t* info, void* context) {
+  before_theirs.sa_sigaction(signal, info, context);
+}
+
+void hand_on_for_ever() {
+  std::signal(SIGBUS, leave);
+  handle_missing_pages();
+  struct sigaction theirs {};
+  theirs.sa_sigaction = hand_on;
+  theirs.sa_flags = SA_SIGINFO | SA_NODEFER;
+  ::sigaction(SIGBUS, &theirs, &before_theirs);
+  handle_missing_pages();
+  MappedFile file;
+  file.cut();
+  volatile uint8_t byte = file.data()[file.size() - 1];
+  _exit(byte + 4);
+}
+
+void forget() {
+  std::signal(SIGBUS, leave);
+  handle_missing_pages();
+  struct sigaction own {};
+  ::sigaction(SIGBUS, nullptr, &own);
+  std::signal(SIGBUS, [](int) { _exit(4); });
+  handle_missing_pages();
+  ::sigaction(SIGBUS, &own, nullptr);
+  forget_later_handlers();
+  ::raise(SIGBUS);
+  _exit(5);
+}
+
+TEST(MappedMemory, IsNotReadWithinAnotherRead) {
+  MappedFile file;
+  bool was_refused = false;
+  const auto within = [&]() noexcept {
+    try {
+      static_cast<void>(file.read_end());
+    } catch (const InternalError&) {
+      was_refused = true;
+    }
+  };
+  EXPECT_TRUE(read_mapped(file.data(), file.size(), within));
+  EXPECT_TRUE(was_refused);
+}
+
+TEST(MappedMemoryDeathTest, LeavesSignalsThatAreSentToOthers) {
+  EXPECT_EXIT(send_signals(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(MappedMemoryDeathTest, EndsWithTheFirstHandlerIfOthersHandOn) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // in a process where nobody has taken the signal
+  EXPECT_EXIT(hand_on_for_ever(), ::testing::ExitedWithCode(3), "");
+}
+
+TEST(MappedMemoryDeathTest, ForgetsHandlersThatAreGone) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(forget(), ::testing::ExitedWithCode(3), "");
 }
 
 TEST(MappedMemoryDeathTest, LeavesOtherSignalsToWhoHandledThem) {

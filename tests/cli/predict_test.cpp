@@ -89,6 +89,23 @@ TEST(Predict, NamesClassesOfATableAndTellsNumbersInItsUnits) {
   EXPECT_GT(kinds["accuracy"], 0.9);
   EXPECT_THAT(read_text_file(config / "kinds.csv"), HasSubstr("\"p(small, round)\""));
 
+  // Rows whose kind is not known, in a column of their own and without one.
+  write_file(config / "new.csv", "weight,size\n1000,0\n1450,9\n");
+  write_file(config / "half.csv", "size,weight,kind\n0,1000,\n9,1450,large\n");
+  for (const auto& [file, known] : {std::pair{"new.csv", 0}, {"half.csv", 1}}) {
+    const Json told =
+        only_json(lockstep({"predict", "--checkpoint", config / "kinds", "--samples", config / file, "--json",
+                            "--out", config / (file + std::string(".out"))}));
+    EXPECT_EQ(told["samples"], 2);
+    EXPECT_EQ(told["known"], known);
+    EXPECT_EQ(cells_of(config / (file + std::string(".out")))[1][2], "");
+  }
+  EXPECT_EQ(lockstep({"eval", "--checkpoint", config / "kinds", "--set", "data.table.eval_fraction=0",
+                      "--set", "data.table.eval_files=\"" + (config / "new.csv") + "\""})
+                .code,
+            65)
+      << "a loss needs the truth";
+
   train("weights", "{table {files: \"t.csv\" target: \"weight\" columns: \"size\" eval_fraction: 0.2}}",
         "{input {name: \"features\" shape: [1]} input {name: \"target\" shape: [1]} " + layers +
             "1}} layer {name: \"loss\" input: [\"c\", \"target\"] mean_squared_error {}}}");
@@ -104,6 +121,11 @@ TEST(Predict, NamesClassesOfATableAndTellsNumbersInItsUnits) {
   const double mean = squares / static_cast<double>(rows.size() - 1);
   EXPECT_NEAR(weights["mean_squared_error"], mean, 1e-3 * mean + 1e-3);
   EXPECT_LT(mean, 100 * 100) << "of weights from 1000 to 1450";
+  write_file(config / "sizes.csv", "size\n0\n9\n");
+  const Json sizes = only_json(
+      lockstep({"predict", "--checkpoint", config / "weights", "--samples", config / "sizes.csv", "--json"}));
+  EXPECT_EQ(sizes["samples"], 2);
+  EXPECT_FALSE(sizes.contains("mean_squared_error"));
 }
 
 TEST(Predict, RefusesWhatItCannotTell) {
@@ -121,6 +143,8 @@ TEST(Predict, RefusesWhatItCannotTell) {
   EXPECT_THAT(refusal(config / "run",
                       {"--set", "data.synthetic.eval_samples=0", "--set", "trainer.eval_every_steps=0"}, 2),
               HasSubstr("evaluation data"));
+  EXPECT_THAT(refusal(config / "run", {"--samples", config / "nothing"}, 2), HasSubstr("nothing"));
+  EXPECT_THAT(refusal(config / "run", {"--samples", config.path()}, 2), HasSubstr("--samples"));
   EXPECT_THAT(refusal(config / "run", {"--out", config / "no/such/folder.csv"}, 2), HasSubstr("--out"));
   const Ran gpt = lockstep({"train", config.path(), "--out", config / "gpt", "--quiet", "--set",
                             "model={gpt {vocabulary: 11 context: 6 layers: 1 heads: 1 width: 8}}", "--set",

@@ -106,6 +106,23 @@ TEST(ImageData, ModelsAreTheSameWithMixturesAndWithout) {
   EXPECT_EQ(model_fields(read("cifar {} transforms { mixup {} }")), model_fields(read("cifar {}")));
 }
 
+TEST(ImageData, ModelsOfOwnDataDifferByTheMixturesThatTheyRead) {
+  const auto hash = [](bool reads) {
+    const std::string mix = reads ? ", \"label_mix\"" : "";
+    return parse_run_config(
+               "model { input { name: \"features\" shape: 3 } input { name: \"label\" type: INT32 } " +
+                   std::string(reads ? "input { name: \"label_mix\" type: INT32 shape: 2 } " : "") +
+                   "layer { name: \"fc\" input: \"features\" linear { units: 3 } } "
+                   "layer { name: \"loss\" input: [\"fc\", \"label\"" +
+                   mix +
+                   "] softmax_cross_entropy {} } } data { own { samples: 8 } } "
+                   "trainer { global_batch: 8 steps: 2 } optimizer { learning_rate: 0.1 sgd {} }",
+               "c.textproto", {})
+        .math_hash;
+  };
+  EXPECT_NE(hash(true), hash(false));
+}
+
 TEST(ImageData, RefusesTransformsOfSamplesWithoutImages) {
   const auto refusal_of = [](const std::string& model, const std::string& data) {
     return message_of<ConfigError>([&] {

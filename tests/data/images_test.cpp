@@ -64,6 +64,38 @@ class Images : public ::testing::Test {
   DataOptions options_;
 };
 
+TEST_F(Images, ThatArePredictedNeedNoClass) {
+  add("train/cat/a.png", plain(1));
+  add("train/dog/b.png", plain(2));
+  options_.encodings = open_datasets(options_).train->encodings();
+  options_.trains = false;
+  add("new/z.png", plain(5));
+  add("new/dog/y.png", plain(4));
+  add("new/monday/x.png", plain(3));
+  options_.images.eval = "new";
+  EXPECT_THAT(error(), HasSubstr("monday"));
+  options_.may_lack_truth = true;
+  auto data = open_datasets(options_).eval;
+  EXPECT_THAT(values(*data), ElementsAre(4, 3, 5));
+  EXPECT_EQ(label(*data, 0), 1);
+  EXPECT_EQ(label(*data, 1), -1);
+  EXPECT_EQ(label(*data, 2), -1);
+  EXPECT_THAT(data->class_names(), ElementsAre("cat", "dog"));
+
+  options_.images.eval = "";
+  options_.images.eval_list = "list.txt";
+  const auto list = [&](const std::string& text) { write_file(directory_ / "list.txt", text); };
+  list("new/z.png\nnew/dog/y.png\tdog\n");
+  data = open_datasets(options_).eval;
+  EXPECT_EQ(label(*data, 0), -1);
+  EXPECT_EQ(label(*data, 1), 1);
+  list("new/z.png\tfox\n");
+  EXPECT_THAT(error(), HasSubstr("fox"));
+  list("new/z.png\n");
+  options_.may_lack_truth = false;
+  EXPECT_THAT(error(), HasSubstr("list.txt:1"));
+}
+
 TEST_F(Images, TakeClassesFromFoldersInSortedOrder) {
   add("train/dog/b.png", plain(3));
   add("train/cat/deep/er/z.PNG", plain(2));

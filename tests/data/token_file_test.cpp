@@ -1,5 +1,6 @@
 #include "data/token_file.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,6 +20,7 @@ using test::TemporaryDirectory;
 using test::write_file;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 template <class Token>
 std::string bytes_of(const std::vector<Token>& tokens) {
@@ -104,6 +106,16 @@ TEST_F(TokenFiles, NameWhatIsDamaged) {
   EXPECT_THAT(refusal(bytes_of<int32_t>({20240520, 2, 0}), TokenFormat::automatic),
               Mentions("version 1 ... 2"));
   EXPECT_THAT(refusal(bytes_of<int32_t>({20240522, 1, 0}), TokenFormat::automatic), HasSubstr("questions"));
+  // Without a wait for the end of a large file, unless damage is looked for.
+  std::vector<uint16_t> many(1 << 19, 100);
+  many[7] = 99;
+  EXPECT_THAT(refusal(bytes_of<uint16_t>(many), TokenFormat::uint16, 100), Not(HasSubstr("others")));
+  EXPECT_THAT(message_of<DataError>([&] { TokenFile(folder_ / "file", TokenFormat::uint16, 100, true); }),
+              Mentions(fmt::format("token 0 ... {} others", many.size() - 2)));
+  many.assign({1, 100});
+  write_file(folder_ / "file", bytes_of<uint16_t>(many));
+  EXPECT_THAT(message_of<DataError>([&] { TokenFile(folder_ / "file", TokenFormat::uint16, 100, true); }),
+              Not(HasSubstr("others")));
   EXPECT_THROW(TokenFile(folder_ / "none", TokenFormat::automatic, 0), IoError);
   EXPECT_THROW(TokenFile(folder_.path(), TokenFormat::automatic, 0), IoError);
   EXPECT_THAT(message_of<DataError>([&] { TokenFile(folder_ / "a.gz", TokenFormat::automatic, 0); }),

@@ -35,10 +35,10 @@ void read_all(const std::string& path) {
   std::vector<uint8_t> copy;
   for (int64_t i = 0; i < shard.count(); ++i) {
     shard.name(i);
-    const auto state = shard.read(i, [&](std::span<const uint8_t> bytes) {
-      // Of a few bytes, several entries can be of all.
-      copy.resize(bytes.size());
-      std::memcpy(copy.data(), bytes.data(), bytes.size());
+    // Of a few bytes, several entries can be of all.
+    copy.resize(shard.entry(i).size_bytes);
+    const auto state = shard.read(i, [&](std::span<const uint8_t> bytes) noexcept {
+      if (!bytes.empty()) std::memcpy(copy.data(), bytes.data(), bytes.size());
     });
     static_cast<void>(state);
   }

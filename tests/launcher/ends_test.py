@@ -77,7 +77,7 @@ class ExitCodes(ScriptedCase):
 
     def test_what_cannot_begin(self):
         for name, exit_code, code, said in (
-                ("few_slots", 1, 2, "5 workers"),
+                ("few_slots", 1, 2, "5 processes"),
                 ("refused_root", 1, 2, "set OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"),
                 ("no_program", 132, 69, "there is no program /nope/lockstep on host host-a"),
                 ("no_interface", 1, 2, "there is no network interface eth9 on this host"),
@@ -326,7 +326,7 @@ class Restarting(ScriptedCase):
         (self.folder / "runs/a/checkpoints/step-00000030.tmp").mkdir()
         ran = self.restart([self.KILLED, self.DONE], "--max-restarts", "3", train=("--quiet",))
         self.assertEqual(ran.code, 0)
-        self.assertIn("lockstep-run: restart 1 of 3 in 0 s, with 4 workers, from runs/a/checkpoints/step-100000000\n", ran.err)
+        self.assertIn("lockstep-run: restart 1 of 3 in 0 s, with 4 processes, from runs/a/checkpoints/step-100000000\n", ran.err)
         self.assertEqual(self.call(0)[-5:], ["train", "c.textproto", "--out", "runs/a", "--quiet"])
         self.assertEqual(self.call(1)[-7:], ["train", "c.textproto", "--out", "runs/a", "--quiet", "--resume", "auto"])
 
@@ -388,41 +388,41 @@ class Restarting(ScriptedCase):
         return calls
 
     def test_a_number_of_workers(self):
-        self.assertEqual(self.workers([self.KILLED, self.DONE], "-n", "4", "--restart-workers", "2"), [(4, None), (2, None)])
+        self.assertEqual(self.workers([self.KILLED, self.DONE], "-n", "4", "--restart-processes", "2"), [(4, None), (2, None)])
 
     def test_surviving_workers(self):
-        self.assertEqual(self.workers([self.KILLED, self.KILLED, self.DONE], "-n", "4", "--restart-workers", "surviving"),
+        self.assertEqual(self.workers([self.KILLED, self.KILLED, self.DONE], "-n", "4", "--restart-processes", "surviving"),
                          [(4, None), (3, None), (2, None)])
 
     def test_no_survivor_is_no_restart(self):
-        ran = self.restart([self.KILLED], "--max-restarts", "3", "-n", "1", "--restart-workers", "surviving")
+        ran = self.restart([self.KILLED], "--max-restarts", "3", "-n", "1", "--restart-processes", "surviving")
         self.assertEqual(ran.code, 200)
-        self.assertTrue(ran.err.endswith("lockstep-run: gives up: no worker is left\n"))
+        self.assertTrue(ran.err.endswith("lockstep-run: gives up: no process is left\n"))
 
     def test_a_silent_host_loses_its_slots(self):
         silent = [["say", "lockstep: the job ends with exit code 201 (silent: rank 3 on host-b)\n"], ["exit", 201]]
         hostfile = self.folder / "hosts"
         hostfile.write_text("host-a slots=2  # first\n\nhost-b.example.org slots=3\nhost-c slots=2\n")
-        self.assertEqual(self.workers([silent, self.DONE], "-n", "6", "--hostfile", str(hostfile), "--restart-workers",
+        self.assertEqual(self.workers([silent, self.DONE], "-n", "6", "--hostfile", str(hostfile), "--restart-processes",
                                       "surviving"), [(6, None), (3, "host-a:2,host-c:2")])
 
     def test_a_lost_host_loses_its_slots(self):
         gone = [["say", transcript("host_lost")], ["exit", 205]]
-        self.assertEqual(self.workers([gone, self.DONE], "-n", "3", "--host", "host-b:2,host-a:2", "--restart-workers",
+        self.assertEqual(self.workers([gone, self.DONE], "-n", "3", "--host", "host-b:2,host-a:2", "--restart-processes",
                                       "surviving"), [(3, "host-b:2,host-a:2"), (1, "host-a:2")])
 
     def test_hosts_that_are_addresses_are_told_apart(self):
         gone = [["say", transcript("host_lost").replace("host-b", "10.0.0.2")], ["exit", 205]]
-        self.assertEqual(self.workers([gone, self.DONE], "-n", "6", "--host", "10.0.0.1:1,10.0.0.2:2,10.0.0.3:3", "--restart-workers",
+        self.assertEqual(self.workers([gone, self.DONE], "-n", "6", "--host", "10.0.0.1:1,10.0.0.2:2,10.0.0.3:3", "--restart-processes",
                                       "surviving"), [(6, "10.0.0.1:1,10.0.0.2:2,10.0.0.3:3"), (4, "10.0.0.1:1,10.0.0.3:3")])
 
     def test_a_whole_name_counts_more_than_its_beginning(self):
         gone = [["say", transcript("host_lost").replace("host-b", "a.two")], ["exit", 205]]
-        self.assertEqual(self.workers([gone, self.DONE], "-n", "3", "--host", "a.one:1,a.two:2", "--restart-workers",
+        self.assertEqual(self.workers([gone, self.DONE], "-n", "3", "--host", "a.one:1,a.two:2", "--restart-processes",
                                       "surviving"), [(3, "a.one:1,a.two:2"), (1, "a.one:1")])
 
     def test_a_killed_rank_costs_its_host_nothing(self):
-        self.assertEqual(self.workers([self.KILLED, self.DONE], "-n", "4", "--host", "host-a:2,host-b:2", "--restart-workers",
+        self.assertEqual(self.workers([self.KILLED, self.DONE], "-n", "4", "--host", "host-a:2,host-b:2", "--restart-processes",
                                       "surviving"), [(4, "host-a:2,host-b:2"), (3, "host-a:2,host-b:2")])
 
 

@@ -87,13 +87,13 @@ class Command(ScriptedCase):
     def test_dry_run_prints_and_starts_nothing(self):
         root = "--allow-run-as-root " if os.geteuid() == 0 else ""
         self.assertEqual(self.command("-n", "1", "--", "train", "c.textproto", "--out", "a b"),
-                         f"# hosts: this host only\n# workers: 1\n# program: {self.bin}/lockstep\n"
+                         f"# hosts: this host only\n# processes: 1\n# program: {self.bin}/lockstep\n"
                          f"{self.bin}/mpirun {root}-n 1 --bind-to none {self.bin}/lockstep train c.textproto --out 'a b'\n")
         more = self.command("--host", "a:2,b", "--bind", "gpu", "--log-dir", "logs", "--tail", "1", "--max-restarts", "2", *TRAIN,
                             "--out", "o")
-        for line in ("# hosts: a (2 slots), b (1 slot)\n", "# workers: as many as the hosts have slots\n",
+        for line in ("# hosts: a (2 slots), b (1 slot)\n", "# processes: as many as the hosts have slots\n",
                      "# cores: those that are nearest to each rank's GPU\n", "# logs: logs/rank-N.log\n", "# shown: rank 1\n",
-                     "# restarts: up to 2, after 2 s and more, with the same workers, from its first start: there is no "
+                     "# restarts: up to 2, after 2 s and more, with the same processes, from its first start: there is no "
                      "checkpoint in o yet\n",
                      f" --tag-output python3 {ROOT}/launcher/lockstep_run/near_gpu.py {self.bin}/lockstep train"):
             self.assertIn(line, more)
@@ -112,9 +112,9 @@ class Command(ScriptedCase):
         (self.bin / "scontrol").chmod(0o755)
         inside = {"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "node[1-3]", "SLURM_TASKS_PER_NODE": "4(x2),3", "SLURM_NTASKS": "11"}
         found = self.command(*TRAIN, environment=inside)
-        self.assertIn("# hosts: Slurm's job 12: node1 (4 slots), node2 (4 slots), node3 (3 slots)\n# workers: 11\n", found)
+        self.assertIn("# hosts: Slurm's job 12: node1 (4 slots), node2 (4 slots), node3 (3 slots)\n# processes: 11\n", found)
         self.assertIn(" -n 11 --bind-to none ", found)      # its mpirun asks Slurm for the hosts
-        self.assertIn("# workers: 2\n", self.command("-n", "2", *TRAIN, environment=inside))
+        self.assertIn("# processes: 2\n", self.command("-n", "2", *TRAIN, environment=inside))
         self.assertIn("# hosts: a (2 slots)\n", self.command("--host", "a:2", *TRAIN, environment=inside))
         ran = self.run_scripts([[["exit", 0]]], *TRAIN, environment=inside)
         self.assertEqual((ran.code, ran.err), (0, "lockstep-run: runs in Slurm's job 12: node1 (4 slots), node2 (4 slots), node3 (3 slots)\n"))
@@ -125,7 +125,7 @@ class Command(ScriptedCase):
         # As in a container within an allocation.
         inside = {"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "node[1-3]", "SLURM_NTASKS": "11", "PATH": str(self.bin)}
         found = self.command(*TRAIN, environment=inside)
-        self.assertIn("# hosts: Slurm's job 12 on node[1-3]\n# workers: 11\n", found)
+        self.assertIn("# hosts: Slurm's job 12 on node[1-3]\n# processes: 11\n", found)
         self.assertNotIn("--oversubscribe", found)
 
     def test_finds_a_job_of_kubernetes(self):
@@ -133,7 +133,7 @@ class Command(ScriptedCase):
         hostfile.write_text("worker-0.job slots=2\nworker-1.job slots=2\n")
         inside = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "OMPI_MCA_orte_default_hostfile": str(hostfile)}
         found = self.command(*TRAIN, environment=inside)
-        self.assertIn("# hosts: a job of Kubernetes' MPI Operator: worker-0.job (2 slots), worker-1.job (2 slots)\n# workers: 4\n",
+        self.assertIn("# hosts: a job of Kubernetes' MPI Operator: worker-0.job (2 slots), worker-1.job (2 slots)\n# processes: 4\n",
                       found)
         self.assertNotIn("Kubernetes", self.command(*TRAIN, environment={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}))
         # The workers run elsewhere: what this host has says nothing of them, and connections are watched.
@@ -252,15 +252,17 @@ class Command(ScriptedCase):
         hosts = self.folder / "hosts"
         out = (*TRAIN, "--out", "o")
         self.refused("lockstep-run -n 4 -- train CONFIG", "-n", "2")
-        self.refused("at least 1 worker", "-n", "0", *TRAIN)
+        self.refused("at least 1 process", "-n", "0", *TRAIN)
         self.refused("unrecognized arguments: --nonsense", "--nonsense", *TRAIN)
         self.refused("no such environment variable", "-x", "NOT_THERE", *TRAIN)
         self.refused("No closing quotation", "--mpi-args", "'", *TRAIN)
         self.refused("needs train with --out DIR", "--max-restarts", "1", *TRAIN)
         self.refused("needs train with --out DIR", "--max-restarts", "1", "--", "eval", "c", "--out", "o")
-        self.refused("--restart-workers has no effect", "--restart-workers", "same", *out)
-        self.refused("expected same, surviving", "--max-restarts", "1", "--restart-workers", "some", *out)
-        self.refused("needs -n", "--max-restarts", "1", "--restart-workers", "surviving", *out)
+        self.refused("--restart-processes has no effect", "--restart-processes", "same", *out)
+        self.refused("expected same, surviving", "--max-restarts", "1", "--restart-processes", "some", *out)
+        for layout in ("dp=2", "pp=2, dp = 1"):
+            self.refused("leave dp out", "--max-restarts", "1", "--restart-processes", "1", "-n", "2", *out, "--layout", layout)
+        self.refused("needs -n", "--max-restarts", "1", "--restart-processes", "surviving", *out)
         self.refused("cannot read the hostfile", "--hostfile", str(hosts), *TRAIN)
         hosts.write_text("# nothing\n")
         self.refused("names no host", "--hostfile", str(hosts), *TRAIN)
@@ -273,10 +275,10 @@ class Command(ScriptedCase):
             hosts.write_bytes(text.encode())
             self.refused(said, "--hostfile", str(hosts), *TRAIN)
         hosts.write_text("a slots=2\nb\n")
-        self.refused("needs slots=N for every host", "--max-restarts", "1", "--restart-workers", "surviving", "--hostfile",
+        self.refused("needs slots=N for every host", "--max-restarts", "1", "--restart-processes", "surviving", "--hostfile",
                      str(hosts), *out)
         self.refused("expected names or NAME:SLOTS", "--host", "a:0", *TRAIN)
-        self.refused("the ranks of 2 workers are 0 to 1", "-n", "2", "--tail", "2", *TRAIN)
+        self.refused("the ranks of 2 processes are 0 to 1", "-n", "2", "--tail", "2", *TRAIN)
         self.refused("expected the number of a rank", "--tail", "-1", *TRAIN)
         self.refused("lockstep-run -n 4 -- train CONFIG", "--tail", "1")
         self.refused("invalid choice", "--bind", "core", *TRAIN)

@@ -297,7 +297,7 @@ class Training(TrainingCase):
         self.wait_until(running, lambda: list(pathlib.Path(out).glob("checkpoints/step-*[0-9]")))
         os.kill(self.rank_process(running, 1), signal.SIGKILL)
         self.assertEqual(running.finish(), 0, running.err)
-        self.assertRegex(running.err, rf"lockstep-run: restart 1 of 1 in 0 s, with 2 workers, from {out}/checkpoints/step-\d+\n")
+        self.assertRegex(running.err, rf"lockstep-run: restart 1 of 1 in 0 s, with 2 processes, from {out}/checkpoints/step-\d+\n")
         self.assertIn(self.alone(train)["params_hash"], running.out)
 
     def test_a_restart_before_the_first_checkpoint_begins_from_the_same_run(self):

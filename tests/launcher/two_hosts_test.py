@@ -138,11 +138,11 @@ class TwoHosts(TrainingCase):
     def test_the_other_host_goes_on_alone(self):
         length = ("--set", "trainer.steps=40000", "--set", "trainer.eval_every_steps=0", "--set", "checkpoint.every_steps=1000")
         running = self.training(*length, *WATCHED, "--json", options=(
-            *BOTH, "--max-restarts", "1", "--restart-workers", "surviving", "--restart-delay", "0"))
+            *BOTH, "--max-restarts", "1", "--restart-processes", "surviving", "--restart-delay", "0"))
         self.wait_until(running, lambda: list(self.out.glob("checkpoints/step-*[0-9]")))
         two_hosts("cut")
         self.assertEqual(running.finish(), 0, running.err)
-        self.assertIn("lockstep-run: restart 1 of 1 in 0 s, with 1 worker, from ", running.err)
+        self.assertIn("lockstep-run: restart 1 of 1 in 0 s, with 1 process, from ", running.err)
         self.assertIn(self.alone([self.config(), *length])["params_hash"], running.out)
 
 

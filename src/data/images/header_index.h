@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,35 +14,45 @@ namespace lockstep::data {
 
 /// What was found in an image file: all that is known of it before it is decoded, but its label.
 struct KnownHeader {
-  int64_t size_bytes = -1;  ///< -1: nothing is known
-  int64_t changed_ns = 0;   ///< when the file was changed last, since 1970
+  FileStamp stamp;
   uint64_t beginning = 0;
   ImageHeader header;
   bool operator==(const KnownHeader&) const = default;
 };
 
-/// The headers of a list of images, in its order, kept in a file, so that a start asks for size and time of
-/// change of each file, and reads those that are others. The file is of one list of paths, and counts only if
-/// it has its checksum. Processes of a host share it: the first one reads headers, the others wait for it.
+/// The headers of a list of images, in its order, kept in a file, so that a start asks for the stamp of each
+/// image file, and reads those that are others. The index is of one list of paths, and counts only if it has
+/// its checksum. Processes of a host share it: the first one reads headers, the others wait for it as long as
+/// it gets on. The indexes that were used last stay in the folder.
 ///
-/// Nothing that happens to the file fails: what is not known is read.
+/// Nothing that happens to the index fails: what is not known is read.
 class HeaderIndex {
  public:
   /// Makes the folder. If nothing is kept there for this list, waits until no other process reads the
-  /// list's headers. Throws IoError if the folder cannot be made.
-  HeaderIndex(const std::string& directory, const ImageList& list);
+  /// list's headers, or the one that does has not got on for `patience`. Throws IoError if the folder cannot
+  /// be made.
+  HeaderIndex(const std::string& directory, const ImageList& list,
+              std::chrono::milliseconds patience = std::chrono::seconds(60));
   ~HeaderIndex();
   HeaderIndex(const HeaderIndex&) = delete;
   HeaderIndex& operator=(const HeaderIndex&) = delete;
 
-  /// What is known of an image if its file has the size and time of change that it had. Thread-safe.
+  /// What is known of an image if its file has the stamp that it had. Thread-safe.
   const KnownHeader* find(size_t image, const std::string& path) const;
+  /// Tells processes that wait that this one gets on. Thread-safe.
+  void get_on() const;
   /// Keeps what is known now of all images, unless it was known before; lets other processes go on. Files
-  /// that were changed in the last seconds are not kept: they may change again within a tick of the clock.
-  void keep(std::vector<KnownHeader> headers);
+  /// that were changed within `settling` before now are not kept: they may change again within a tick of the
+  /// file system's clock.
+  void keep(std::vector<KnownHeader> headers, std::chrono::nanoseconds settling);
 
  private:
-  std::string path_;
+  std::vector<KnownHeader> look() const;
+  /// Takes the lock. Returns whether another process had it.
+  bool wait(std::chrono::milliseconds patience);
+  void write(const std::vector<KnownHeader>& headers) const;
+
+  std::string directory_, path_;
   uint64_t list_;
   size_t count_;
   std::vector<KnownHeader> known_;  // empty: nothing

@@ -14,11 +14,22 @@
 namespace lockstep::data {
 namespace {
 
-int64_t changed_ns_of(const struct stat& info) {
-  return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
+
+FileStamp stamp_of(const struct stat& info) {
+  return {.size_bytes = info.st_size,
+          .changed_ns = nanoseconds(info.st_mtim),
+          .status_ns = nanoseconds(info.st_ctim),
+          .inode = info.st_ino};
 }
 
 }  // namespace
+
+std::optional<FileStamp> file_stamp(const std::string& path) {
+  struct stat now {};
+  if (::stat(path.c_str(), &now) != 0 || !S_ISREG(now.st_mode)) return {};
+  return stamp_of(now);
+}
 
 ImageFile::ImageFile(const std::string& path) : path_(path) {
   // Without O_NONBLOCK opening a pipe would wait for its writer, perhaps for ever.
@@ -33,15 +44,16 @@ ImageFile::ImageFile(const std::string& path) : path_(path) {
     ::close(descriptor_);
     throw IoError(fmt::format("cannot read {}: it is not a regular file", one_line(path)));
   }
-  size_bytes_ = info.st_size;
-  changed_ns_ = changed_ns_of(info);
+  stamp_ = stamp_of(info);
 }
 
 ImageFile::~ImageFile() { ::close(descriptor_); }
 
 bool ImageFile::is_unchanged() const {
   struct stat now {};
-  return ::fstat(descriptor_, &now) == 0 && now.st_size == size_bytes_ && changed_ns_of(now) == changed_ns_;
+  if (::fstat(descriptor_, &now) != 0) return false;
+  const FileStamp stamp = stamp_of(now);
+  return stamp.size_bytes == size_bytes() && stamp.changed_ns == changed_ns();
 }
 
 int64_t ImageFile::read(int64_t offset, std::span<uint8_t> destination) const {

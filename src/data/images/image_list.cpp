@@ -60,32 +60,38 @@ int64_t as_number(const std::string& label) {
 
 bool states_numbers(const std::vector<const ImageList*>& lists) {
   return std::ranges::all_of(lists, [](const ImageList* list) {
-    return !list->is_folder &&
-           std::ranges::all_of(list->images, [](const auto& image) { return as_number(image.label) >= 0; });
+    return !list->is_folder && std::ranges::all_of(list->images, [](const auto& image) {
+      return image.label.empty() || as_number(image.label) >= 0;
+    });
   });
 }
 
 }  // namespace
 
-ImageList list_folder(const std::string& folder) {
+ImageList list_folder(const std::string& folder, bool may_lack_labels) {
   ImageList list{.source = folder, .images = {}, .classes = {}, .is_folder = true};
   std::error_code error;
   for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
     std::error_code unknown;
-    if (entry->is_directory(unknown) && !is_hidden(entry->path()))
-      list.classes.push_back(entry->path().filename().string());
+    const std::string name = entry->path().filename().string();
+    if (is_hidden(entry->path())) continue;
+    if (entry->is_directory(unknown))
+      list.classes.push_back(name);
+    else if (may_lack_labels && has_image_ending(entry->path()))
+      list.images.push_back({.path = entry->path().string(), .name = name, .label = "", .place = ""});
   }
   if (error) refuse_folder(folder, error);
-  if (list.classes.empty())
-    throw DataError(fmt::format("{}: expected a folder for each class, found none", one_line(folder)));
+  if (list.classes.empty() && list.images.empty())
+    throw DataError(fmt::format("{}: expected {}, found none", one_line(folder),
+                                may_lack_labels ? "images" : "a folder for each class"));
   std::ranges::sort(list.classes);
   for (const auto& label : list.classes) list_class(fs::path(folder) / label, label, list.images);
   std::ranges::sort(list.images, {}, &ListedImage::name);
   return list;
 }
 
-ImageList list_file(const std::string& file, const std::string& root) {
+ImageList list_file(const std::string& file, const std::string& root, bool may_lack_labels) {
   ImageList list{.source = file, .images = {}, .classes = {}, .is_folder = false};
   const auto bytes = read_all_bytes(file);
   const std::string_view text =
@@ -98,7 +104,9 @@ ImageList list_file(const std::string& file, const std::string& root) {
     ++number;
     if (line.empty()) continue;
     const size_t tab = line.rfind('\t');
-    const size_t gap = tab != std::string_view::npos ? tab : line.rfind(' ');
+    const size_t gap = may_lack_labels && has_image_ending(std::string(line)) ? line.size()
+                       : tab != std::string_view::npos                        ? tab
+                                                                              : line.rfind(' ');
     const std::string place = fmt::format("{}:{}", one_line(file), number);
     if (gap == std::string_view::npos)
       throw DataError(fmt::format("{}: expected a path, a tab and a class, found '{}'", place,
@@ -106,7 +114,7 @@ ImageList list_file(const std::string& file, const std::string& root) {
     const std::string name(trim(line.substr(0, gap)));
     list.images.push_back({.path = path_in(root, name),
                            .name = name,
-                           .label = std::string(trim(line.substr(gap + 1))),
+                           .label = std::string(trim(line.substr(std::min(gap + 1, line.size())))),
                            .place = place});
   }
   if (list.images.empty())
@@ -125,14 +133,15 @@ ImageClasses classes_of(const std::vector<std::string>& stated, const std::vecto
   if (stated.empty()) {
     const ImageList& first = *lists.front();
     std::set<std::string> names(first.classes.begin(), first.classes.end());
-    for (const auto& image : first.images) names.insert(image.label);
+    for (const auto& image : first.images)
+      if (!image.label.empty()) names.insert(image.label);
     classes.names.assign(names.begin(), names.end());
     classes.count = static_cast<int64_t>(names.size());
   }
   return classes;
 }
 
-std::vector<int32_t> labels_of(const ImageList& list, const ImageClasses& classes) {
+std::vector<int32_t> labels_of(const ImageList& list, const ImageClasses& classes, bool may_lack_labels) {
   std::vector<int32_t> labels;
   labels.reserve(list.images.size());
   std::vector<std::pair<std::string_view, int32_t>> sorted;
@@ -146,11 +155,16 @@ std::vector<int32_t> labels_of(const ImageList& list, const ImageClasses& classe
     }
     const auto found = std::ranges::lower_bound(sorted, std::string_view(image.label), {},
                                                 &std::pair<std::string_view, int32_t>::first);
-    if (found == sorted.end() || found->first != image.label)
+    if (found == sorted.end() || found->first != image.label) {
+      if (may_lack_labels && (list.is_folder || image.label.empty())) {
+        labels.push_back(-1);
+        continue;
+      }
       throw DataError(fmt::format(
           "{}: class '{}' is not one of the {} classes {}; correct it, or name all in data.images.classes",
           image.place.empty() ? one_line(image.path) : image.place, one_line(image.label), classes.count,
           fmt::format("'{}' to '{}'", one_line(classes.names.front()), one_line(classes.names.back()))));
+    }
     labels.push_back(found->second);
   }
   return labels;

@@ -13,7 +13,7 @@ namespace lockstep::data {
 struct ListedImage {
   std::string path;   ///< as it is opened
   std::string name;   ///< below its folder, or as its list has it
-  std::string label;  ///< a class, as text
+  std::string label;  ///< a class, as text; "": none is known
   std::string place;  ///< where a list says so: "FILE:LINE"; "" in folders
 };
 
@@ -26,12 +26,13 @@ struct ImageList {
 };
 
 /// Files that end in .jpg, .jpeg or .png, in any case, below one folder for each class. Hidden files and
-/// folders are left out. Throws IoError, and DataError if there is no class.
-ImageList list_folder(const std::string& folder);
+/// folders are left out. If labels may lack, images directly in `folder` have none. Throws IoError, and
+/// DataError if there is no class.
+ImageList list_folder(const std::string& folder, bool may_lack_labels = false);
 
 /// Lines of a path, a tab or blanks, and a class. Paths are relative to `root`. Empty lines do not count.
-/// Throws DataError, which names the line.
-ImageList list_file(const std::string& file, const std::string& root);
+/// If labels may lack, a line may be a path alone. Throws DataError, which names the line.
+ImageList list_file(const std::string& file, const std::string& root, bool may_lack_labels = false);
 
 /// What training and evaluation call their classes: label k is the k-th.
 struct ImageClasses {
@@ -42,7 +43,8 @@ struct ImageClasses {
 /// `stated`, or what `lists` (training first) have. Throws DataError for a class that is not among them.
 ImageClasses classes_of(const std::vector<std::string>& stated, const std::vector<const ImageList*>& lists);
 
-/// The label of each image.
-std::vector<int32_t> labels_of(const ImageList& list, const ImageClasses& classes);
+/// The label of each image; -1 if none is known, or if its folder is no class and `may_lack_labels`.
+std::vector<int32_t> labels_of(const ImageList& list, const ImageClasses& classes,
+                               bool may_lack_labels = false);
 
 }  // namespace lockstep::data

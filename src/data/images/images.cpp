@@ -23,12 +23,12 @@ namespace {
 
 /// The images of a folder, or of a list; nothing if neither is named.
 std::optional<ImageList> list_images(const DataOptions& options, const std::string& folder,
-                                     const std::string& list) {
-  if (!folder.empty()) return list_folder(data_file(options, folder));
+                                     const std::string& list, bool may_lack_labels = false) {
+  if (!folder.empty()) return list_folder(data_file(options, folder), may_lack_labels);
   if (list.empty()) return {};
   const std::string file = data_file(options, list);
   const bool is_first = file == path_in(options.directory, list);
-  return list_file(file, is_first ? options.directory : *options.other_directory);
+  return list_file(file, is_first ? options.directory : *options.other_directory, may_lack_labels);
 }
 
 /// Training images that nobody trains on still say what the classes are, if they are there.
@@ -124,7 +124,7 @@ std::shared_ptr<const ImageCache> open_cache(const DataOptions& options, const I
 ImageParts inspect_image_data(const DataOptions& options) {
   require_images_options(options.images);
   auto train = list_training_images(options);
-  auto eval = list_images(options, options.images.eval, options.images.eval_list);
+  auto eval = list_images(options, options.images.eval, options.images.eval_list, options.may_lack_truth);
   std::vector<const ImageList*> lists;
   if (train) lists.push_back(&*train);
   if (eval) lists.push_back(&*eval);
@@ -133,11 +133,13 @@ ImageParts inspect_image_data(const DataOptions& options) {
   // A model that is evaluated has its own.
   ImageParts parts;
   parts.classes = classes_of(classes_of_model(options).value_or(options.images.classes), lists);
-  for (const auto* list : lists) check_empty_classes(*list, options.on_damage);
+  for (const auto* list : lists)
+    if (!options.may_lack_truth) check_empty_classes(*list, options.on_damage);
   if (options.images.eval_fraction > 0)
     eval = take_evaluation(*train, labels_of(*train, parts.classes), options.images);
   const auto inspect = [&](const ImageList& list) {
-    return ImagePart{list.source, inspect_images(list, labels_of(list, parts.classes), options)};
+    return ImagePart{list.source,
+                     inspect_images(list, labels_of(list, parts.classes, options.may_lack_truth), options)};
   };
   if (options.trains) parts.train = inspect(*train);
   if (eval) parts.eval = inspect(*eval);

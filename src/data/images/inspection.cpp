@@ -24,6 +24,7 @@ constexpr int64_t kMostImageFileBytes = INT32_MAX;
 
 struct LookedAt {
   InspectedImage image;
+  KnownHeader header;
   std::optional<ImageDamage> damage;
   std::exception_ptr error;
 };
@@ -35,10 +36,7 @@ KnownHeader read_header(const std::string& path) {
   if (file.size_bytes() > kMostImageFileBytes)
     throw ImageDamage{kMostImageFileBytes, fmt::format("expected at most {} bytes, found {}",
                                                        kMostImageFileBytes, file.size_bytes())};
-  KnownHeader found{.size_bytes = file.size_bytes(),
-                    .changed_ns = file.changed_ns(),
-                    .beginning = 0,
-                    .header = read_image_header(file)};
+  KnownHeader found{.stamp = file.stamp(), .beginning = 0, .header = read_image_header(file)};
   uint8_t beginning[4096];
   found.beginning = hash64(beginning, static_cast<size_t>(file.read(0, beginning)));
   return found;
@@ -47,13 +45,13 @@ KnownHeader read_header(const std::string& path) {
 /// `known`: null if the file is to be read.
 void look_at(const ListedImage& listed, int32_t label, int64_t most_pixels, const KnownHeader* known,
              LookedAt& result) try {
-  const KnownHeader found = known != nullptr ? *known : read_header(listed.path);
+  const KnownHeader& found = result.header = known != nullptr ? *known : read_header(listed.path);
   auto& image = result.image;
   image.path = listed.path;
   image.name = listed.name;
   image.label = label;
-  image.size_bytes = found.size_bytes;
-  image.changed_ns = found.changed_ns;
+  image.size_bytes = found.stamp.size_bytes;
+  image.changed_ns = found.stamp.changed_ns;
   image.beginning = found.beginning;
   image.header = found.header;
   const int64_t height = image.header.height, width = image.header.width;
@@ -73,11 +71,13 @@ std::vector<LookedAt> look_at_all(const ImageList& list, const std::vector<int32
   std::atomic<size_t> next = 0;
   constexpr size_t kAtOnce = 64;
   const auto work = [&] {
-    for (size_t begin = next.fetch_add(kAtOnce); begin < count; begin = next.fetch_add(kAtOnce))
+    for (size_t begin = next.fetch_add(kAtOnce); begin < count; begin = next.fetch_add(kAtOnce)) {
+      if (index) index->get_on();
       for (size_t i = begin; i < std::min(count, begin + kAtOnce); ++i) {
         const auto* known = index ? index->find(i, list.images[i].path) : nullptr;
         look_at(list.images[i], labels[i], most_pixels, known, looked[i]);
       }
+    }
   };
   constexpr size_t kMostThreads = 8;
   const size_t helpful = std::min({kMostThreads, count / kAtOnce + 1,
@@ -93,8 +93,7 @@ std::vector<LookedAt> look_at_all(const ImageList& list, const std::vector<int32
 std::vector<KnownHeader> headers_of(const std::vector<LookedAt>& looked) {
   std::vector<KnownHeader> headers(looked.size());
   for (size_t i = 0; i < looked.size(); ++i)
-    if (const auto& image = looked[i].image; !looked[i].damage)
-      headers[i] = {image.size_bytes, image.changed_ns, image.beginning, image.header};
+    if (!looked[i].damage) headers[i] = looked[i].header;
   return headers;
 }
 
@@ -130,14 +129,14 @@ std::string damage_message(const std::string& place, int64_t sample, const Image
 }
 
 Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& labels,
-                          const DataOptions& options) {
+                          const DataOptions& options, std::chrono::nanoseconds settling) {
   // Who looks for damage reads all headers.
   std::optional<HeaderIndex> index;
   if (!options.cache_directory.empty() && !options.found) index.emplace(options.cache_directory, list);
   std::vector<LookedAt> looked = look_at_all(list, labels, options.images.most_pixels, index);
   for (const auto& each : looked)
     if (each.error) std::rethrow_exception(each.error);
-  if (index) index->keep(headers_of(looked));
+  if (index) index->keep(headers_of(looked), settling);
   return take_whole(list, looked, options);
 }
 

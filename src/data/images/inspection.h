@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,9 +27,11 @@ struct Inspection {
 /// Looks at the header of every file, on several threads. Damage is a file that is missing or no image, and
 /// an image of more than `images.most_pixels`. Throws DataError for the first in the list, or with
 /// `on_damage: SKIP` warns and leaves it out, and adds it to `found`. With `cache_directory` reads only
-/// headers that are not known from before (HeaderIndex), unless damage is looked for (`found`).
+/// headers that are not known from before (HeaderIndex), unless damage is looked for (`found`); those of
+/// files that were changed within `settling` before now are read again.
 Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& labels,
-                          const DataOptions& options);
+                          const DataOptions& options,
+                          std::chrono::nanoseconds settling = std::chrono::seconds(2));
 
 /// "PLACE (sample 7, byte 130): expected ..., found ...; what to do".
 std::string damage_message(const std::string& place, int64_t sample, const ImageDamage& damage);

@@ -118,13 +118,13 @@ std::vector<EncodedText> encode(const std::vector<LabelledText>& texts, const Re
   std::vector<EncodedText> encoded;
   for (const auto& text : texts) {
     const auto found = std::ranges::find(reading.classes, text.label);
-    if (found == reading.classes.end()) {
+    if (found == reading.classes.end() && !text.label.empty()) {
       damage.note(text.place, fmt::format("'{}' is none of the {} classes", one_line(text.label),
                                           reading.classes.size()));
       continue;
     }
     EncodedText& result = encoded.emplace_back();
-    result.label = static_cast<int32_t>(found - reading.classes.begin());
+    result.label = text.label.empty() ? -1 : static_cast<int32_t>(found - reading.classes.begin());
     try {
       encoder.encode(text.text, result.tokens);
     } catch (const DataError& error) {
@@ -177,15 +177,15 @@ Texts read_texts(const DataOptions& options, DamageLog& damage) {
   const bool has_eval = !lines.eval_files.empty() || !lines.eval_folder.empty();
   const bool needs_train = options.trains || options.encodings.empty() || !has_eval;
   if (!lines.folder.empty()) {
-    if (needs_train) read_text_folder(data_file(options, lines.folder), damage, texts.train);
+    if (needs_train) read_text_folder(data_file(options, lines.folder), false, damage, texts.train);
     if (!lines.eval_folder.empty())
-      read_text_folder(data_file(options, lines.eval_folder), damage, texts.eval);
+      read_text_folder(data_file(options, lines.eval_folder), options.may_lack_truth, damage, texts.eval);
     return texts;
   }
   const SplitFiles files = split_files(options, lines.files, lines.eval_files, needs_train);
   if (needs_train)
-    for (const auto& path : files.train) read_lines(path, damage, texts.train);
-  for (const auto& path : files.eval) read_lines(path, damage, texts.eval);
+    for (const auto& path : files.train) read_lines(path, false, damage, texts.train);
+  for (const auto& path : files.eval) read_lines(path, options.may_lack_truth, damage, texts.eval);
   return texts;
 }
 

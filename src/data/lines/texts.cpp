@@ -21,16 +21,16 @@ std::string read_whole(const std::string& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-std::string problem_of(const LabelledText& text) {
-  if (text.label.empty()) return "expected a class, found an empty one";
+std::string problem_of(const LabelledText& text, bool may_lack_label) {
+  if (text.label.empty() && !may_lack_label) return "expected a class, found an empty one";
   if (text.text.empty()) return "expected a text, found an empty one";
   for (const auto* part : {&text.label, &text.text})
     if (const auto problem = utf8_problem(*part); !problem.empty()) return "no UTF-8: " + problem;
   return "";
 }
 
-void take(LabelledText text, DamageLog& damage, std::vector<LabelledText>& texts) {
-  if (const auto problem = problem_of(text); !problem.empty())
+void take(LabelledText text, bool may_lack_label, DamageLog& damage, std::vector<LabelledText>& texts) {
+  if (const auto problem = problem_of(text, may_lack_label); !problem.empty())
     damage.note(text.place, problem);
   else
     texts.push_back(std::move(text));
@@ -50,7 +50,8 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 
 }  // namespace
 
-void read_lines(const std::string& path, DamageLog& damage, std::vector<LabelledText>& texts) {
+void read_lines(const std::string& path, bool may_lack_labels, DamageLog& damage,
+                std::vector<LabelledText>& texts) {
   const std::string all = read_whole(path);
   int64_t number = 0;
   for (size_t begin = all.size() - after_byte_order_mark(all).size(); begin < all.size();) {
@@ -61,21 +62,28 @@ void read_lines(const std::string& path, DamageLog& damage, std::vector<Labelled
     begin = end + 1;
     if (line.empty()) continue;
     const size_t tab = line.find('\t');
-    if (tab == std::string_view::npos)
-      damage.note(place, "expected a class, a tab and a text, found no tab");
+    if (tab != std::string_view::npos)
+      take({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1)), place}, may_lack_labels,
+           damage, texts);
+    else if (may_lack_labels)
+      take({"", std::string(line), place}, may_lack_labels, damage, texts);
     else
-      take({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1)), place}, damage, texts);
+      damage.note(place, "expected a class, a tab and a text, found no tab");
   }
 }
 
-void read_text_folder(const std::string& folder, DamageLog& damage, std::vector<LabelledText>& texts) {
+void read_text_folder(const std::string& folder, bool may_lack_labels, DamageLog& damage,
+                      std::vector<LabelledText>& texts) {
   for (const auto& label : entries_of(folder)) {
     std::error_code unknown;
+    if (may_lack_labels && fs::is_regular_file(label, unknown))
+      take({"", read_whole(label.string()), {.file = label.string()}}, may_lack_labels, damage, texts);
     if (!fs::is_directory(label, unknown)) continue;
     const size_t before = texts.size();
     for (const auto& file : entries_of(label))
       if (fs::is_regular_file(file, unknown))
-        take({label.filename().string(), read_whole(file.string()), {.file = file.string()}}, damage, texts);
+        take({label.filename().string(), read_whole(file.string()), {.file = file.string()}}, false, damage,
+             texts);
     if (texts.size() == before)
       damage.note({.file = label.string()}, "expected texts of this class, found none");
   }

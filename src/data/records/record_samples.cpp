@@ -85,7 +85,7 @@ class RecordSamples : public Dataset {
   /// `destinations`: may be empty.
   RecordState copy(int64_t record, std::span<std::byte* const> destinations) const {
     bool fits = true;
-    const RecordState state = records_->read(record, [&](std::span<const uint8_t> bytes) {
+    const RecordState state = records_->read(record, [&](std::span<const uint8_t> bytes) noexcept {
       fits = bytes.size() == record_bytes_;
       const uint8_t* from = bytes.data();
       for (size_t i = 0; fits && i < destinations.size(); from += sizes_[i], ++i)

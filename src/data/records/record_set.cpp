@@ -50,7 +50,7 @@ class RecordImages : public ImageStore {
     // Decoders own memory: they read a copy, not what may vanish.
     room.resize(static_cast<size_t>(facts(image).size_bytes));
     bool fits = true;
-    RecordState state = records_->read(image, [&](std::span<const uint8_t> record) {
+    RecordState state = records_->read(image, [&](std::span<const uint8_t> record) noexcept {
       fits = record.size() == room.size();
       if (fits) std::memcpy(room.data(), record.data(), room.size());
     });
@@ -125,8 +125,10 @@ std::string RecordSet::place(int64_t record) const {
 RecordDamage RecordSet::damage(int64_t record, RecordState state) const {
   const auto [shard, within] = find(record);
   if (state == RecordState::damaged)
-    return {static_cast<int64_t>(shard->entry(within).offset),
-            "the record has another checksum than the shard's table states"};
+    return {
+        static_cast<int64_t>(shard->entry(within).offset),
+        "the record has another checksum than the shard's table states, or the file was overwritten since "
+        "it was opened"};
   std::error_code unknown;
   const auto now = std::filesystem::file_size(shard->path(), unknown);
   return {0, fmt::format("expected the {} bytes that the shard had when it was opened, found {}: it was cut "

@@ -58,11 +58,11 @@ void Shard::refuse(int64_t byte, const std::string& what) const {
 void Shard::look_at_all() {
   const size_t end = size_ - sizeof footer_;
   const auto at = [](size_t byte) { return static_cast<int64_t>(byte); };
-  const auto read = [&](auto&& look) {
+  const auto read = [&](const auto& look) {
     if (!read_mapped(data_, size_, look)) refuse(0, "the file was cut short while it was opened");
   };
   bool is_shard = false;
-  read([&] {
+  read([&]() noexcept {
     is_shard = std::memcmp(data_, kShardMagic, 8) == 0;
     std::memcpy(&footer_, data_ + end, sizeof footer_);
   });
@@ -77,27 +77,29 @@ void Shard::look_at_all() {
     refuse(at(end), fmt::format("expected a table of {} records before byte {}, found bytes {} to {}",
                                 footer_.records, end, table, names));
   uint64_t hash = 0;
-  read([&] { hash = hash64(data_ + table, end - table); });
+  read([&]() noexcept { hash = hash64(data_ + table, end - table); });
   if (hash != footer_.table_hash) refuse(at(table), "the table has another checksum");
   table_ = reinterpret_cast<const ShardEntry*>(data_ + table);
   look_at_entries();
   whole_ = std::make_unique<std::atomic<bool>[]>(footer_.records);
 }
 
-void Shard::look_at_entries() const {
+void Shard::look_at_entries() {
   const uint64_t name_bytes = size_ - sizeof footer_ - footer_.names_offset;
+  entries_.reserve(footer_.records);
   for (int64_t i = 0; i < count(); ++i) {
     const ShardEntry entry = this->entry(i);
     if (!is_within(entry) || entry.name_offset > name_bytes ||
         entry.name_bytes > name_bytes - entry.name_offset)
       refuse(static_cast<int64_t>(footer_.table_offset) + i * static_cast<int64_t>(sizeof entry),
              fmt::format("record {} is not within the file", i));
+    entries_.push_back(hash64(&entry, sizeof entry));
   }
 }
 
 ShardEntry Shard::entry(int64_t record) const {
   ShardEntry entry;
-  if (!read_mapped(data_, size_, [&] { entry = table_[record]; }))
+  if (!read_mapped(data_, size_, [&]() noexcept { entry = table_[record]; }))
     refuse(static_cast<int64_t>(footer_.table_offset), "the file was cut short since it was opened");
   return entry;
 }
@@ -105,11 +107,12 @@ ShardEntry Shard::entry(int64_t record) const {
 std::string Shard::name(int64_t record) const {
   const uint64_t begin = footer_.names_offset, most = size_ - sizeof footer_ - begin;
   ShardEntry entry;
-  const bool is_there = read_mapped(data_, size_, [&] { entry = table_[record]; });
+  const bool is_there = read_mapped(data_, size_, [&]() noexcept { entry = table_[record]; });
   if (!is_there || entry.name_offset > most || entry.name_bytes > most - entry.name_offset) return {};
   std::string name(entry.name_bytes, '\0');
-  const bool has_name = read_mapped(
-      data_, size_, [&] { std::memcpy(name.data(), data_ + begin + entry.name_offset, name.size()); });
+  const bool has_name = read_mapped(data_, size_, [&]() noexcept {
+    std::memcpy(name.data(), data_ + begin + entry.name_offset, name.size());
+  });
   return has_name ? name : std::string();
 }
 
@@ -121,7 +124,7 @@ bool Shard::compare(int64_t record, const ShardEntry& entry) const {
 
 bool Shard::has_its_hash() const {
   uint64_t hash = 0;
-  return read_mapped(data_, size_, [&] { hash = hash64(data_, size_ - sizeof footer_); }) &&
+  return read_mapped(data_, size_, [&]() noexcept { hash = hash64(data_, size_ - sizeof footer_); }) &&
          hash == footer_.hash;
 }
 

@@ -6,7 +6,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/hash.h"
 #include "base/mapped_memory.h"
 #include "data/records/shard_format.h"
 
@@ -23,12 +25,13 @@ struct ShardFacts {
 /// What a record turned out to be when it was read.
 enum class RecordState {
   whole,
-  damaged,   ///< its bytes have another checksum than the table states
+  damaged,   ///< its bytes have another checksum than the table states, or the table is another one
   cut_short  ///< the file is shorter than when it was opened, or its disk failed
 };
 
 /// A shard in memory, by mmap: pages are read when they are looked at. Immutable; thread-safe. If the file is
-/// cut short while it is used, its records are `cut_short`; replacing or deleting it does no harm.
+/// cut short while it is used, its records are `cut_short`; if it is overwritten with others, these are
+/// `damaged`; replacing or deleting it does no harm.
 class Shard {
  public:
   /// Reads the footer, the table and the names, and checks them against each other and the file's size.
@@ -50,13 +53,14 @@ class Shard {
   template <class Read>
   RecordState read(int64_t record, Read&& read) const {
     RecordState state = RecordState::whole;
-    const bool is_there = read_mapped(data_, size_, [&] {
-      const ShardEntry& entry = table_[record];
-      // A file that is overwritten has another table.
-      if (!is_within(entry) || (!whole_[record].load(std::memory_order_relaxed) && !compare(record, entry)))
+    const bool is_there = read_mapped(data_, size_, [&]() noexcept {
+      // A copy: the file may be overwritten now. It then has another table.
+      const ShardEntry entry = table_[record];
+      if (hash64(&entry, sizeof entry) != entries_[static_cast<size_t>(record)] ||
+          (!whole_[record].load(std::memory_order_relaxed) && !compare(record, entry)))
         state = RecordState::damaged;
       else
-        read(std::span(data_ + entry.offset, entry.size_bytes));
+        read(std::span<const uint8_t>(data_ + entry.offset, entry.size_bytes));
     });
     return is_there ? state : RecordState::cut_short;
   }
@@ -65,7 +69,7 @@ class Shard {
 
  private:
   void look_at_all();
-  void look_at_entries() const;
+  void look_at_entries();
   bool is_within(const ShardEntry& entry) const {
     const uint64_t table = footer_.table_offset;
     return entry.offset <= table && entry.size_bytes <= table - entry.offset;
@@ -78,6 +82,7 @@ class Shard {
   size_t size_ = 0;
   ShardFooter footer_;
   const ShardEntry* table_ = nullptr;
+  std::vector<uint64_t> entries_;  // hash of each, as it was when the file was opened
   std::unique_ptr<std::atomic<bool>[]> whole_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "base/hash.h"
 #include "base/text.h"
@@ -37,6 +38,7 @@ TableRows::TableRows(const TableOptions& options, const std::optional<Columns>& 
       knows_columns_(known.has_value()),
       knows_kinds_(known.has_value()),
       values_are_fixed_(known.has_value()),
+      may_lack_truth_(data.may_lack_truth && known.has_value()),
       damage_(data) {
   if (!known) return;
   columns_ = known->inputs;
@@ -79,6 +81,10 @@ void TableRows::begin_file(const std::string& path, const std::vector<std::strin
   in_file_.clear();
   for (const auto& column : columns_) {
     const auto found = std::ranges::find(names, column.name);
+    if (found == names.end() && may_lack_truth_ && &column == &columns_.back()) {
+      in_file_.push_back(kAbsent);
+      continue;
+    }
     if (found == names.end())
       throw DataError(fmt::format("{}: expected a column '{}', found none{}", one_line(path),
                                   one_line(column.name), did_you_mean(column.name, names)));
@@ -97,7 +103,7 @@ void TableRows::take(const TableRow& row) {
   std::string problem = row.problem();
   // A row with an empty cell is damaged, and decides nothing.
   for (size_t c = 0; problem.empty() && c < columns_.size(); ++c)
-    if (row.is_empty(in_file_[c]))
+    if (!lacks_truth(row, c) && row.is_empty(in_file_[c]))
       problem = fmt::format("column '{}': expected a value, found an empty cell", one_line(columns_[c].name));
   if (problem.empty() && !knows_kinds_) decide_kinds(row);
   // Numbers first, so that a damaged row adds no value to a category.
@@ -112,6 +118,8 @@ void TableRows::take(const TableRow& row) {
 
 std::optional<double> TableRows::value_of(const TableRow& row, size_t column, std::string& problem) {
   Column& known = columns_[column];
+  if (lacks_truth(row, column))
+    return known.is_category ? kUnknown : std::numeric_limits<double>::quiet_NaN();
   if (!known.is_category) {
     const auto number = row.number(in_file_[column]);
     if (!number)

@@ -20,12 +20,13 @@ class TableRows {
   TableRows(const TableOptions& options, const std::optional<Columns>& known, const DataOptions& data);
 
   /// Throws DataError for a file without a column, and for damaged rows if these are not left out: of another
-  /// width, a number that is none, an empty cell, a class that the target lacks.
+  /// width, a number that is none, an empty cell, a class that the target lacks. If the truth may be missing
+  /// (DataOptions), a file may lack the target, or have empty cells there.
   void read(const std::string& path);
   /// After the last file: sorts the values of categories, so that no order of rows matters.
   void finish();
 
-  static constexpr double kUnknown = -1;
+  static constexpr double kUnknown = -1;  ///< of categories; of a number that is to be predicted: NaN
   int64_t count() const { return static_cast<int64_t>(numbers_.size()); }
   double value(int64_t row, size_t column) const {
     return values_[static_cast<size_t>(row) * columns_.size() + column];
@@ -48,7 +49,14 @@ class TableRows {
   std::optional<double> value_of(const TableRow& row, size_t column, std::string& problem);
 
   TableOptions options_;
-  bool knows_columns_, knows_kinds_, values_are_fixed_;
+  static constexpr size_t kAbsent = SIZE_MAX;
+  /// Whether a cell of the row may be missing, and is.
+  bool lacks_truth(const TableRow& row, size_t column) const {
+    return may_lack_truth_ && column == target() &&
+           (in_file_[column] == kAbsent || row.is_empty(in_file_[column]));
+  }
+
+  bool knows_columns_, knows_kinds_, values_are_fixed_, may_lack_truth_;
   DamageLog damage_;
   std::vector<Column> columns_;
   std::vector<std::unordered_map<std::string, int64_t>> places_;  // of categories' values

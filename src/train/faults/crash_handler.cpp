@@ -8,6 +8,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/mapped_memory.h"
+
 namespace lockstep::train {
 namespace {
 
@@ -93,6 +95,8 @@ void install_crash_handler() {
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_ONSTACK | SA_NODEFER | static_cast<int>(SA_RESETHAND);
   for (const int signal : kSignals) ::sigaction(signal, &action, nullptr);
+  // Data may be open already.
+  handle_missing_pages();
 }
 
 void set_crash_rank(int rank) { crash_rank = rank; }

@@ -21,6 +21,7 @@
 #include "base/host_name.h"
 #include "base/index.h"
 #include "base/log.h"
+#include "base/mapped_memory.h"
 #include "comm/agreement.h"
 #include "comm/gather_texts.h"
 #include "train/faults/crash_handler.h"
@@ -124,6 +125,7 @@ class SignalScope {
   }
   ~SignalScope() {
     for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+    forget_later_handlers();
   }
 
  private:

@@ -151,6 +151,29 @@ TEST_F(Lines, AreEvaluatedWithoutTheFilesThatTrain) {
   EXPECT_EQ(read(*open_datasets(options_).eval, 0).label, 1);
 }
 
+TEST_F(Lines, ThatArePredictedNeedNoClass) {
+  write("a.tsv", "spam\tabc\nham\txyz\n");
+  options_.encodings = open_datasets(options_).train->encodings();
+  options_.trains = false;
+  write("new.txt", "abc\nham\tab\n");
+  options_.lines.eval_files = {"new.txt"};
+  EXPECT_THAT(refusal(), HasSubstr("new.txt"));
+  options_.may_lack_truth = true;
+  const auto data = open_datasets(options_).eval;
+  ASSERT_EQ(data->size(), 2);
+  EXPECT_EQ(read(*data, 0).label, -1);
+  EXPECT_THAT(read(*data, 0).tokens, ElementsAre('a', 'b', 'c'));
+  EXPECT_EQ(read(*data, 1).label, 0);
+  std::filesystem::create_directories(folder_ / "texts/spam");
+  write("texts/one", "ab");
+  write("texts/spam/two", "xyz");
+  options_.lines.files = options_.lines.eval_files = {};
+  options_.lines.folder = options_.lines.eval_folder = "texts";
+  const auto texts = open_datasets(options_).eval;
+  EXPECT_EQ(read(*texts, 0).label, -1);
+  EXPECT_EQ(read(*texts, 1).label, 1);
+}
+
 TEST_F(Lines, NameDamageOrLeaveItOut) {
   const std::pair<std::string, std::string> damages[] = {
       {"no tab\n", "a.tsv ... line 2 ... byte 6 ... no tab"},

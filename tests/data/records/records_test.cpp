@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -45,8 +46,8 @@ std::vector<std::byte> all_bytes(const Dataset& data) {
 }
 
 test::Bytes bytes_of(const Shard& shard, int64_t record) {
-  test::Bytes bytes;
-  const auto copy = [&](std::span<const uint8_t> read) { bytes.assign(read.begin(), read.end()); };
+  test::Bytes bytes(shard.entry(record).size_bytes);
+  const auto copy = [&](std::span<const uint8_t> read) noexcept { std::ranges::copy(read, bytes.begin()); };
   EXPECT_EQ(shard.read(record, copy), RecordState::whole);
   return bytes;
 }
@@ -113,6 +114,18 @@ class Records : public ::testing::Test {
   }
   std::string error() const {
     return message_of<DataError>([&] { open_datasets(packed()); });
+  }
+  /// 500 rows of a table, packed into one shard.
+  void pack_table(int classes) {
+    std::string table = "a,b\n";
+    for (int i = 0; i < 500; ++i) table += fmt::format("{},{}\n", i, i % classes);
+    write_file(directory_ / "t.csv", table);
+    options_.transforms.clear();
+    options_.eval_transforms.clear();
+    options_.kind = DataKind::table;
+    options_.table = {.files = {"t.csv"}, .target = "b"};
+    pack_.shard_bytes = 1 << 20;
+    pack_records(options_, pack_);
   }
   std::string path(const std::string& name) const { return pack_.directory + "/" + name; }
   /// Writes the shard with a byte changed.
@@ -446,15 +459,7 @@ TEST_F(Records, OfAShardThatIsCutShortAreReplacedIfDamageIsSkipped) {
 }
 
 TEST_F(Records, OfRowsInAShardThatIsCutShortAreNamed) {
-  std::string table = "a,b\n";
-  for (int i = 0; i < 500; ++i) table += fmt::format("{},{}\n", i, i % 7);
-  write_file(directory_ / "t.csv", table);
-  options_.transforms.clear();
-  options_.eval_transforms.clear();
-  options_.kind = DataKind::table;
-  options_.table = {.files = {"t.csv"}, .target = "b"};
-  pack_.shard_bytes = 1 << 20;
-  pack_records(options_, pack_);
+  pack_table(7);
   const auto data = open_datasets(packed());
   all_bytes(*data.train);
   const auto size = fs::file_size(path("train-00000.records"));
@@ -464,6 +469,23 @@ TEST_F(Records, OfRowsInAShardThatIsCutShortAreNamed) {
     EXPECT_THAT(message_of<DataError>([&] { all_bytes(*data.train); }), Mentions("train-00000.records"))
         << left;
   }
+}
+
+TEST_F(Records, OfAShardThatIsOverwrittenAreNamed) {
+  pack_table(7);
+  const auto data = open_datasets(packed());
+  const auto before = all_bytes(*data.train);
+  const auto shard = read_file(path("train-00000.records"));
+  pack_.directory = directory_ / "others";
+  pack_table(5);
+  const auto other = read_file(path("train-00000.records"));
+  ASSERT_EQ(other.size(), shard.size());
+  pack_.directory = directory_ / "packed";
+  write_file(path("train-00000.records"), other);  // the same file, as cp writes it
+  EXPECT_THAT(message_of<DataError>([&] { all_bytes(*data.train); }),
+              Mentions("train-00000.records ... overwritten"));
+  write_file(path("train-00000.records"), shard);
+  EXPECT_EQ(all_bytes(*data.train), before);
 }
 
 }  // namespace

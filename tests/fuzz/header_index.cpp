@@ -1,8 +1,9 @@
+#include "data/images/header_index.h"
+
 #include <cstring>
 #include <stdexcept>
 
 #include "base/hash.h"
-#include "data/images/header_index.h"
 #include "fuzz/fuzz.h"
 
 namespace lockstep::fuzz {
@@ -13,8 +14,7 @@ constexpr uint64_t kList = 7;
 }  // namespace
 
 std::vector<std::string> seeds() {
-  const data::KnownHeader png{.size_bytes = 90,
-                              .changed_ns = 5,
+  const data::KnownHeader png{.stamp = {.size_bytes = 90, .changed_ns = 5, .status_ns = 6, .inode = 7},
                               .beginning = 3,
                               .header = {.format = data::ImageFormat::png, .height = 4, .width = 6}};
   data::KnownHeader turned = png;
@@ -23,7 +23,7 @@ std::vector<std::string> seeds() {
 }
 
 void parse(std::string_view bytes) {
-  constexpr size_t kEntry = 40, kRest = 32;
+  constexpr size_t kEntry = 56, kRest = 32;
   const size_t count = bytes.size() < kRest ? 0 : (bytes.size() - kRest) / kEntry;
   std::string fixed(bytes);
   // With the checksum that changed bytes would need.
