@@ -13,14 +13,15 @@
 namespace lockstep::parallel {
 
 bool ProgramWriter::updates_all(int segment) const {
-  return ownership_.updated_by(segment, rank_) == layout::ByteSpan{0, partition_.bucket(segment).owned_bytes};
+  const model::Bucket& bucket = partition_.bucket(segment);
+  return bucket.held_bytes == bucket.owned_bytes &&
+         ownership_.updated_by(segment, rank_) == layout::ByteSpan{0, bucket.owned_bytes};
 }
 
 void ProgramWriter::cast_parameters(int lane, Changes changes) {
   for (size_t s = 0; s < narrow_parameters_.size(); ++s) {
     if (narrow_parameters_[s] < 0) continue;
-    program::Instruction cast =
-        instruction(program::InstructionKind::cast, lane, static_cast<int>(s));
+    program::Instruction cast = instruction(program::InstructionKind::cast, lane, static_cast<int>(s));
     cast.anew = changes == Changes::none || (changes == Changes::updates && updates_all(static_cast<int>(s)));
     cast.operands.push_back({program::Role::source, 0, program::Access::read, program.whole(parameters_[s])});
     cast.operands.push_back({.role = program::Role::destination,
