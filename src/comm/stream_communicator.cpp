@@ -42,11 +42,18 @@ void StreamCommunicator::enqueue(Operation operation, device::Stream& stream) {
   // Programs give a communicator one stream; where it gets several, it keeps its order all the same.
   retire();
   if (!pending_.empty() && pending_.back().stream != &stream) stream.wait(*pending_.back().behind);
-  issue(operation, stream);
-  if (spare_.empty()) spare_.push_back(device_.create_event());
-  stream.record(*spare_.back());
-  pending_.push_back({++enqueued_, std::move(operation), Clock::now(), std::move(spare_.back()), &stream});
-  spare_.pop_back();
+  try {
+    issue(operation, stream);
+    if (spare_.empty()) spare_.push_back(device_.create_event());
+    stream.record(*spare_.back());
+    pending_.push_back({++enqueued_, std::move(operation), Clock::now(), std::move(spare_.back()), &stream});
+    spare_.pop_back();
+  } catch (const std::exception& error) {
+    // Streams may have a part of it, and numbers of later operations would be those of others.
+    const auto* known = dynamic_cast<const Error*>(&error);
+    if (!death().marked()) die(error.what(), known != nullptr ? known->code() : ExitCode::internal);
+    throw;
+  }
 }
 
 int64_t StreamCommunicator::outstanding() {

@@ -23,7 +23,7 @@ class StreamCommunicator : public CheckedCommunicator {
                      device::Device& device)
       : CheckedCommunicator(std::move(name), rank, size, std::move(death)), device_(device) {}
 
-  /// Enqueues `operation` on the stream. Throws by fail() if it cannot.
+  /// Enqueues `operation` on the stream. The communicator is dead after whatever it throws.
   virtual void issue(const Operation& operation, device::Stream& stream) = 0;
   /// For devices that work only when they are polled: does a moment's work, without waiting.
   virtual void advance() {}

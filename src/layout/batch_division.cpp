@@ -58,13 +58,20 @@ double BatchDivision::full_micro_batches_of(int worker) const {
   return static_cast<double>(leaves_of(worker).size() * leaf_samples) / static_cast<double>(micro_batch);
 }
 
-int64_t BatchDivision::first_sample(int worker, int micro_batch_index) const {
-  if (leaves_at_once > 1) {
-    const std::vector<TreeNode> nodes = nodes_of(worker);
-    return nth(nodes, micro_batch_index).begin * leaf_samples;
-  }
-  const int leaf = leaves_of(worker).begin + micro_batch_index / micro_batches_per_leaf;
-  return leaf * leaf_samples + (micro_batch_index % micro_batches_per_leaf) * micro_batch;
+std::vector<BatchPart> BatchDivision::parts_of(const std::vector<TreeNode>& nodes) const {
+  std::vector<BatchPart> parts;
+  for (const TreeNode& node : nodes)
+    for (int part = 0; part < micro_batches_per_leaf; ++part)
+      parts.push_back({node.begin * leaf_samples + part * summed_samples(), samples_at_once(node.size())});
+  return parts;
+}
+
+BatchDivision BatchDivision::of_evaluation() const {
+  BatchDivision division = *this;
+  division.leaf_samples = summed_samples();
+  division.global_batch = leaves * division.leaf_samples;
+  division.micro_batches_per_leaf = 1;
+  return division;
 }
 
 std::vector<int> BatchDivision::sizes() const {

@@ -9,6 +9,12 @@
 
 namespace lockstep::layout {
 
+/// Samples of a global batch, by their places there: those of a micro-batch.
+struct BatchPart {
+  int64_t first_sample = 0, samples = 0;
+  bool operator==(const BatchPart&) const = default;
+};
+
 /// How a global batch is divided: into leaves of equal size, and these into micro-batches. Under REPRODUCIBLE
 /// a leaf is a virtual replica; FAST has a leaf per worker, or per push of a step. A leaf is one or several
 /// micro-batches; or a micro-batch holds several leaves, of a node of the canonical tree, whose gradients
@@ -40,9 +46,11 @@ struct BatchDivision {
   int64_t samples_at_once(int of_leaves) const { return of_leaves * summed_samples(); }
   /// Samples over which kernels sum at once: a leaf's, of one micro-batch.
   int64_t summed_samples() const { return leaf_samples / micro_batches_per_leaf; }
-  /// Place in the global batch of the first sample of a worker's micro-batch, which is numbered over all its
-  /// leaves.
-  int64_t first_sample(int worker, int micro_batch) const;
+  /// The samples of each micro-batch that computes these leaves or nodes, ascending.
+  std::vector<BatchPart> parts_of(const std::vector<TreeNode>& nodes) const;
+  std::vector<BatchPart> parts_of(int worker) const { return parts_of(nodes_of(worker)); }
+  /// Of an evaluation, which computes one micro-batch of each leaf or node.
+  BatchDivision of_evaluation() const;
   /// The numbers of leaves that micro-batches have, descending.
   std::vector<int> sizes() const;
 };

@@ -157,7 +157,8 @@ class ProgramWriter {
   static int64_t stash_bytes(const program::SegmentInterface& face, Stash stash);
   void add_temporary(program::Instruction& instruction, const char* name);
   void read_verdict(program::Instruction& instruction, UpdateVerdict verdict) const;
-  /// Whether this rank updates all that ever changes of its parameters of a segment.
+  /// Whether this rank updates all of a segment's parameters, so that updates can write their copy. A copy
+  /// of what is frozen is made in every step all the same: nothing else would mend a bit of it that flips.
   bool updates_all(int segment) const;
   layout::ByteSpan complete_gradients(int segment, GradientsOf of) const;
   /// Adds the uses that are added `first`, or the others, within `complete` bytes of the segment's bucket.

@@ -13,7 +13,9 @@
 namespace lockstep::parallel {
 
 bool ProgramWriter::updates_all(int segment) const {
-  return ownership_.updated_by(segment, rank_) == layout::ByteSpan{0, partition_.bucket(segment).owned_bytes};
+  const model::Bucket& bucket = partition_.bucket(segment);
+  return bucket.held_bytes == bucket.owned_bytes &&
+         ownership_.updated_by(segment, rank_) == layout::ByteSpan{0, bucket.owned_bytes};
 }
 
 void ProgramWriter::cast_parameters(int lane, Changes changes) {

@@ -41,6 +41,7 @@ class InstructionStructure {
     if (i.anew && i.kind != program::InstructionKind::cast)
       fail(index, "only a cast can be made anew; everything else runs in every iteration");
     check_leaves(index, i);
+    check_micro_batch(index, i);
     check_dependencies(index, i);
     const bool group_is_sound = check_group(index, i);
     for (const program::Operand& operand : i.operands)
@@ -62,6 +63,18 @@ class InstructionStructure {
     for (const program::Operand& operand : i.operands)
       if (operand.role == program::Role::metrics && operand.range.size_bytes % i.leaves != 0)
         fail(index, fmt::format("its metrics are not those of {} leaves", i.leaves));
+  }
+
+  /// What a micro-batch loads is what it computes: all of these instructions have the same leaves.
+  void check_micro_batch(int index, const program::Instruction& i) {
+    if (i.micro_batch < 0 || (i.kind != program::InstructionKind::load && !program::runs_segment(i.kind)))
+      return;
+    const auto& [first, is_new] = micro_batches_.try_emplace(i.micro_batch, index);
+    const program::Instruction& other = program_.instruction(first->second);
+    if (is_new || (i.leaf == other.leaf && i.leaves == other.leaves)) return;
+    fail(index, fmt::format("micro-batch {} has {} leaves from {} on here, and {} from {} on in instruction "
+                            "{}; it must be the same ones in all",
+                            i.micro_batch, i.leaves, i.leaf, other.leaves, other.leaf, first->second));
   }
 
   void check_dependencies(int index, const program::Instruction& i) {
@@ -358,6 +371,7 @@ class InstructionStructure {
   const program::Program& program_;
   int rank_;
   Findings& findings_;
+  std::map<int, int> micro_batches_;                   ///< the first instruction of each
   std::map<std::pair<int, bool>, int> lane_of_group_;  ///< of the group's first communication; pulls apart
 };
 

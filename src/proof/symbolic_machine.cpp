@@ -49,11 +49,15 @@ Expressions::Atom SymbolicMachine::atom(const Place& at, int use) const {
 }
 
 int SymbolicMachine::gradient(const Place& at, int use) {
-  std::vector<int> leaves;
-  for (Expressions::Atom one = atom(at, use); one.leaf < instruction(at).leaf + instruction(at).leaves;
-       ++one.leaf)
-    leaves.push_back(expressions_.chain(Expressions::kNothing, one));
-  return expressions_.tree(leaves);
+  const Expressions::Atom first = atom(at, use);
+  const auto& [known, is_new] = gradients_.try_emplace({first, instruction(at).leaves});
+  if (is_new) {
+    std::vector<int> leaves;
+    for (Expressions::Atom one = first; one.leaf < first.leaf + instruction(at).leaves; ++one.leaf)
+      leaves.push_back(expressions_.chain(Expressions::kNothing, one));
+    known->second = expressions_.tree(leaves);
+  }
+  return known->second;
 }
 
 uint64_t SymbolicMachine::signature_of(const Place& at, const program::Operand& operand, int ordinal) const {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "proof/check_world.h"
@@ -58,6 +60,8 @@ class SymbolicMachine {
   HeldParameters held_;
   Expressions expressions_;
   std::vector<SymbolicMemory> memories_;  ///< by rank
+  /// What gradient() has made, by first leaf and number of leaves: parameters have the same.
+  std::map<std::pair<Expressions::Atom, int>, int> gradients_;
 };
 
 }  // namespace lockstep::proof

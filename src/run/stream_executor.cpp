@@ -507,6 +507,7 @@ class StreamExecutor : public Executor {
     action.start(stream, inputs, [&] {
       stamps_->part_ends(parity_, index, part, stream);
       given();
+      given();  // events are commands, too
       if (++part < action.parts.size()) stamps_->part_begins(parity_, index, part, stream);
     });
   }

@@ -184,6 +184,72 @@ TEST(StagedCommunicator, SendsWhatItsStreamHasPassedBeforeItGoesAway) {
       });
 }
 
+/// Its peer hears of an error at once.
+TEST(StagedCommunicator, SendsNothingMoreWhenAnErrorEndsIt) {
+  std::atomic<bool> gone{false};
+  run_group(2, [&](Communicator& group) {
+    auto host = group.split(0, group.rank());
+    if (group.rank() == 1) {
+      while (!gone) std::this_thread::yield();
+      const auto cpu = device::make_cpu_device();
+      const auto stream = cpu->create_stream("server");
+      std::vector<std::byte> data(64);
+      const Transfer receives[] = {receive_from(0, data.data(), 64)};
+      EXPECT_THAT(comm_error_of([&] {
+                    host->exchange(receives, *stream);
+                    host->synchronize(*stream, patience());
+                  }),
+                  HasSubstr("operations outstanding"));
+      return;
+    }
+    const auto device = make_device(0);
+    const device::Buffer data = device->allocate(64);
+    const auto stream = device->create_stream("lane");
+    try {
+      const auto world = make_staged_communicator(std::move(host), *device, staging_of(64));
+      const Transfer sends[] = {send_to(1, data.data(), 64)};
+      world->exchange(sends, *stream);
+      stream->synchronize();
+      throw DataError("a file is damaged");
+    } catch (const DataError&) {
+      gone = true;
+    }
+  });
+}
+
+/// A GPU whose host's memory is used up.
+class FullHost : public device::EmulatedDevice {
+ public:
+  FullHost() : device::EmulatedDevice(device::EmulatedOptions{}) {}
+  bool is_full = false;
+
+ protected:
+  void* allocate_host_bytes(int64_t size_bytes) override {
+    if (is_full) throw DeviceError("no pinned memory is left");
+    return device::EmulatedDevice::allocate_host_bytes(size_bytes);
+  }
+};
+
+/// Later operations would be taken for that one.
+TEST(StagedCommunicator, AnOperationThatFailsHalfwayIsTheLast) {
+  std::atomic<int> ready{0};
+  run_group(2, [&](Communicator& group) {
+    FullHost device;
+    const auto stream = device.create_stream("lane");
+    device::Buffer data = device.allocate(1024);
+    const auto world = make_staged_communicator(group.split(0, group.rank()), device, staging_of(64));
+    world->barrier(*stream);
+    world->synchronize(*stream, patience());
+    ++ready;  // none is gone before the others' barrier is complete
+    while (ready < 2) std::this_thread::yield();
+    device.is_full = true;
+    EXPECT_THROW(world->all_reduce(data.data(), 256, DType::float32, ReduceOp::sum, *stream), DeviceError);
+    device.is_full = false;
+    EXPECT_THAT(comm_error_of([&] { world->barrier(*stream); }), HasSubstr("no pinned memory is left"));
+    stream->synchronize();
+  });
+}
+
 TEST(StagedCommunicator, AnAbortFreesAStreamThatWaitsForItsMemory) {
   run_with_a_server(
       [&](Communicator& world, device::Device& device, device::Stream& stream) {

@@ -49,15 +49,34 @@ TEST(BatchDivision, WorkersShareLeavesEvenlyAndInOrder) {
 }
 
 TEST(BatchDivision, EverySampleOfTheBatchIsReadOnce) {
-  for (int workers = 1; workers <= 6; ++workers) {
-    const auto division = divide_batch(60, 5, 6, Reduction::reproducible, workers);
-    std::vector<int> read(60);
-    for (int w = 0; w < workers; ++w)
-      for (int m = 0; m < division.micro_batches_of(w); ++m)
-        for (int64_t i = 0; i < division.micro_batch; ++i)
-          ++read.at(static_cast<size_t>(division.first_sample(w, m) + i));
-    EXPECT_THAT(read, testing::Each(1)) << workers;
-  }
+  const auto expect_once = [](const BatchDivision& division) {
+    std::vector<int> read(static_cast<size_t>(division.global_batch));
+    for (int worker = 0; worker < division.workers; ++worker) {
+      const std::vector<BatchPart> parts = division.parts_of(worker);
+      EXPECT_EQ(static_cast<int>(parts.size()), division.micro_batches_of(worker));
+      for (const BatchPart& part : parts)
+        for (int64_t i = 0; i < part.samples; ++i) ++read.at(static_cast<size_t>(part.first_sample + i));
+    }
+    EXPECT_THAT(read, testing::Each(1)) << division.workers;
+  };
+  for (int workers = 1; workers <= 6; ++workers)
+    for (const int64_t limit : {5, 10, 25, 60}) {  // half a leaf, one, two, all
+      const BatchDivision division = divide_batch(60, limit, 6, Reduction::reproducible, workers);
+      for (const BatchDivision& one : {division, join_leaves(division, limit)}) {
+        expect_once(one);
+        expect_once(one.of_evaluation());
+      }
+    }
+}
+
+TEST(BatchDivision, PartsAreMicroBatchesInTheirOrder) {
+  const BatchDivision halves = divide_batch(16, 2, 4, Reduction::reproducible, 2);
+  EXPECT_THAT(halves.parts_of(1),
+              testing::ElementsAre(BatchPart{8, 2}, BatchPart{10, 2}, BatchPart{12, 2}, BatchPart{14, 2}));
+  EXPECT_THAT(halves.of_evaluation().parts_of(1), testing::ElementsAre(BatchPart{4, 2}, BatchPart{6, 2}));
+  const BatchDivision unlike =
+      join_leaves(divide_batch(16, 0, 8, Reduction::reproducible, 3), 8);  // 2 1 | 1 2 | 2
+  EXPECT_THAT(unlike.parts_of(1), testing::ElementsAre(BatchPart{6, 2}, BatchPart{8, 4}));
 }
 
 TEST(BatchDivision, RefusalsNameTheFieldAndNearbyValues) {
@@ -116,7 +135,7 @@ TEST(JoinedLeaves, AreNodesOfTheTreeOverVirtualReplicas) {
           for (int m = 0; m < static_cast<int>(nodes.size()); ++m) {
             const TreeNode node = nodes[static_cast<size_t>(m)];
             ASSERT_EQ(node.begin, next);
-            ASSERT_EQ(division.first_sample(worker, m), next);
+            ASSERT_EQ(division.parts_of(worker)[static_cast<size_t>(m)], (BatchPart{next, node.size()}));
             ASSERT_EQ(nodes_within(replicas, node.begin, node.end), std::vector{node});
             next = node.end;
           }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "mentions.h"
 #include "program/instruction_rules.h"
 #include "proof/call_proof.h"
 #include "proof/checker.h"
@@ -17,10 +18,12 @@ namespace {
 
 using Programs = std::vector<program::Program>;
 
-/// Three workers of eight leaves of one sample: 2 and 1, 1 and 2, 2.
+constexpr auto kDevice = LOCKSTEP_CALLS_OF_GPU ? device::DeviceKind::cuda : device::DeviceKind::cpu;
+
+/// Three workers of eight leaves of eight samples, which GPUs join, too: 2 and 1, 1 and 2, 2.
 compile::CompileOptions joined_options(ModelSpec model, const std::string& layout) {
   compile::CompileOptions options = options_of(std::move(model), layout);
-  options.micro_batch = 8;
+  options.global_batch = options.micro_batch = 64;
   options.virtual_replicas = 8;
   options.parallel.reduction = layout::Reduction::reproducible;
   return options;
@@ -28,7 +31,7 @@ compile::CompileOptions joined_options(ModelSpec model, const std::string& layou
 
 Programs joined_steps() {
   const compile::CompileOptions options = joined_options(sum_model(), "dp=3");
-  return steps_of(compile::CompiledRun(options, facts_of(options)));
+  return steps_of(compile::CompiledRun(options, facts_of(options, kDevice)));
 }
 
 TEST(JoinedLeaves, AreProvenOfUnlikeNumbers) {
@@ -37,7 +40,7 @@ TEST(JoinedLeaves, AreProvenOfUnlikeNumbers) {
          {"dp=1", "dp=3", "dp=5", "dp=7", "dp=3,recompute=full", "dp=3,recompute=selective",
           "dp=3,shard=optimizer", "dp=3,sync=ps,servers=1"}) {
       const compile::CompileOptions options = joined_options(model, layout);
-      EXPECT_NO_THROW(compile::CompiledRun(options, facts_of(options)).check()) << layout;
+      EXPECT_NO_THROW(compile::CompiledRun(options, facts_of(options, kDevice)).check()) << layout;
     }
 }
 
@@ -69,12 +72,40 @@ TEST(JoinedLeaves, OfAnotherPlaceOrNumberAreFound) {
   for (const auto& [leaf, leaves] : {std::pair(1, 0), {-1, 0}, {0, 1}, {0, -1}, {1, -1}, {-1, 1}})
     expect_all_found(
         [&](program::Instruction& i) {
-          if (!program::is_backward(i.kind)) return false;
+          if (i.kind != program::InstructionKind::load && !program::runs_segment(i.kind)) return false;
           i.leaf += leaf;
           i.leaves += leaves;
           return true;
         },
-        10);
+        5 * 3);
+}
+
+/// All instructions of a micro-batch agree, but not with the batch.
+TEST(JoinedLeaves, OfAnotherPlaceOrNumberInAWholeMicroBatchAreFound) {
+  const Programs sound = joined_steps();
+  for (const auto& [leaf, leaves] : {std::pair(1, 0), {-1, 0}, {0, 1}, {0, -1}, {1, -1}, {-1, 1}})
+    for (size_t rank = 0; rank < sound.size(); ++rank)
+      for (const int micro_batch : {0, 1}) {
+        Programs changed = sound;
+        for (program::Instruction& i : changed[rank].instructions) {
+          if (i.micro_batch != micro_batch) continue;
+          i.leaf += leaf;
+          i.leaves += leaves;
+        }
+        if (changed != sound) {
+          EXPECT_FALSE(check_programs(changed).empty()) << rank << ", " << micro_batch;
+        }
+      }
+}
+
+TEST(JoinedLeaves, OfOneMicroBatchAreTheSameInEveryInstruction) {
+  Programs programs = joined_steps();
+  for (program::Instruction& i : programs[0].instructions)
+    if (i.kind == program::InstructionKind::load && i.leaves == 2) i.leaves = 1;
+  const auto findings = check_programs(programs);
+  ASSERT_FALSE(findings.empty());
+  EXPECT_EQ(findings[0].property, CheckFinding::Property::structure);
+  EXPECT_THAT(findings[0].message, Mentions("micro-batch 0 ... 2 leaves ... 1 from 0 on in instruction 1"));
 }
 
 TEST(JoinedLeaves, WhoseMetricsAreOfAnotherNumberAreFound) {

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <new>
 #include <utility>
@@ -57,7 +58,8 @@ StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> host, devic
 
 StagedCommunicator::~StagedCommunicator() {
   if (idle() || has_failed()) return;
-  if (sends_the_rest()) return;
+  // Whoever leaves by an error lets the others know at once.
+  if (std::uncaught_exceptions() == 0 && sends_the_rest()) return;
   die("went away with operations outstanding", ExitCode::peer_lost);
   drain();
 }
@@ -119,8 +121,8 @@ int64_t StagedCommunicator::bytes_of(const Operation& operation) const {
 void StagedCommunicator::make_room(int64_t bytes) {
   const int64_t each = staging_.size_bytes() / 2 / kAlignment * kAlignment;
   if (bytes > each) {
-    outgrown_.push_back(std::move(staging_));
-    staging_ = device().allocate_host(2 * aligned(bytes));
+    device::Buffer larger = device().allocate_host(2 * aligned(bytes));
+    outgrown_.push_back(std::exchange(staging_, std::move(larger)));
     for (Half& half : halves_) half.data = nullptr;
   }
   if (halves_[0].data != nullptr && staging_.size_bytes() > 0) return;

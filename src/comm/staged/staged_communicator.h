@@ -18,10 +18,10 @@ namespace lockstep::comm {
 ///
 /// Operations take turns with two halves of pinned memory, so that copies and messages overlap:
 ///
-///     sends      stream  copy 1, copy 2, ------- copy 3, ...       receives   stream     ------- copy 1,
-///     copy 2
-///                host            message 1, message 2, ...                    host    message 1, message 2,
-///                ...
+///     sends     stream   copy 1     copy 2     -------    copy 3
+///               host                message 1  message 2
+///     receives  host     message 1  message 2
+///               stream   -------    copy 1     copy 2
 ///
 /// - A stream passes an exchange that only sends once its bytes are copied, and waits for the message before
 ///   it copies to that half again. The operation is complete when the message is (poll()).

@@ -11,6 +11,8 @@ namespace {
 
 /// Counted up when a kernel for CPUs adds in another order than before.
 constexpr int kOrderOfSums = 2;
+/// Likewise for GPUs. 2: biases before norms are summed with the norm's own gradients.
+constexpr int kOrderOfSumsOnGpus = 2;
 
 }  // namespace
 
@@ -25,8 +27,8 @@ std::string arithmetic_fingerprint() {
 
 std::string arithmetic_fingerprint(const device::Device& device, int64_t summed_samples) {
   if (device.kind() != device::DeviceKind::cuda) return arithmetic_fingerprint();
-  return fmt::format("gpu={} {} micro_batch={} libc={}", device.description(), device::gpu_libraries(),
-                     summed_samples, gnu_get_libc_version());
+  return fmt::format("gpu={} sums={} {} micro_batch={} libc={}", device.description(), kOrderOfSumsOnGpus,
+                     device::gpu_libraries(), summed_samples, gnu_get_libc_version());
 }
 
 std::string libc_version() { return gnu_get_libc_version(); }

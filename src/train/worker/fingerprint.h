@@ -12,8 +12,9 @@ namespace lockstep::train {
 /// it. Two runs with equal fingerprints and equal math_hash have equal bits.
 std::string arithmetic_fingerprint();
 
-/// The same for a run on `device`. For a GPU: its model, the libraries that compute there, the samples that
-/// kernels sum at once (BatchDivision), and the C library, by which the host draws initial parameters.
+/// The same for a run on `device`. For a GPU: its model, the order of sums in our kernels for GPUs, the
+/// libraries that compute there, the samples that kernels sum at once (BatchDivision), and the C library, by
+/// which the host draws initial parameters.
 std::string arithmetic_fingerprint(const device::Device& device, int64_t summed_samples);
 
 /// The version of the C library, by which each rank, also one that only serves, computes the scalars of

@@ -92,13 +92,12 @@ Worker::Positions Worker::read_positions() {
   Positions positions;
   // Where no worker waits for another, whoever comes next takes the next share of a batch.
   const bool by_share = compiled_->layout().mode == layout::ServerMode::asynchronous;
-  const int64_t shares = by_share ? division.leaves : 1, each = division.summed_samples();
-  const std::vector<layout::TreeNode> nodes = division.nodes_of(replica);
-  for (const layout::TreeNode& node : by_share ? std::vector<layout::TreeNode>{{0, 1}} : nodes)
-    for (int m = 0; m < division.micro_batches_per_leaf; ++m)
-      positions.train.push_back({node.begin * division.leaf_samples + m * each, node.size() * each});
-  for (const layout::TreeNode& node : nodes)
-    positions.eval.push_back({node.begin * each, node.size() * each});
+  const int64_t shares = by_share ? division.leaves : 1;
+  const layout::BatchDivision evaluation = division.of_evaluation();
+  for (const layout::BatchPart& part : by_share ? division.parts_of({{0, 1}}) : division.parts_of(replica))
+    positions.train.push_back({part.first_sample, part.samples});
+  for (const layout::BatchPart& part : evaluation.parts_of(replica))
+    positions.eval.push_back({part.first_sample, part.samples});
   if (!program::loads(programs_.step)) return positions;  // its stage reads what others have made
   const ReadAhead ahead = read_ahead_of(config_.data, options_.reading_threads);
   if (data_.train)
@@ -109,7 +108,7 @@ Worker::Positions Worker::read_positions() {
   if (data_.eval)
     eval_batches_ = std::make_unique<PrefetchedBatches>(*data_.eval, compiled_->graph(),
                                                         data::SampleOrder::once(data_.eval->size()),
-                                                        division.leaves * each, positions.eval, ahead);
+                                                        evaluation.global_batch, positions.eval, ahead);
   return positions;
 }
 
@@ -385,8 +384,7 @@ void Worker::replay_step(run::StepInputs inputs, const run::KernelObserver& obse
 }
 
 program::Verdict Worker::evaluate(const std::function<bool()>& stop_requested) {
-  const auto& division = compiled_->division();
-  const int64_t samples_each = division.leaves * division.summed_samples();
+  const int64_t samples_each = compiled_->division().of_evaluation().global_batch;
   const int64_t iterations = (data_.eval->size() + samples_each - 1) / samples_each;
   finish_step();
   if (eval_batches_) eval_batches_->start(0);

@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "data/test_files.h"
 #include "lockstep/error.h"
 #include "train/thread_ranks.h"
 #include "train/worker/compile_options.h"
+#include "train/worker/fingerprint.h"
 #include "train/worker/worker_memory.h"
 
 namespace lockstep::train {
@@ -106,6 +109,33 @@ TEST_P(GpuTraining, HasTheSameBitsOnAnyNumberOfGpus) {
     const Trace one = train_on_gpu(config, 1);
     for (const int ranks : {2, 3}) EXPECT_EQ(train_on_gpu(config, ranks), one) << ranks << " GPUs, " << type;
   }
+}
+
+/// Micro-batches hold as many leaves as make a node of the tree, so that kernels of several sizes work in one
+/// job: with 20 leaves 4, 2 and 1 of them on three GPUs, with 8 leaves all of them on one and 2 and 1 on
+/// three.
+TEST_P(GpuTraining, HasTheSameBitsWithMicroBatchesOfUnlikeSizes) {
+  NEEDS_GPUS(3);
+  struct Case {
+    int leaves, limit;
+    std::vector<int> sizes;
+  };
+  for (const char* type : {"precision.compute=FLOAT32", "precision.compute=BFLOAT16"})
+    for (const Case& one : {Case{20, 32, {4, 2, 1}}, Case{8, 64, {2, 1}}}) {
+      const auto config = [&](int micro_batch) {
+        return config_of(GetParam(), {type, "data.synthetic.samples=320",
+                                      "trainer.virtual_replicas=" + std::to_string(one.leaves),
+                                      "trainer.global_batch=" + std::to_string(8 * one.leaves),
+                                      "trainer.micro_batch=" + std::to_string(micro_batch)});
+      };
+      const compile::CompiledRun run =
+          compile_run(config(one.limit), {.world_size = 3, .device = device::DeviceKind::cuda});
+      EXPECT_EQ(run.division().sizes(), one.sizes);
+      const Trace separate = train_on_gpu(config(8), 1);
+      for (const int ranks : {1, 3})
+        EXPECT_EQ(train_on_gpu(config(one.limit), ranks), separate)
+            << ranks << " GPUs, " << one.leaves << ", " << type;
+    }
 }
 
 TEST_P(GpuTraining, SkipsWhatOverflowsOnAnyNumberOfGpus) {
@@ -276,6 +306,13 @@ TEST(GpuTrainingOnce, FrozenLayersGroupsAndAveragesFollowTheCpuOnAnyNumberOfGpus
     config.parallel.layout.shard = layout::ShardedState::optimizer;
     EXPECT_EQ(train_on_gpu(config, 2), one);
   }
+}
+
+TEST(GpuTrainingOnce, TheFingerprintHasTheOrderOfSums) {
+  NEEDS_GPUS(1);
+  const auto gpu = device::make_cuda_device(0);
+  EXPECT_THAT(arithmetic_fingerprint(*gpu, 8),
+              testing::AllOf(testing::HasSubstr(" sums=2 "), testing::HasSubstr(" micro_batch=8 ")));
 }
 
 TEST(GpuTrainingOnce, TheHostsMemoryIsPlannedBesideTheDevices) {

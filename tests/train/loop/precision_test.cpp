@@ -216,7 +216,7 @@ TEST(Precision, ModelInputsAreRoundedWhereBatchesAreRead) {
     // What was loaded last is still there.
     const auto& division = worker.compiled().division();
     const int last = division.micro_batches_of(0) - 1;
-    worker.train_data().read(division.first_sample(0, last), destinations);
+    worker.train_data().read(division.parts_of(0).back().first_sample, destinations);
     const uint16_t* staged = nullptr;
     for (const auto& instruction : program.instructions)
       if (instruction.kind == program::InstructionKind::load && instruction.micro_batch == last)

@@ -17,8 +17,8 @@ run::ExecutionContext context_of(const config::RunConfig& config, const compile:
                                 .optimizer = config.optimizer};
   context.clip_norm = config.trainer.clip_norm;
   context.static_count = static_cast<double>(division.global_batch);
-  for (int m = 0; m < division.micro_batches_of(rank); ++m)
-    context.first_samples.push_back(division.first_sample(rank, m));
+  for (const layout::BatchPart& part : division.parts_of(rank))
+    context.first_samples.push_back(part.first_sample);
   context.batches = &batches;
   return context;
 }
