@@ -278,7 +278,8 @@ class LstmKernel : public Kernel {
     input_.run({.a = arguments.inputs[0].data, .b = parameters[0].data, .c = call.gates}, product, stream);
     for (; call.step < positions_; ++call.step) {
       if (call.step > 0) {
-        recurrent_.run({.a = call.hidden, .b = parameters[1].data, .c = recurrent}, product, stream);
+        recurrent_.run(ProductOperands{.a = call.hidden, .b = parameters[1].data, .c = recurrent}, product,
+                       stream);
         call.recurrent = recurrent;
       }
       device::launch(stream, grid(), lstm_forward_kernel<T>, call);
@@ -306,7 +307,8 @@ class LstmKernel : public Kernel {
     for (; call.step >= 0; --call.step) {
       device::launch(stream, grid(), lstm_backward_kernel<T>, call);
       if (call.step == 0) break;
-      recurrent_gradient_.run({.a = call.step_gradients, .b = weight.data, .c = recurrent}, library, stream);
+      recurrent_gradient_.run(ProductOperands{.a = call.step_gradients, .b = weight.data, .c = recurrent},
+                              library, stream);
       call.recurrent = recurrent;
     }
     auto* const hidden = static_cast<T*>(pieces.take(rows() * units_ * element()));
