@@ -65,7 +65,7 @@ find_compiler() {
 if [ -z "$build" ]; then
   compiler=$(find_compiler)
   if [ -z "$compiler" ]; then
-    missing="found no clang 16 or newer with libFuzzer and OpenMP: install clang-16, libclang-rt-16-dev and libomp-16-dev"
+    missing="found no clang 16 or newer with libFuzzer and OpenMP: scripts/install_dependencies.sh --with-fuzzing installs it"
     [ "$target" = --all ] || fail "$missing"
     echo "fuzz.sh: skipped: $missing"
     exit 0

@@ -5,6 +5,7 @@
 #
 #   scripts/install_dependencies.sh               # to build and run
 #   scripts/install_dependencies.sh --with-tests  # and to test
+#   scripts/install_dependencies.sh --with-fuzzing  # and to fuzz (scripts/fuzz.sh)
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -17,8 +18,9 @@ for argument in "$@"; do
   case "$argument" in
     --with-tests) packages+=(libgtest-dev libgmock-dev iproute2 clang-format-14 python3-yaml
     python3-jsonschema dpkg-dev file) ;;
+    --with-fuzzing) packages+=(clang-16 libclang-rt-16-dev libomp-16-dev) ;;
     -h | --help)
-      sed -n '2,7s/^# \{0,1\}//p' "$script"
+      sed -n '2,8s/^# \{0,1\}//p' "$script"
       exit 0
       ;;
     *) fail "unknown option $argument; see --help" ;;
