@@ -3,8 +3,8 @@
 # Without root it prints which are missing, and the command to install them.
 # CUDA and NCCL, for GPUs, are not among them; see docs/gpu.md.
 #
-#   scripts/install_dependencies.sh               # to build and run
-#   scripts/install_dependencies.sh --with-tests  # and to test
+#   scripts/install_dependencies.sh                  # to build and run
+#   scripts/install_dependencies.sh --with-tests     # and to test
 #   scripts/install_dependencies.sh --with-fuzzing  # and to fuzz (scripts/fuzz.sh)
 
 # shellcheck source-path=SCRIPTDIR
