@@ -62,7 +62,7 @@ TEST(WorkerMemory, PrefetchingComesToHoldWhatIsPlanned) {
     const compile::CompiledRun run = compile_run(config, {});
     const data::DatasetPair data = data::open_datasets(config.data);
     PrefetchedBatches batches(*data.train, run.graph(), data::SampleOrder(1, data.train->size(), true), 8,
-                              {0, 2, 4, 6}, 2, read_ahead_of(config.data, 1));
+                              {{0, 2}, {2, 2}, {4, 2}, {6, 2}}, read_ahead_of(config.data, 1));
     std::array<std::array<std::byte, 2 * 16 * 4>, 2> memory;
     std::vector<Tensor> fields;
     for (const int input : run.graph().inputs) {
