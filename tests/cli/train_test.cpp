@@ -142,7 +142,7 @@ TEST(Train, JsonIsTheOnlyThingOnStdoutAndHasEveryField) {
   EXPECT_NEAR(json["first_step_ms"].get<double>(), parts, 1e-6);
   EXPECT_NEAR(json["startup_ms"].get<double>() + json["startup_parts_ms"]["first_step"].get<double>(), parts,
               1e-6);
-  EXPECT_THAT(ran.err, Mentions("24 = 1 worker ... 4 virtual replicas"));
+  EXPECT_THAT(ran.err, Mentions("24 = 1 worker ... 4 leaves"));
   EXPECT_THAT(ran.err, HasSubstr("12/12"));
 }
 

@@ -105,8 +105,10 @@ void Interpreter::go_back(const std::vector<Values>& values, const std::vector<V
   std::vector<Values> of_values(values.size());
   for (size_t l = layers_.size(); l-- > 0;) {
     const Layer& layer = layers_[l];
-    OpGradients made =
-        backward(layer.op, call_of(layer, values, parameters, batch, pass), of_values[input_count_ + l]);
+    // Nobody sends back what a mask was made of, nor the loss.
+    Values& from = of_values[input_count_ + l];
+    if (from.empty() && l + 1 < layers_.size()) from.resize(values[input_count_ + l].size());
+    OpGradients made = backward(layer.op, call_of(layer, values, parameters, batch, pass), from);
     // What a loss sends back is a difference of numbers as large as what it reads, or probabilities.
     const bool is_loss = &layer == &layers_.back();
     const double scale = is_loss ? std::max(1.0, largest_in(nth(values, layer.inputs[0]))) : 0;
