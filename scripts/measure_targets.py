@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the shipped configs on real data and prints what they reach, next to their targets.
 
-    scripts/measure_targets.py --data-dir DATA [--lockstep build/release/bin/lockstep] [--only mnist|shakespeare|cost]
+    scripts/measure_targets.py --data-dir DATA [--lockstep build/release/bin/lockstep] [--only mnist|shakespeare]
 
 DATA holds mnist/t10k-*-ubyte.gz and tinyshakespeare.txt (README.md says where to get them). Takes about ten minutes.
 """
@@ -54,30 +54,13 @@ def shakespeare(options):
     return report("shakespeare_gpt: validation loss, the config's own rates", own["eval_loss"], "<=", 1.82) and met
 
 
-def cost(options):
-    """Interleaved, medians: what REPRODUCIBLE costs, at the same micro-batches."""
-    for config, directory, steps in (("mnist_lenet", "mnist", 400), ("mnist_mlp", "mnist", 1000), ("shakespeare_gpt", "", 200)):
-        rates = {"FAST": [], "REPRODUCIBLE": []}
-        for _ in range(5):
-            for reduction, samples in rates.items():
-                result = train(options, f"configs/{config}.textproto", os.path.join(options.data_dir, directory),
-                               [f"trainer.steps={steps}", f"parallel.reduction={reduction}", "trainer.eval_at_end=false",
-                                "trainer.eval_every_steps=0",
-                                "trainer.virtual_replicas=2"])
-                samples.append(result["samples_per_second"])
-        fast, exact = (statistics.median(rates[r]) for r in ("FAST", "REPRODUCIBLE"))
-        print(f"{config:<20} 2 workers, V=2: FAST {fast:9.0f} samples/s, REPRODUCIBLE {exact:9.0f}, costs {100 * (fast / exact - 1):5.1f} %",
-              flush=True)
-    return True
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", required=True)
     parser.add_argument("--lockstep", default="build/release/bin/lockstep")
-    parser.add_argument("--only", choices=["mnist", "shakespeare", "cost"])
+    parser.add_argument("--only", choices=["mnist", "shakespeare"])
     options = parser.parse_args()
-    parts = {"mnist": mnist, "shakespeare": shakespeare, "cost": cost}
+    parts = {"mnist": mnist, "shakespeare": shakespeare}
     results = [part(options) for name, part in parts.items() if options.only in (None, name)]
     sys.exit(0 if all(results) else 1)
 

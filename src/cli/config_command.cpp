@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <exception>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -9,8 +10,10 @@
 #include "base/ensure.h"
 #include "base/hash.h"
 #include "cli/commands.h"
+#include "cli/planned_job.h"
 #include "lockstep/error.h"
 #include "observe/json_text.h"
+#include "train/worker/compile_options.h"
 
 namespace lockstep::cli {
 namespace {
@@ -49,9 +52,25 @@ int print(const ConfigCommandArguments& arguments) {
   return static_cast<int>(ExitCode::done);
 }
 
+/// Throws what a job of as many processes as the layout says would: by the first device, if no device takes
+/// it.
+void require_plan(const config::RunConfig& config) {
+  const int processes = planned_processes({}, config.parallel.layout);
+  const auto refused_on = [&](device::DeviceKind device) -> std::exception_ptr {
+    try {
+      compile::plan_run(train::compile_options(config), planned_facts(processes, false, device));
+      return nullptr;
+    } catch (const ConfigError&) {
+      return std::current_exception();
+    }
+  };
+  const std::exception_ptr on_cpus = refused_on(device::DeviceKind::cpu);
+  if (on_cpus && refused_on(device::DeviceKind::cuda)) std::rethrow_exception(on_cpus);
+}
+
 int check(const ConfigCommandArguments& arguments) {
   const config::RunConfig config = arguments.config.load();
-  layout::require_available(config.parallel.layout);
+  require_plan(config);
   if (arguments.output.json)
     write_result(fmt::format("{{\"config\":{},\"config_hash\":\"{}\",\"math_hash\":\"{}\"}}\n",
                              observe::json_string(arguments.config.path), to_hex(config.config_hash),

@@ -296,10 +296,6 @@ int inspect(const InspectArguments& arguments) {
   if (arguments.rank >= processes)
     throw ConfigError(fmt::format("--rank {}: the ranks of {} processes are 0 to {}", arguments.rank,
                                   processes, processes - 1));
-  if (arguments.several_hosts && config.parallel.algorithm == parallel::AllReduceAlgorithm::shared_memory)
-    throw ConfigError(
-        "--several-hosts: hosts share no memory, but parallel.algorithm is SHARED_MEMORY; remove one of the "
-        "two");
   // Kernels of GPUs are made without one: what they need is planned anywhere.
   const compile::CompileFacts facts = planned_facts(processes, arguments.several_hosts, device_of(arguments));
   const compile::CompiledRun run = train::compile_run(config, facts);

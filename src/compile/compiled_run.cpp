@@ -1,17 +1,11 @@
 #include "compile/compiled_run.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <initializer_list>
 #include <utility>
 
 #include "base/ensure.h"
 #include "base/hash.h"
-#include "layout/pipeline_schedule.h"
-#include "lockstep/error.h"
-#include "model/pieces.h"
-#include "ops/replica_kernel.h"
 #include "parallel/rank_program.h"
 #include "parallel/session_programs.h"
 #include "parallel/step_programs.h"
@@ -40,120 +34,10 @@ program::ModelCode::Options code_options(const CompileOptions& options, const la
           .repeats = training && options.parallel.layout.recompute == layout::Recompute::selective};
 }
 
-/// How many elements of a tensor kernels can count.
-int64_t most_elements(device::DeviceKind device) {
-  return (int64_t{1} << (device == device::DeviceKind::cuda ? 32 : 31)) - 1;
-}
-
 /// Dependencies, then places; plan_memory adds the dependencies that sharing of places makes necessary.
 program::MemoryPlan finish_program(program::Program& program) {
   program::derive_dependencies(program);
   return program::plan_memory(program);
-}
-
-/// Each takes up to 24 microseconds and 2 KiB to compile, place and prove (docs/results.md): half a minute
-/// and 2 GiB for a step of so many. Progress tells instructions apart up to 2^24.
-constexpr int64_t kMostInstructions = 1'000'000;
-void check_extent(const model::Graph& graph, const model::Partition& partition,
-                  const layout::BatchDivision& division, const layout::Layout& layout,
-                  device::DeviceKind device) {
-  std::vector<int64_t> segments(static_cast<size_t>(layout.pp), 0);  // by stage
-  for (const int piece : partition.pieces) ++nth(segments, piece % layout.pp);
-  // Load, forwards, backwards, which may be halves and recompute; of a stage also what it gets and sends.
-  const int64_t passes = layout.pp == 1 && layout.recompute == layout::Recompute::none ? 2 : 4;
-  const int64_t each = passes * *std::ranges::max_element(segments) + (layout.pp > 1 ? 5 : 1);
-  const int64_t micro_batches = division.most_micro_batches();
-  if (each > kMostInstructions)
-    throw ConfigError(
-        fmt::format("a model of {} segments takes more than {} instructions for each micro-batch; raise "
-                    "parallel.bucket_bytes, so that there are fewer segments, or use fewer layers",
-                    partition.segments.size(), kMostInstructions));
-  if (micro_batches > kMostInstructions / each)
-    throw ConfigError(fmt::format(
-        "a step of {} micro-batches per worker over {} segments takes more than {} instructions; raise "
-        "trainer.micro_batch from {} or use more workers, for at most {} micro-batches each",
-        micro_batches, partition.segments.size(), kMostInstructions, division.micro_batch,
-        kMostInstructions / each));
-  const int64_t most = most_elements(device);
-  for (const auto& value : graph.values)
-    if (const int64_t count = value.spec.shape.count(); count > 0 && division.micro_batch > most / count)
-      throw ConfigError(fmt::format(
-          "'{}' has {} elements in a sample, so a micro-batch of {} samples has more than {}; set "
-          "trainer.micro_batch to {} or less, or make the model smaller",
-          value.name, count, division.micro_batch, most, most / count));
-}
-
-std::vector<model::NodeTime> times_of(const model::Graph& graph, const parallel::ParallelOptions& parallel,
-                                      int64_t micro_batch) {
-  return parallel.profile ? model::measured_times(graph, micro_batch, *parallel.profile)
-                          : model::estimated_times(graph, micro_batch);
-}
-
-/// Whether the profile, if there is one, is of this run.
-void require_own_profile(const model::Graph& graph, const parallel::ParallelOptions& parallel,
-                         device::DeviceKind device, int64_t micro_batch) {
-  const auto& profile = parallel.profile;
-  if (!profile) return;
-  model::measured_times(graph, micro_batch, *profile);
-  if (device == device::DeviceKind::cpu && profile->intra_op_threads != parallel.intra_op_threads)
-    throw ConfigError(
-        fmt::format("profile {}: was measured with parallel.intra_op_threads: {}, but is used with {}; "
-                    "measure this config: lockstep profile CONFIG --out FILE",
-                    profile->source, profile->intra_op_threads, parallel.intra_op_threads));
-  if (profile->device == device::name_of(device)) return;
-  throw ConfigError(
-      fmt::format("profile {}: was measured on {}, but workers compute on {}; measure there: lockstep "
-                  "profile CONFIG --out FILE",
-                  profile->source, profile->device, device::name_of(device)));
-}
-
-/// Owners' parts of a bucket lie between borders of 256 KiB, or of parameters (layout::Ownership): the more
-/// there are for each owner, the less the parts differ. Of a stage there are about eight buckets all the
-/// same, so that their communication overlaps with backward. What is pushed as a whole, in sessions or as a
-/// sum of a host's workers, gains nothing: of a larger one the two directions of a link are used in turns for
-/// longer. Nor does what is computed again grow, which is a bucket's layers at a time. On GPUs a sum takes
-/// tens of microseconds whatever its size, and 32 MiB some hundred between GPUs of a host.
-int64_t bucket_bytes_of(const parallel::ParallelOptions& parallel, const model::Graph& graph, int owners,
-                        device::DeviceKind device) {
-  constexpr int64_t kBytesOfOwner = 2 << 20, kBytesOnGpus = 32 << 20, kLeastBuckets = 8;
-  const layout::Layout& layout = parallel.layout;
-  if (parallel.bucket_bytes) return *parallel.bucket_bytes;
-  const int64_t wanted = std::max(owners > 1 ? owners * kBytesOfOwner : 0,
-                                  device == device::DeviceKind::cuda ? kBytesOnGpus : 0);
-  if (wanted == 0 || layout.has_sessions() || layout.aggregate != layout::Aggregation::none ||
-      layout.recompute != layout::Recompute::none)
-    return parallel::kBucketBytes;
-  int64_t bytes = 0;  // of a stage
-  for (const auto& parameter : graph.parameters)
-    bytes += parameter.spec.shape.count() * static_cast<int64_t>(sizeof(float)) / layout.pp;
-  return std::max(parallel::kBucketBytes, std::min(wanted, bytes / kLeastBuckets));
-}
-
-model::Partition make_partition(const model::Graph& graph, const parallel::ParallelOptions& parallel,
-                                int64_t bucket_bytes, int64_t micro_batch) {
-  const int pieces = parallel.layout.pieces();
-  const int stated = static_cast<int>(parallel.cuts.size());
-  if (stated > 0 && stated != pieces - 1)
-    throw ConfigError(
-        fmt::format("parallel.pipeline.cuts names {} layer{}, which make {} pieces of the model, and layout "
-                    "'{}' has {}; {}",
-                    stated, stated == 1 ? "" : "s", stated + 1, layout::to_string(parallel.layout), pieces,
-                    pieces == 1 ? "remove it" : fmt::format("name {}, or remove it", pieces - 1)));
-  if (pieces == 1) return model::make_partition(graph, bucket_bytes);
-  if (stated > 0) return model::make_partition(graph, bucket_bytes, model::cut_before(graph, parallel.cuts));
-  const std::vector<double> times = model::group_times(graph, times_of(graph, parallel, micro_batch));
-  return model::make_partition(graph, bucket_bytes, model::divide_into_pieces(graph, times, pieces));
-}
-
-/// Each half of backward writes one stretch of a bucket.
-void require_halves(const model::Partition& partition, const layout::Layout& layout) {
-  if (layout.pp == 1 || layout.schedule != layout::PipelineSchedule::zero_bubble) return;
-  for (const auto& bucket : partition.buckets)
-    if (bucket.split_begin > 0 && bucket.split_end < bucket.size_bytes)
-      throw ConfigError(
-          "schedule=zero_bubble: a segment of the model has two sorts of parameters, its own and those of a "
-          "layer before it, whose gradients are computed with those of its inputs, such as two uses of an "
-          "embedding; use schedule=1f1b");
 }
 
 uint64_t hash_all(uint64_t hash, std::initializer_list<int64_t> values) {
@@ -188,71 +72,6 @@ uint64_t hash_of(const program::ModelCode& code, const model::Partition& partiti
   return hash;
 }
 
-layout::OwnershipOptions ownership_options(const parallel::ParallelOptions& parallel, int state_slots) {
-  const layout::Layout& layout = parallel.layout;
-  layout::OwnershipOptions options{
-      .workers = layout.workers(), .stages = layout.pp, .state_slots = state_slots};
-  // Along the canonical tree each use is summed by itself, wherever it is computed.
-  options.ties_first = parallel.reduction == layout::Reduction::fast || layout.has_sessions();
-  if (layout.shard == layout::ShardedState::optimizer) options.owners = {0, layout.dp};
-  if (layout.sync == layout::SyncMethod::parameter_server) {
-    const bool colocated = layout.placement == layout::ServerPlacement::colocated;
-    options.owners = colocated ? layout::RankRange{0, layout.servers / layout.pp}
-                               : layout::RankRange{layout.workers(), layout.servers};
-    options.whole = layout.assign == layout::ServerAssignment::whole;
-    // Of the others any may be lost, also while a checkpoint is written.
-    if (layout.mode == layout::ServerMode::asynchronous) options.savers = 1;
-  }
-  return options;
-}
-
-/// Programs know of hosts where they sum on them.
-std::vector<int> hosts_of(const layout::Layout& layout, const CompileFacts& facts) {
-  if (layout.aggregate == layout::Aggregation::none) return {};
-  if (facts.hosts.empty()) return std::vector<int>(static_cast<size_t>(facts.world_size), 0);
-  ensure(static_cast<int>(facts.hosts.size()) == facts.world_size, "every rank has a host");
-  return facts.hosts;
-}
-
-/// A server that owns nothing would be a process for nothing.
-void require_work_for_servers(const model::Graph& graph, const parallel::ParallelOptions& parallel,
-                              int64_t micro_batch, const layout::OwnershipOptions& options,
-                              device::DeviceKind device) {
-  const layout::Layout& layout = parallel.layout;
-  if (layout.sync != layout::SyncMethod::parameter_server) return;
-  // Of workers that serve as many of each stage.
-  const int each = layout.placement == layout::ServerPlacement::colocated ? layout.pp : 1;
-  const auto idle_with = [&](int servers) {
-    layout::OwnershipOptions tried = options;
-    tried.owners.count = servers / each;
-    // Buckets are of another size with another number of servers.
-    const model::Partition partition = make_partition(
-        graph, parallel, bucket_bytes_of(parallel, graph, tried.owners.count, device), micro_batch);
-    const layout::Ownership ownership(graph, partition, tried);
-    int idle = 0;
-    for (int rank = 0; rank < ownership.ranks(); ++rank)
-      idle += ownership.owns(rank) && ownership.owned_bytes(rank) == 0 ? 1 : 0;
-    return idle;
-  };
-  const int idle = idle_with(layout.servers);
-  // A worker of each stage is no process for nothing, even where that has no parameters.
-  if (idle == 0 || layout.servers == each) return;
-  layout::Layout nearest = layout;
-  do nearest.servers -= each;
-  while (nearest.servers > each && idle_with(nearest.servers) > 0);
-  throw ConfigError(fmt::format(
-      "layout '{}': {} of the {} servers would own nothing, since {} are divided; the nearest that works is "
-      "'{}'",
-      layout::to_string(layout), idle, layout.servers,
-      options.whole ? "whole parameters, in runs of a bucket," : "ranges of 65,536 elements of a parameter",
-      layout::to_string(nearest)));
-}
-
-void require_gpus_for_servers(const parallel::ParallelOptions& parallel, device::DeviceKind workers) {
-  if (parallel.servers_on_gpus && workers != device::DeviceKind::cuda)
-    throw ConfigError("parallel.server_device is GPU, but workers compute on CPUs; remove it");
-}
-
 /// The division follows from the batch, its limits and the workers; the ownership from the partition, the
 /// division and these options.
 uint64_t hash_of(const parallel::ProgramPlan& plan) {
@@ -276,76 +95,39 @@ void ensure_calls(const program::Program& program, const program::ModelCode& cod
 
 }  // namespace
 
-layout::BatchDivision divide_batch(const CompileOptions& options, const layout::Layout& layout,
-                                   const model::Graph& graph, device::DeviceKind device) {
-  const parallel::ParallelOptions& parallel = options.parallel;
-  const layout::BatchDivision division =
-      layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
-                           parallel.reduction, layout.dp, layout.pushes);
-  const bool states = options.micro_batch > 0, on_gpu = device == device::DeviceKind::cuda;
-  if (parallel.reduction != layout::Reduction::reproducible ||
-      (on_gpu && (!states || division.leaf_samples % ops::kReplicaSamplesOnGpu != 0)))
-    return division;
-  constexpr int64_t kCachedElements = (int64_t{1} << 20) / sizeof(float);
-  int64_t most = states ? options.micro_batch : options.global_batch;
-  if (on_gpu) most = std::min(most, ops::kMostReplicasOnGpu * division.leaf_samples);
-  for (const auto& value : graph.values)
-    most = std::min(most, (states ? most_elements(device) : kCachedElements) /
-                              std::max<int64_t>(1, value.spec.shape.count()));
-  return layout::join_leaves(division, most, layout.pp);
-}
-
-CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& facts)
-    : graph_(model::make_graph(options.model, options.storage)) {
-  parallel::ParallelOptions parallel = options.parallel;
-  parallel.layout = layout::resolve(parallel.layout, facts.world_size);
-  layout::require_available(parallel.layout);
-  require_gpus_for_servers(parallel, facts.device);
-  const layout::BatchDivision division = divide_batch(options, parallel.layout, graph_, facts.device);
-  require_own_profile(graph_, parallel, facts.device, division.micro_batch);
-  layout::OwnershipOptions owning = ownership_options(parallel, options.state_slots);
-  partition_ =
-      make_partition(graph_, parallel, bucket_bytes_of(parallel, graph_, owning.owners.count, facts.device),
-                     division.micro_batch);
-  require_halves(partition_, parallel.layout);
-  check_extent(graph_, partition_, division, parallel.layout, facts.device);
-  // Throws if the schedule cannot take the micro-batches of one of the replicas.
-  for (const int replica : {0, parallel.layout.dp - 1})
-    layout::pipeline_schedule(layout::pipeline_shape(parallel.layout, division.micro_batches_of(replica)), 0);
+CompiledRun::CompiledRun(RunPlan plan) : run_(std::move(plan)) {
+  const CompileOptions& options = run_.options;
   training_ = std::make_unique<program::ModelCode>(
-      graph_, partition_, code_options(options, division, graph_, facts.device, true));
+      run_.graph, run_.partition, code_options(options, run_.division, run_.graph, run_.facts.device, true));
   evaluation_ = std::make_unique<program::ModelCode>(
-      graph_, partition_, code_options(options, division, graph_, facts.device, false));
-  require_work_for_servers(graph_, parallel, division.micro_batch, owning, facts.device);
-  owning.reversed = owning.owners == layout::RankRange{0, parallel.layout.dp} &&
-                    parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving;
-  ownership_ = std::make_unique<layout::Ownership>(graph_, partition_, owning);
+      run_.graph, run_.partition, code_options(options, run_.division, run_.graph, run_.facts.device, false));
+  ownership_ = std::make_unique<layout::Ownership>(run_.graph, run_.partition, run_.owning);
   plan_ = std::make_unique<parallel::ProgramPlan>(
-      parallel::ProgramPlan{.graph = graph_,
-                            .partition = partition_,
+      parallel::ProgramPlan{.graph = run_.graph,
+                            .partition = run_.partition,
                             .training = *training_,
                             .evaluation = *evaluation_,
-                            .division = division,
-                            .parallel = parallel,
+                            .division = run_.division,
+                            .parallel = options.parallel,
                             .ownership = *ownership_,
                             .shares = ownership_->shares(),
                             .state_slots = options.state_slots,
-                            .hosts = hosts_of(parallel.layout, facts),
-                            .shared_memory = facts.shared_memory,
-                            .device = facts.device,
+                            .hosts = run_.hosts,
+                            .shared_memory = run_.facts.shared_memory,
+                            .device = run_.facts.device,
                             .skip_nonfinite = options.skips_nonfinite,
                             .digests_parameters = options.compares_replicas && ownership_->replicas() > 1 &&
                                                   (ownership_->has_owners() || ownership_->ties_stages()) &&
-                                                  !parallel.layout.has_sessions(),
+                                                  !layout().has_sessions(),
                             .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
-  parallel::require_sums_exist(*plan_);
-  for (const uint64_t part : {model::hash_of(graph_), hash_of(partition_), hash_of(*training_, partition_),
-                              hash_of(*evaluation_, partition_), hash_of(*plan_)})
+  for (const uint64_t part :
+       {model::hash_of(run_.graph), hash_of(run_.partition), hash_of(*training_, run_.partition),
+        hash_of(*evaluation_, run_.partition), hash_of(*plan_)})
     program_hash_ = hash_combine(program_hash_, part);
 }
 
 std::vector<model::NodeTime> CompiledRun::node_times() const {
-  return times_of(graph_, plan_->parallel, division().micro_batch);
+  return times_of(run_.graph, run_.options.parallel, division().micro_batch);
 }
 
 std::string_view CompiledRun::role_of(int rank) const {
@@ -403,7 +185,7 @@ void CompiledRun::check_kind(const parallel::ProgramPlan& plan,
     programs.push_back(compile_kind(plan, rank));
     finish_program(programs.back());
   }
-  const proof::ModelFlow flow = proof::flow_of(graph_, partition_);
+  const proof::ModelFlow flow = proof::flow_of(run_.graph, run_.partition);
   proof::ensure_checked(programs, {.flow = &flow, .gets_on = gets_on});
   proof::CallProof calls(compile_kind == parallel::compile_evaluation ? plan.evaluation : plan.training);
   for (const program::Program& program : programs) {
@@ -415,9 +197,9 @@ void CompiledRun::check_kind(const parallel::ProgramPlan& plan,
 void CompiledRun::check_sessions(const std::function<void()>& gets_on) const {
   // A worker that serves does both at the same time, in memory of their own: it is proven as the two ranks
   // that it would be, had the servers processes of their own.
-  layout::OwnershipOptions apart = ownership_options(plan_->parallel, plan_->state_slots);
+  layout::OwnershipOptions apart = run_.owning;
   apart.owners.first = apart.workers;
-  const layout::Ownership ownership(graph_, partition_, apart);
+  const layout::Ownership ownership(run_.graph, run_.partition, apart);
   parallel::ProgramPlan plan{.graph = plan_->graph,
                              .partition = plan_->partition,
                              .training = plan_->training,

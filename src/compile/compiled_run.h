@@ -7,12 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "layout/batch_division.h"
+#include "compile/run_plan.h"
 #include "layout/ownership.h"
-#include "model/graph.h"
-#include "model/node_times.h"
-#include "model/partition.h"
-#include "parallel/parallel_options.h"
 #include "parallel/program_plan.h"
 #include "program/memory/memory_plan.h"
 #include "program/program_traffic.h"
@@ -21,44 +17,15 @@
 
 namespace lockstep::compile {
 
-/// The parts of a config that determine a run's programs.
-struct CompileOptions {
-  ModelSpec model;
-  DType storage = DType::float32;  ///< of activations, their gradients and copies of weights
-  bool tf32 = false;
-  bool fused_gelu = false;
-  int64_t global_batch = 0;  ///< samples of an optimizer step, over all workers
-  int64_t micro_batch = 0;   ///< upper bound of samples; 0: none
-  int virtual_replicas = 1;  ///< leaves of the canonical tree under REPRODUCIBLE
-  parallel::ParallelOptions parallel;
-  int state_slots = 0;  ///< of the optimizer
-  bool clips_gradients = false;
-  bool compares_replicas = true;
-  bool skips_nonfinite = true;  ///< updates write nothing if the loss or gradients are not finite
-};
-
-/// What determines programs besides the config: the job's processes, what they share, and their devices.
-struct CompileFacts {
-  int world_size = 1;
-  bool shared_memory = false;   ///< all workers share one host's memory, and programs may use it
-  std::vector<int> hosts = {};  ///< of each rank, as numbers; none: all ranks are on one host
-  device::DeviceKind device = device::DeviceKind::cpu;  ///< cpu or cuda
-};
-
-/// How a run divides its batch. Kernels compute several virtual replicas at once: as many as fit the stated
-/// micro-batch or, if none is stated, on CPUs as leave the largest value in a core's second cache. (A small
-/// convolutional network of 64 images was a fifth faster so.) What is fast on GPUs has not been measured, so
-/// there only a stated micro-batch joins them. REQUIRES: `layout` is resolved.
-layout::BatchDivision divide_batch(const CompileOptions& options, const layout::Layout& layout,
-                                   const model::Graph& graph, device::DeviceKind device);
-
 /// The programs of a run and what they are compiled from. They are pure functions of options and facts,
 /// without data, devices, communication or a trainer. `lockstep inspect` shows them. Each rank compiles and
 /// executes its own programs; one rank proves the programs of all.
 class CompiledRun {
  public:
+  explicit CompiledRun(RunPlan plan);
   /// Throws ConfigError if they do not fit together.
-  CompiledRun(const CompileOptions& options, const CompileFacts& facts);
+  CompiledRun(const CompileOptions& options, const CompileFacts& facts)
+      : CompiledRun(plan_run(options, facts)) {}
   CompiledRun(const CompiledRun&) = delete;  // programs refer to the graph and code inside
 
   /// Programs of one rank, with placed buffers.
@@ -85,10 +52,10 @@ class CompiledRun {
   /// of them would compile the same programs for all ranks (given equal binaries).
   uint64_t program_hash() const { return program_hash_; }
 
-  const layout::Layout& layout() const { return plan_->parallel.layout; }  ///< resolved
-  const model::Graph& graph() const { return graph_; }
-  const model::Partition& partition() const { return partition_; }
-  const layout::BatchDivision& division() const { return plan_->division; }
+  const layout::Layout& layout() const { return run_.layout(); }  ///< resolved
+  const model::Graph& graph() const { return run_.graph; }
+  const model::Partition& partition() const { return run_.partition; }
+  const layout::BatchDivision& division() const { return run_.division; }
   device::DeviceKind device() const { return plan_->device; }  ///< of workers
   device::DeviceKind device_of(int rank) const { return plan_->device_of(rank); }
   /// Times of a micro-batch by node: in seconds by the profile, or estimated if there is none.
@@ -111,8 +78,7 @@ class CompiledRun {
   const std::vector<std::vector<layout::SavedPart>>& checkpoint_shares() const { return plan_->shares; }
 
  private:
-  model::Graph graph_;
-  model::Partition partition_;
+  RunPlan run_;
   std::unique_ptr<program::ModelCode> training_, evaluation_;
   void check_kind(const parallel::ProgramPlan& plan,
                   program::Program (*compile_kind)(const parallel::ProgramPlan&, int rank),

@@ -10,6 +10,7 @@
 #include "infer/language_model.h"
 #include "layout/batch_division.h"
 #include "lockstep/error.h"
+#include "parallel/layout_rules.h"
 
 namespace lockstep::config {
 namespace {
@@ -189,104 +190,35 @@ void check_division(const schema::RunConfig& config, const Document& document) {
     const char* culprit = too_many ? "parallel.dp" : "trainer.global_batch";
     throw ConfigError(fmt::format("{}: {}", document.where(culprit), error.what()));
   }
-  const auto algorithm = parallel.algorithm();
-  if (reproducible && (algorithm == schema::Parallel::LIBRARY || algorithm == schema::Parallel::RING))
-    document.refuse("parallel.algorithm",
-                    fmt::format("{} sums in another order than REPRODUCIBLE requires; use SHARED_MEMORY or "
-                                "TREE, remove it, or use parallel.reduction: FAST",
-                                schema::Parallel::Algorithm_Name(algorithm)));
-  const bool adds_whole = algorithm == schema::Parallel::LIBRARY ||
-                          algorithm == schema::Parallel::SHARED_MEMORY ||
-                          (algorithm == schema::Parallel::TREE && !reproducible);
-  if (parallel.shard() == schema::Shard::OPTIMIZER && adds_whole)
-    document.refuse("parallel.algorithm",
-                    fmt::format("{} sums whole gradients on every worker, but with shard: OPTIMIZER each "
-                                "worker needs only its part; remove it",
-                                schema::Parallel::Algorithm_Name(algorithm)));
-  const bool has_dedicated_servers =
-      parallel.sync() == schema::Parallel::PS && parallel.placement() == schema::Parallel::DEDICATED;
-  if (parallel.server_threads() != schema::Parallel().server_threads() && !has_dedicated_servers)
-    document.refuse("parallel.server_threads",
-                    "applies only to dedicated servers (sync: PS, placement: DEDICATED); remove it");
-  if (parallel.server_device() == schema::Parallel::GPU && !has_dedicated_servers)
-    document.refuse("parallel.server_device",
-                    "applies only to dedicated servers (sync: PS, placement: DEDICATED); remove it");
-  if (parallel.server_device() == schema::Parallel::GPU && parallel.mode() != schema::Parallel::SYNC)
-    document.refuse("parallel.server_device",
-                    fmt::format("is GPU, but with mode: {} servers compute on CPUs; remove it",
-                                schema::Parallel::Mode_Name(parallel.mode())));
-  if (parallel.sync() == schema::Parallel::PS && algorithm != schema::Parallel::AUTOMATIC)
-    document.refuse(
-        "parallel.algorithm",
-        fmt::format("{} is for sums among workers, but with sync: PS servers sum the gradients; remove it",
-                    schema::Parallel::Algorithm_Name(algorithm)));
 }
 
-/// Running statistics, of whose average nothing is known where no batch is seen as a whole unless it is said.
-void check_statistics(const schema::Parallel& parallel, const model::Graph& graph,
-                      const layout::Layout& layout, const Document& document) {
-  const std::string path = "parallel.async_statistics";
-  const bool stated = parallel.has_async_statistics();
-  const auto statistic = std::ranges::find(graph.parameters, ops::ParameterRole::statistic,
-                                           [](const auto& parameter) { return parameter.spec.role; });
-  if (parallel.mode() != schema::Parallel::ASYNC) {
-    if (stated) document.refuse(path, "applies only to mode: ASYNC; remove it");
-  } else if (statistic == graph.parameters.end()) {
-    if (stated) document.refuse(path, "applies to running statistics, but the model has none; remove it");
-  } else if (!stated) {
-    layout::Layout nearest = layout;
-    nearest.mode = layout::ServerMode::synchronous;
-    nearest.pushes = 0;
-    document.refuse(
-        path, fmt::format("is required with mode: ASYNC: no worker sees a whole batch, so the config must "
-                          "say how to average '{}'; set EXPONENTIAL_BY_PUSH (docs/parameter-server.md), or "
-                          "use '{}', whose statistics are those of each batch",
-                          statistic->name, layout::to_string(nearest)));
-  }
+/// The first statistic whose running average the model keeps; "" if there is none.
+std::string first_statistic(const model::Graph& graph) {
+  const auto found = std::ranges::find(graph.parameters, ops::ParameterRole::statistic,
+                                       [](const auto& parameter) { return parameter.spec.role; });
+  return found == graph.parameters.end() ? "" : found->name;
 }
 
-/// What cannot be where workers do not wait for each other.
-void check_sessions(const schema::RunConfig& config, const layout::Layout& layout, const Document& document) {
-  const auto& parallel = config.parallel();
-  const bool async = parallel.mode() == schema::Parallel::ASYNC;
-  if (parallel.async_learning_rate() != schema::Parallel().async_learning_rate() && !async)
-    document.refuse("parallel.async_learning_rate", "applies only to mode: ASYNC; remove it");
-  if (!layout.has_sessions()) return;
-  const std::string mode = async ? "mode: ASYNC" : "mode: STALE";
-  layout::Layout waits = layout;  // for all workers
-  if (async) waits.mode = layout::ServerMode::synchronous;
-  waits.bound = async ? layout::Layout().bound : 0;
-  waits.pushes = 0;
-  const std::string nearest = fmt::format("the nearest layout that works is '{}'", layout::to_string(waits));
-  if (parallel.reduction() == schema::Parallel::REPRODUCIBLE)
-    document.refuse("parallel.reduction",
-                    fmt::format("is REPRODUCIBLE, but with {} results depend on the order in which workers "
-                                "arrive; use FAST, or mode: SYNC{}; {}",
-                                mode, async ? "" : " or bound: 0", nearest));
-  if (config.precision().compute() == schema::Precision::FLOAT16)
-    document.refuse("precision.compute", fmt::format("is FLOAT16, but with {} workers do not meet after each "
-                                                     "step to agree on the loss scale; use BFLOAT16; {}",
-                                                     mode, nearest));
-  if (parallel.aggregate() != schema::Aggregate::NONE) {
-    layout::Layout alone = layout;
-    alone.aggregate = layout::Aggregation::none;
-    document.refuse("parallel.aggregate",
-                    fmt::format("makes workers on one host wait for each other, but with {} workers never "
-                                "wait for all others; the nearest layout that works is '{}'",
-                                mode, layout::to_string(alone)));
-  }
-}
-
-void check_sample(const schema::RunConfig& config, const model::Graph& graph, const layout::Layout& layout,
+/// What is known of the job only when it starts is checked then, by the same rules.
+void check_layout(const schema::RunConfig& config, const model::Graph& graph, const layout::Layout& layout,
                   const Document& document) {
+  const parallel::ParallelOptions options = convert_parallel(config.parallel(), layout);
+  const auto refusal = parallel::first_refusal(
+      {.options = options,
+       .layout = layout,
+       .storage =
+           config.precision().compute() == schema::Precision::FLOAT16 ? DType::float16 : DType::float32,
+       .states_async_statistics = config.parallel().has_async_statistics(),
+       .statistic = first_statistic(graph),
+       .histograms = config.metrics().histogram_every_steps() > 0,
+       .writes_samples = config.trainer().has_sample()});
+  if (refusal) document.refuse(refusal->field, refusal->reason);
+}
+
+void check_sample(const schema::RunConfig& config, const model::Graph& graph, const Document& document) {
   if (!config.trainer().has_sample()) return;
   if (const std::string why = infer::why_it_cannot_write(graph); !why.empty())
     document.refuse("trainer.sample", fmt::format("the model cannot write text: {}; leave it out", why));
-  if (layout.has_sessions())
-    document.refuse("trainer.sample",
-                    fmt::format("with layout '{}' there is no step at which all parameters are one model's; "
-                                "leave it out, or use mode: SYNC",
-                                layout::to_string(layout)));
 }
 
 void check_optimizer(const schema::RunConfig& config, const Document& document) {
@@ -442,9 +374,8 @@ void check_combinations(const schema::RunConfig& config, const ModelSpec& model,
   check_data(config.data(), document);
   check_evaluations(config, document);
   check_division(config, document);
-  check_sessions(config, layout, document);
-  check_sample(config, graph, layout, document);
-  check_statistics(config.parallel(), graph, layout, document);
+  check_sample(config, graph, document);
+  check_layout(config, graph, layout, document);
   check_optimizer(config, document);
   check_checkpoint(config.checkpoint(), document);
   check_metrics(config.metrics(), document);

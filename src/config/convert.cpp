@@ -200,18 +200,6 @@ PrecisionOptions convert_precision(const schema::Precision& precision) {
           .fused_gelu = precision.fused_gelu()};
 }
 
-parallel::ParallelOptions convert_parallel(const schema::Parallel& parallel, const layout::Layout& layout) {
-  return {.layout = layout,
-          .reduction = static_cast<layout::Reduction>(parallel.reduction()),
-          .algorithm = static_cast<parallel::AllReduceAlgorithm>(parallel.algorithm()),
-          .bucket_bytes = parallel.has_bucket_bytes() ? std::optional(parallel.bucket_bytes()) : std::nullopt,
-          .intra_op_threads = parallel.intra_op_threads(),
-          .server_threads = parallel.server_threads(),
-          .servers_on_gpus = parallel.server_device() == schema::Parallel::GPU,
-          .async_learning_rate = static_cast<parallel::AsyncLearningRate>(parallel.async_learning_rate()),
-          .cuts = {parallel.pipeline().cuts().begin(), parallel.pipeline().cuts().end()}};
-}
-
 checkpoint::CheckpointOptions convert_checkpoint(const schema::Checkpoint& checkpoint) {
   return {.every_steps = checkpoint.every_steps(),
           .at_end = checkpoint.at_end(),
@@ -258,6 +246,18 @@ control::WatchdogOptions convert_watchdog(const schema::Watchdog& watchdog) {
 }
 
 }  // namespace
+
+parallel::ParallelOptions convert_parallel(const schema::Parallel& parallel, const layout::Layout& layout) {
+  return {.layout = layout,
+          .reduction = static_cast<layout::Reduction>(parallel.reduction()),
+          .algorithm = static_cast<parallel::AllReduceAlgorithm>(parallel.algorithm()),
+          .bucket_bytes = parallel.has_bucket_bytes() ? std::optional(parallel.bucket_bytes()) : std::nullopt,
+          .intra_op_threads = parallel.intra_op_threads(),
+          .server_threads = parallel.server_threads(),
+          .servers_on_gpus = parallel.server_device() == schema::Parallel::GPU,
+          .async_learning_rate = static_cast<parallel::AsyncLearningRate>(parallel.async_learning_rate()),
+          .cuts = {parallel.pipeline().cuts().begin(), parallel.pipeline().cuts().end()}};
+}
 
 RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout::Layout& layout) {
   RunConfig run;

@@ -146,6 +146,8 @@ optim::GroupRates resolve_groups(const schema::Optimizer& optimizer, const model
 /// The plain options of each module, but not the texts and hashes. REQUIRES: everything has been checked.
 RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout::Layout& layout);
 optim::ScheduleOptions convert_schedule(const schema::Optimizer& optimizer, int64_t global_batch);
+/// Without a profile, which is a file of its own.
+parallel::ParallelOptions convert_parallel(const schema::Parallel& parallel, const layout::Layout& layout);
 // What convert() makes of parts of `Data`.
 std::vector<data::TransformOptions> convert_transforms(
     const google::protobuf::RepeatedPtrField<schema::Transform>& transforms);

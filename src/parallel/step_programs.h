@@ -5,9 +5,6 @@
 
 namespace lockstep::parallel {
 
-/// Throws ConfigError if gradients cannot be summed as the plan asks; so would compile_step.
-void require_sums_exist(const ProgramPlan& plan);
-
 /// The program of one optimizer step of one rank. Drawn for 2 workers, each with one leaf of two
 /// micro-batches, and three segments (F forward, B backward, A agree, R reduction of a bucket, N norm, U
 /// update). If parameters are read in a narrower type, compute begins with a cast of each segment's. If this

@@ -48,26 +48,10 @@ int64_t least_slice_bytes(const ProgramPlan& plan, const Contributions& contribu
   return std::max(kLeastSliceBytes, of_server / std::max(int64_t{1}, kMostArrivals / nodes));
 }
 
-/// Whether gradients meet in memory that all workers share. Throws ConfigError where that is asked for and
-/// cannot be.
+/// Whether gradients meet in memory that all workers share.
 bool reduces_in_shared_memory(const ProgramPlan& plan) {
   const auto algorithm = plan.parallel.algorithm;
-  if (plan.device == device::DeviceKind::cuda) {
-    if (algorithm == AllReduceAlgorithm::shared_memory)
-      throw ConfigError(
-          "parallel.algorithm is SHARED_MEMORY, but GPUs share no memory of their host; remove the field");
-    return false;
-  }
-  if (algorithm == AllReduceAlgorithm::tree && plan.parallel.reduction == layout::Reduction::fast)
-    throw ConfigError(
-        "parallel.algorithm is TREE, which on CPUs needs parallel.reduction: REPRODUCIBLE; use LIBRARY, RING "
-        "or SHARED_MEMORY, or remove the field");
-  if (algorithm == AllReduceAlgorithm::shared_memory && !plan.shared_memory && plan.division.workers > 1)
-    throw ConfigError(
-        fmt::format("parallel.algorithm is SHARED_MEMORY, but the {} workers do not share one host's memory; "
-                    "start all of them on one host, or remove the field",
-                    plan.division.workers));
-  return plan.shared_memory && !plan.ownership.has_owners() &&
+  return plan.shared_memory && plan.device != device::DeviceKind::cuda && !plan.ownership.has_owners() &&
          (algorithm == AllReduceAlgorithm::automatic || algorithm == AllReduceAlgorithm::shared_memory);
 }
 
@@ -108,8 +92,6 @@ bool uses_servers(const ProgramPlan& plan) {
 bool returns_as_it_lands(const ProgramPlan& plan) {
   return plan.update_as_it_lands && uses_servers(plan) && plan.ownership.stages() == 1;
 }
-
-void require_sums_exist(const ProgramPlan& plan) { reduces_in_shared_memory(plan); }
 
 Synchronizer::Synchronizer(const ProgramPlan& plan, ProgramWriter& writer, int rank, int add)
     : plan_(plan),

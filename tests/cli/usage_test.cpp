@@ -198,6 +198,17 @@ TEST(Inspect, ShowsModelBatchMemoryAndProvenPrograms) {
   EXPECT_EQ(json["memory_bytes"]["total"], sum);
 }
 
+// What only the plan of a run shows: most of the servers would own nothing.
+TEST(Config, CheckRefusesWhatInspectRefusesInItsWords) {
+  const SmallConfig config;
+  const std::string layout = "dp=1,sync=ps,servers=64";
+  const Ran checked = lockstep({"config", "check", config.path(), "--layout", layout});
+  const Ran inspected = lockstep({"inspect", config.path(), "--layout", layout});
+  EXPECT_EQ(checked.code, static_cast<int>(ExitCode::usage));
+  EXPECT_EQ(checked.err, inspected.err);
+  EXPECT_EQ(lockstep({"config", "check", config.path(), "--layout", "dp=1,sync=ps,servers=1"}).code, 0);
+}
+
 TEST(Inspect, ShowsWhoHoldsUpdatesSavesAndSendsWhat) {
   const SmallConfig config;
   constexpr int64_t kParameters = 4 * (16 * 8 + 8 + 8 * 3 + 3);

@@ -157,11 +157,6 @@ void Run::Parts::make_worker() {
         fmt::format("--trace: runs are compared bit by bit, but with layout '{}' results depend on the order "
                     "in which workers arrive",
                     layout::to_string(worker_->compiled().layout())));
-  if (worker_->config().metrics.histogram_every_steps > 0 && worker_->serving() != nullptr)
-    throw ConfigError(fmt::format(
-        "metrics.histogram_every_steps: with layout '{}' there is no step that all workers make at "
-        "once; leave it out, or use sync=all_reduce or mode=sync",
-        layout::to_string(worker_->compiled().layout())));
   const std::string& out = options_.output_directory;
   world_.control().set_crash_directory(out.empty() ? "" : out + "/crash");
   // Containers of one host may have folders of their own.

@@ -349,10 +349,6 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
     if (!loaded.parallel.servers_on_gpus)
       computing_ranks = layout::resolve(loaded.parallel.layout, world.size()).workers();
     world.watch(loaded.watchdog);
-    if (loaded.parallel.algorithm == parallel::AllReduceAlgorithm::shared_memory && !shared_memory &&
-        world.size() > 1)
-      throw ConfigError(
-          "parallel.algorithm is SHARED_MEMORY, but these workers cannot share memory; remove it");
   });
   if (world.rank() < computing_ranks) device::set_gpu_environment(world.size() > 1);
   world.startup().end(observe::StartupPart::config);
