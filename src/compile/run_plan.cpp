@@ -1,6 +1,7 @@
 #include "compile/run_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "lockstep/error.h"
 #include "model/pieces.h"
 #include "ops/replica_kernel.h"
+#include "parallel/host_sync.h"
 #include "parallel/layout_rules.h"
 
 namespace lockstep::compile {
@@ -146,6 +148,28 @@ std::vector<int> hosts_of(const layout::Layout& layout, const CompileFacts& fact
   return facts.hosts;
 }
 
+/// Sums within hosts and then across them have the canonical tree's order only if ranks are numbered so.
+void require_hosts_follow_tree(const RunPlan& plan) {
+  const layout::Layout& layout = plan.layout();
+  if (plan.hosts.empty() || layout.sync == layout::SyncMethod::parameter_server ||
+      plan.options.parallel.reduction != layout::Reduction::reproducible)
+    return;
+  for (int stage = 0; stage < layout.pp; ++stage) {
+    const parallel::HostWorkers hosts = parallel::workers_by_host(plan.hosts, stage * layout.dp, layout.dp);
+    if (!parallel::sums_across_hosts(hosts) || parallel::hosts_follow_tree(hosts, plan.division)) continue;
+    layout::Layout nearest = layout;
+    nearest.aggregate = layout::Aggregation::none;
+    std::vector<std::string> numbers;
+    for (const auto& host : hosts) numbers.push_back(fmt::format("{}", fmt::join(host, " ")));
+    throw ConfigError(fmt::format(
+        "parallel.aggregate is HOST, but the workers of {} hosts ({}) do not add up as the canonical tree of "
+        "REPRODUCIBLE does; number them host by host, a power of two on each host but the last, and divide "
+        "{} "
+        "virtual replicas evenly among them; the nearest layout that works is '{}'",
+        hosts.size(), fmt::join(numbers, " | "), plan.division.leaves, layout::to_string(nearest)));
+  }
+}
+
 /// A server that owns nothing would be a process for nothing.
 void require_work_for_servers(const model::Graph& graph, const parallel::ParallelOptions& parallel,
                               int64_t micro_batch, const layout::OwnershipOptions& options,
@@ -242,6 +266,7 @@ RunPlan plan_run(const CompileOptions& options, const CompileFacts& facts) {
                          parallel.reduction == layout::Reduction::reproducible &&
                          plan.division.folds_by_halving;
   plan.hosts = hosts_of(parallel.layout, facts);
+  require_hosts_follow_tree(plan);
   return plan;
 }
 

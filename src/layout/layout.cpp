@@ -84,8 +84,9 @@ constexpr std::array kKeys = {
                             "how servers divide parameters; sharded: by bytes; whole: each is on one server",
                             kWithServers),
     choice<&Layout::aggregate>("aggregate", kAggregations,
-                               "host: workers on one host sum first; one of them talks to the servers",
-                               kWithServers),
+                               "host: workers on one host sum first, then hosts among themselves; with "
+                               "sync=ps one worker of each host "
+                               "talks to the servers"),
     choice<&Layout::mode>(
         "mode", kModes,
         "sync: workers wait for each other; stale: they run up to bound steps ahead; async: they never wait",
@@ -107,6 +108,10 @@ struct Unavailable {
 constexpr Unavailable kUnavailable[] = {
     {"recompute", "recomputed activations between servers that do not wait for all workers (recompute)",
      [](const Layout& layout) { return layout.recompute != Recompute::none && layout.has_sessions(); }},
+    {"aggregate", "sums within hosts for a sharded optimizer (aggregate=host with shard=optimizer)",
+     [](const Layout& layout) {
+       return layout.aggregate != Aggregation::none && layout.shard != ShardedState::none;
+     }},
     {"mode",
      "servers of pipelines that do not wait for all workers (mode=stale and mode=async with pp above 1)",
      [](const Layout& layout) { return layout.pp > 1 && layout.has_sessions(); }},

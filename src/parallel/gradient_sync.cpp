@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 #include <vector>
 
 #include "base/index.h"
@@ -69,6 +70,16 @@ std::vector<Block> blocks_of(int workers) {
   return blocks;
 }
 
+Shards shifted(Shards shards, int64_t begin) {
+  if (begin == 0) return shards;
+  return {.position = std::move(shards.position),
+          .parts = [begin, parts = std::move(shards.parts)](int first, int last) {
+            Spans spans = parts(first, last);
+            for (layout::ByteSpan& span : spans) span = {span.begin + begin, span.end + begin};
+            return spans;
+          }};
+}
+
 /// A tree over workers whose number is no power of two, block by block.
 class BlockTree {
  public:
@@ -76,7 +87,7 @@ class BlockTree {
       : sync_(sync),
         writer_(sync),
         blocks_(blocks_of(sync.workers)),
-        shards_(equal_shards(writer_.bucket_bytes(), blocks_.front().size, true)) {
+        shards_(shifted(equal_shards(writer_.bucket_bytes(), blocks_.front().size, true), sync.begin)) {
     while (blocks_[own_].first + blocks_[own_].size <= sync.worker) ++own_;
   }
 

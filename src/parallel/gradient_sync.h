@@ -38,9 +38,10 @@ struct BucketSync {
   int segment;
   std::span<const int> slots;  ///< gradient buffers: slot i holds the worker's i-th tree node (FAST: one)
   Shards shards;
-  int64_t size_bytes = 0;  ///< bytes that are summed, from the beginning of each slot
+  int64_t size_bytes = 0;  ///< bytes that are summed, from `begin` of each slot
   int first =
       0;  ///< rank in the group of worker 0: of a stage, or of workers that first sum among themselves
+  int64_t begin = 0;  ///< above 0 only for sums across hosts, of a part of the bucket
 };
 
 /// FAST: the library's all-reduce of slot 0.

@@ -80,6 +80,16 @@ Reason workers_sum_themselves(const RunChoice& choice) {
       algorithm_of(choice));
 }
 
+Reason hosts_sum_their_own_way(const RunChoice& choice) {
+  if (choice.layout.aggregate == layout::Aggregation::none || has_servers(choice) ||
+      choice.options.algorithm == AllReduceAlgorithm::automatic)
+    return {};
+  return fmt::format(
+      "is {}, but with aggregate: HOST hosts sum in shared memory, and then among themselves; remove "
+      "one of the two",
+      algorithm_of(choice));
+}
+
 Reason workers_share_memory(const RunChoice& choice) {
   if (choice.options.algorithm != AllReduceAlgorithm::shared_memory) return {};
   if (choice.device == device::DeviceKind::cuda)
@@ -170,6 +180,13 @@ Reason hosts_may_wait(const RunChoice& choice) {
       mode_of(choice), layout::to_string(alone));
 }
 
+Reason library_knows_hosts(const RunChoice& choice) {
+  if (choice.layout.aggregate == layout::Aggregation::none || has_servers(choice) ||
+      choice.device != device::DeviceKind::cuda)
+    return {};
+  return "is HOST, but sums among GPUs are NCCL's, which knows itself what hosts they are in; remove it";
+}
+
 Reason samples_have_one_model(const RunChoice& choice) {
   if (!choice.layout.has_sessions() || !choice.writes_samples) return {};
   return fmt::format(
@@ -190,6 +207,7 @@ constexpr LayoutRule kRules[] = {
     {"parallel.algorithm", sums_in_canonical_order},
     {"parallel.algorithm", sums_parts_for_shards},
     {"parallel.algorithm", workers_sum_themselves},
+    {"parallel.algorithm", hosts_sum_their_own_way},
     {"parallel.algorithm", workers_share_memory},
     {"parallel.algorithm", cpus_have_a_tree},
     {"parallel.server_threads", threads_have_servers},
@@ -198,6 +216,7 @@ constexpr LayoutRule kRules[] = {
     {"parallel.reduction", results_have_an_order},
     {"precision.compute", workers_agree_on_a_scale},
     {"parallel.aggregate", hosts_may_wait},
+    {"parallel.aggregate", library_knows_hosts},
     {"trainer.sample", samples_have_one_model},
     {"metrics.histogram_every_steps", histograms_have_a_step},
     {"parallel.async_statistics", statistics_have_an_average},

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "device/device.h"
-#include "parallel/parallel_options.h"
 #include "lockstep/tensor.h"
+#include "parallel/parallel_options.h"
 
 namespace lockstep::parallel {
 

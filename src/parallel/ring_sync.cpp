@@ -55,13 +55,13 @@ program::Blocks blocks_of(const Shards& shards, int workers) {
   return blocks;
 }
 
-void write_ring_reduce_scatter(const BucketSync& sync, program::Blocks blocks) {
+void write_ring_reduce_scatter(const BucketSync& sync, program::ByteRange data, program::Blocks blocks) {
   if (sync.workers == 1 || blocks.empty()) return;
   const int received =
       sync.program.add_buffer(fmt::format("receive.{}", sync.segment), program::Space::arena,
                               program::Category::workspace, largest_block_bytes(blocks, sync.workers));
-  program::Instruction sum = ring(sync, program::InstructionKind::ring_reduce_scatter,
-                                  {sync.slots[0], 0, sync.size_bytes}, std::move(blocks));
+  program::Instruction sum =
+      ring(sync, program::InstructionKind::ring_reduce_scatter, data, std::move(blocks));
   sum.operands.push_back({program::Role::temporary, 0, program::Access::write, sync.program.whole(received)});
   sync.program.instructions.push_back(std::move(sum));
 }

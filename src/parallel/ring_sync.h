@@ -14,8 +14,8 @@ program::Blocks equal_blocks(int64_t size_bytes, int workers);
 program::Blocks blocks_of(const Shards& shards, int workers);
 
 /// FAST: sums around a ring in n - 1 rounds; every worker sends (n-1)/n of the bucket. Afterwards each
-/// worker's block of its slot 0 holds the sum.
-void write_ring_reduce_scatter(const BucketSync& sync, program::Blocks blocks);
+/// worker's block of `data`, which is its slot 0 or a part of it, holds the sum.
+void write_ring_reduce_scatter(const BucketSync& sync, program::ByteRange data, program::Blocks blocks);
 
 /// Sends every worker's block of `data` to all others, in as many rounds and bytes.
 void write_ring_all_gather(const BucketSync& sync, program::ByteRange data, program::Blocks blocks);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "base/index.h"
@@ -61,17 +60,11 @@ program::Transport sum_transport(const ProgramPlan& plan) {
 
 /// By stage, the workers of each host, by number in their stage, where they sum among themselves first;
 /// otherwise nothing.
-std::vector<std::vector<std::vector<int>>> hosts_that_sum(const ProgramPlan& plan) {
+std::vector<HostWorkers> hosts_that_sum(const ProgramPlan& plan) {
   if (plan.parallel.layout.aggregate == layout::Aggregation::none) return {};
-  std::vector<std::vector<std::vector<int>>> hosts(static_cast<size_t>(plan.ownership.stages()));
-  for (int stage = 0; stage < plan.ownership.stages(); ++stage) {
-    std::map<int, std::vector<int>> workers;  // by host
-    for (int worker = 0; worker < plan.division.workers; ++worker)
-      workers[nth(plan.hosts, plan.ownership.rank_of(stage, worker))].push_back(worker);
-    for (auto& [host, numbers] : workers) nth(hosts, stage).push_back(std::move(numbers));
-    // As their first workers come.
-    std::ranges::sort(nth(hosts, stage));
-  }
+  std::vector<HostWorkers> hosts;
+  for (int stage = 0; stage < plan.ownership.stages(); ++stage)
+    hosts.push_back(workers_by_host(plan.hosts, plan.ownership.rank_of(stage, 0), plan.division.workers));
   return hosts;
 }
 
@@ -113,9 +106,22 @@ Synchronizer::Synchronizer(const ProgramPlan& plan, ProgramWriter& writer, int r
                                  ? contributions_of_workers(plan.division)
                                  : contributions_of_hosts(nth(hosts_, stage), plan.division, !tree_));
   if (!plan.ownership.is_worker(rank)) add_arrivals();
+  if (!plan.ownership.has_owners()) add_groups_of_hosts();
   if (plan.ownership.stages() == 1) return;
   norm_ = plan.ownership.has_owners() ? add_channel(writer.program, "stages", plain_transport(plan))
                                       : add_replica_channel(plan, writer.program, "stages", rank);
+}
+
+void Synchronizer::add_groups_of_hosts() {
+  for (int stage = 0; stage < static_cast<int>(hosts_.size()); ++stage) {
+    if (!sums_across_hosts(nth(hosts_, stage))) continue;
+    const bool own = plan_.ownership.stage_of(rank_) == stage;
+    const std::string name = hosts_.size() == 1 ? "reduce" : fmt::format("reduce.stage{}", stage);
+    const HostGroups groups =
+        add_host_groups(writer_.program, name, nth(hosts_, stage), plan_.ownership.rank_of(stage, 0),
+                        own ? plan_.ownership.replica_of(rank_) : -1);
+    if (own) host_groups_ = groups;
+  }
 }
 
 void Synchronizer::add_arrivals() {
@@ -225,10 +231,13 @@ void Synchronizer::sum_shards(const BucketSync& sync) {
   if (tree_)
     write_tree_reduce_scatter(sync, plan_.division);
   else
-    write_ring_reduce_scatter(sync, blocks_of(sync.shards, plan_.division.workers));
+    write_ring_reduce_scatter(sync, {sync.slots[0], 0, sync.size_bytes},
+                              blocks_of(sync.shards, plan_.division.workers));
 }
 
 void Synchronizer::sum_whole(BucketSync sync) {
+  if (host_groups_)
+    return write_host_all_reduce(sync, nth(hosts_, plan_.ownership.stage_of(rank_)), *host_groups_, tree_);
   const int workers = plan_.division.workers;
   sync.shards = equal_shards(sync.size_bytes, workers, halves_);
   if (shared_memory_ && (!tree_ || plan_.division.follows_tree))
@@ -242,7 +251,7 @@ void Synchronizer::sum_whole(BucketSync sync) {
     if (!sums_whole(sync, plan_.division)) write_tree_all_gather(sync, plan_.division, sync.slots[0]);
   } else {
     const auto blocks = equal_blocks(sync.size_bytes, workers);
-    write_ring_reduce_scatter(sync, blocks);
+    write_ring_reduce_scatter(sync, {sync.slots[0], 0, sync.size_bytes}, blocks);
     write_ring_all_gather(sync, {sync.slots[0], 0, sync.size_bytes}, blocks);
   }
 }

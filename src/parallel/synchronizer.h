@@ -2,11 +2,13 @@
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "parallel/gradient_sync.h"
+#include "parallel/host_sync.h"
 #include "parallel/program_plan.h"
 #include "parallel/program_writer.h"
 #include "parallel/rank_program.h"
@@ -53,6 +55,7 @@ class Synchronizer {
   void sum_whole(BucketSync sync);
   bool cuts_buckets() const;
   void add_arrivals();
+  void add_groups_of_hosts();
   Servers servers(int stage) const;
   std::vector<Recipient> recipients(int segment) const;
   int first_worker(int stage) const;
@@ -68,9 +71,10 @@ class Synchronizer {
   /// At a server that is no worker: room for what workers send of a bucket, or of a slice, twice, so that one
   /// can arrive while the other is added.
   std::array<std::vector<int>, 2> arrivals_;
-  size_t arrived_ = 0;  ///< buckets or slices so far of which this rank has a part
-  std::vector<std::vector<std::vector<int>>> hosts_;  ///< by stage, with aggregate=host: the workers of each
-  std::vector<Contributions> contributions_;          ///< to servers, by stage
+  size_t arrived_ = 0;                        ///< buckets or slices so far of which this rank has a part
+  std::vector<HostWorkers> hosts_;            ///< by stage, with aggregate=host
+  std::optional<HostGroups> host_groups_;     ///< if workers sum within hosts first, then across
+  std::vector<Contributions> contributions_;  ///< to servers, by stage
 };
 
 }  // namespace lockstep::parallel

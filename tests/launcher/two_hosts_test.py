@@ -66,6 +66,11 @@ class TwoHosts(TrainingCase):
         for layout in ("dp=4,sync=ps,servers=2,aggregate=host", "dp=4,sync=ps,servers=2,assign=whole"):
             self.assertEqual(self.result(options, [self.config(), "--layout", layout])["params_hash"], one, layout)
 
+    def test_sums_within_hosts_first_make_the_bits_of_one_process(self):
+        one = self.alone([self.config()])["params_hash"]
+        options = ("-n", "4", "--host", "host-a:2,host-b:2", "--interface", "net0")
+        self.assertEqual(self.result(options, [self.config(), "--layout", "dp=4,aggregate=host"])["params_hash"], one)
+
     def test_workers_that_do_not_wait_make_all_steps(self):
         for layout in ("dp=1,sync=ps,mode=async", "dp=2,sync=ps,placement=colocated,mode=stale"):
             two = self.result(BOTH, [self.config(), *UNORDERED, "--layout", layout])

@@ -196,7 +196,6 @@ TEST(Layout, WhatWouldBeIgnoredIsRefusedWithTheNearestThatHasAMeaning) {
       {"dp=2,servers=3", "servers ... with sync=ps", "dp=2,sync=ps,servers=3"},
       {"dp=2,placement=colocated", "placement ... with ", "dp=2,sync=ps,placement=colocated"},
       {"dp=2,assign=whole", "assign ... with ", "dp=2,sync=ps,servers=2,assign=whole"},
-      {"dp=2,aggregate=host", "aggregate ... with ", "dp=2,sync=ps,aggregate=host"},
       {"dp=2,mode=async", "mode ... with sync=ps", "dp=2,sync=ps,mode=async"},
       {"dp=2,sync=all_reduce,mode=async", "mode ... with sync=ps", "dp=2"},
       {"bound=2", "bound ... with mode=stale", "sync=ps,mode=stale,bound=2"},

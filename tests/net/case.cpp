@@ -52,6 +52,12 @@ std::string optimizer_text(const Training& training) {
 
 }  // namespace
 
+std::vector<int> hosts_of(int ranks, int ranks_per_host) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < ranks && ranks_per_host > 0; ++rank) hosts.push_back(rank / ranks_per_host);
+  return hosts;
+}
+
 std::string config_text(const Case& test_case) {
   const Training& training = test_case.training;
   std::string text = "format_version: 1\nmodel {\n" + config::model_to_text(test_case.model) + "}\n";
@@ -68,6 +74,7 @@ std::string describe(const Case& test_case) {
   text += fmt::format("# lockstep verify case.textproto --layouts \"dp=1; {}\" --steps 3\n",
                       layout::to_string(test_case.layout));
   if (test_case.shared_memory) text += "# Ranks share memory.\n";
+  if (test_case.ranks_per_host > 0) text += fmt::format("# Ranks of a host: {}.\n", test_case.ranks_per_host);
   if (test_case.lanes_at_once) text += "# Lanes run at once, each on a thread of its own.\n";
   if (test_case.on_gpu) text += "# On the emulated GPU.\n";
   return text;

@@ -38,8 +38,12 @@ struct Case {
   std::vector<std::string> cuts;
   bool on_gpu = false;  ///< the emulated one
   bool shared_memory = false;
+  int ranks_per_host = 0;      ///< 0: all ranks are on one host
   bool lanes_at_once = false;  ///< on the asynchronous CPU, where each waits a little now and then
 };
+
+/// The host of each rank; none: all are on one.
+std::vector<int> hosts_of(int ranks, int ranks_per_host);
 
 /// As a user would write it.
 std::string config_text(const Case& test_case);

@@ -105,7 +105,12 @@ Training draw_training(Draw& draw, int64_t classes, bool on_gpu) {
 
 void draw_sync(Draw& draw, layout::Layout& layout) {
   if (draw.percent(60)) {
-    if (draw.percent(35)) layout.shard = layout::ShardedState::optimizer;
+    if (draw.percent(35)) {
+      layout.shard = layout::ShardedState::optimizer;
+    } else if (draw.percent(25)) {
+      layout.aggregate = layout::Aggregation::host;
+      if (layout.pp == 1) layout.dp = draw.of({2, 3, 4});
+    }
     return;
   }
   layout.sync = layout::SyncMethod::parameter_server;
@@ -164,6 +169,7 @@ bool compiles(const Case& test_case) {
     train::compile_run(config,
                        {.world_size = test_case.layout.world_size(),
                         .shared_memory = test_case.shared_memory,
+                        .hosts = hosts_of(test_case.layout.world_size(), test_case.ranks_per_host),
                         .device = test_case.on_gpu ? device::DeviceKind::cuda : device::DeviceKind::cpu});
     return true;
   } catch (const ConfigError&) {
@@ -216,6 +222,7 @@ Case generate_case(uint64_t seed, const GeneratorOptions& options) {
       test_case.training = draw_training(draw, model.classes, options.on_gpu);
       test_case.shared_memory = !options.on_gpu && draw.percent(50);
       test_case.lanes_at_once = !options.on_gpu && draw.percent(15);
+      test_case.ranks_per_host = test_case.shared_memory ? 0 : draw.of({0, 1, 2, 2, 3});
       if (!trains_alone(test_case)) continue;
       draw_frozen_and_groups(draw, test_case);
       if (draw_fitting_layout(draw, options, test_case)) return test_case;

@@ -111,8 +111,10 @@ std::optional<Finding> check_texts(const std::string& config, const std::string&
   const config::RunConfig alone = one_rank(config, {.device = device}), together = read(config, layout);
   const int ranks = together.parallel.layout.world_size();
   if (options.proves) {
-    const auto text =
-        refusal(together, {.world_size = ranks, .shared_memory = facts.shared_memory, .device = device});
+    const auto text = refusal(together, {.world_size = ranks,
+                                         .shared_memory = facts.shared_memory,
+                                         .hosts = hosts_of(ranks, facts.ranks_per_host),
+                                         .device = device});
     if (!text.empty()) return Finding{Kind::proof, text};
   }
   const Attempt one = attempt(alone, {.device = device});
@@ -120,7 +122,8 @@ std::optional<Finding> check_texts(const std::string& config, const std::string&
   Attempt many = attempt(together, {.ranks = ranks,
                                     .device = device,
                                     .shared_memory = facts.shared_memory,
-                                    .lanes_at_once = facts.lanes_at_once});
+                                    .lanes_at_once = facts.lanes_at_once,
+                                    .hosts = hosts_of(ranks, facts.ranks_per_host)});
   if (!many.failure.empty() && !(many.diverged() && one.diverged()))
     return Finding{Kind::error, many.failure};
   if (together.parallel.reduction == layout::Reduction::fast) return check_fast(alone, many, oracle);
@@ -139,7 +142,8 @@ std::optional<Finding> check_case(const Case& test_case, const CheckOptions& opt
   return check_texts(config_text(test_case), layout::to_string(test_case.layout),
                      {.on_gpu = test_case.on_gpu,
                       .shared_memory = test_case.shared_memory,
-                      .lanes_at_once = test_case.lanes_at_once},
+                      .lanes_at_once = test_case.lanes_at_once,
+                      .ranks_per_host = test_case.ranks_per_host},
                      options, oracle);
 }
 

@@ -36,6 +36,7 @@ std::optional<Finding> check_case(const Case& test_case, const CheckOptions& opt
 /// The same of texts, as a user has them, and of what neither says.
 struct CaseFacts {
   bool on_gpu = false, shared_memory = false, lanes_at_once = false;
+  int ranks_per_host = 0;
 };
 std::optional<Finding> check_texts(const std::string& config, const std::string& layout,
                                    const CaseFacts& facts, const CheckOptions& options = {},

@@ -101,6 +101,7 @@ class Smaller {
     try_layout(&Layout::aggregate, plain.aggregate);
     if (!from_.cuts.empty()) with([&](Case& other) { other.cuts.clear(); });
     if (from_.shared_memory) with([&](Case& other) { other.shared_memory = false; });
+    if (from_.ranks_per_host > 0) with([&](Case& other) { other.ranks_per_host = 0; });
     if (from_.lanes_at_once) with([&](Case& other) { other.lanes_at_once = false; });
     if (from_.on_gpu) with([&](Case& other) { other.on_gpu = false; });
   }

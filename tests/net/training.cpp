@@ -23,8 +23,11 @@ using train::Worker;
 Trained train_rank(const config::RunConfig& config, const RankFacts& facts, int rank,
                    comm::Communicator& world) {
   Trained trained;
-  train::WorkerOptions options{
-      .rank = rank, .world_size = facts.ranks, .shared_memory = facts.shared_memory, .device = facts.device};
+  train::WorkerOptions options{.rank = rank,
+                               .world_size = facts.ranks,
+                               .shared_memory = facts.shared_memory,
+                               .hosts = facts.hosts,
+                               .device = facts.device};
   if (facts.lanes_at_once)
     options.asynchronous =
         device::AsyncCpuOptions{.jitter_seed = static_cast<uint64_t>(rank) + 1, .max_jitter_us = 50};

@@ -24,7 +24,8 @@ struct RankFacts {
   int ranks = 1;
   device::DeviceKind device = device::DeviceKind::cpu;
   bool shared_memory = false;
-  bool lanes_at_once = false;  ///< on the asynchronous CPU, of random delays
+  bool lanes_at_once = false;   ///< on the asynchronous CPU, of random delays
+  std::vector<int> hosts = {};  ///< by rank; none: one host
 };
 
 /// Trains in this process, each rank on a thread of its own. What rank 0 saw, after looking whether the

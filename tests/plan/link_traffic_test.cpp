@@ -78,6 +78,21 @@ TEST(LinkTraffic, LeavesOutWhatStaysOnAHost) {
   EXPECT_EQ(busiest_link_bytes(job.run, {0, 0, 0, 0}), 0);
 }
 
+/// A host sends and receives the sum once, whatever the number of its workers: 2(H-1)/H of the model between
+/// H hosts.
+TEST(LinkTraffic, OfSumsWithinHostsIsThatOfHosts) {
+  const auto most = [](const std::string& layout, std::vector<int> hosts) {
+    const compile::CompileOptions options = SpreadJob::options_of(layout);
+    const compile::CompileFacts facts{.world_size = static_cast<int>(hosts.size()), .hosts = hosts};
+    const compile::CompiledRun run(options, facts);
+    return busiest_link_bytes(run, hosts) /
+           (static_cast<double>(run.graph().parameter_count()) * sizeof(float));
+  };
+  EXPECT_NEAR(most("dp=4,aggregate=host", {0, 0, 1, 1}), 1, 0.07);
+  EXPECT_NEAR(most("dp=8,aggregate=host", {0, 0, 1, 1, 2, 2, 3, 3}), 1.5, 0.1);
+  EXPECT_NEAR(most("dp=8,aggregate=host", {0, 1, 2, 3, 0, 1, 2, 3}), 1.5, 0.1) << "numbered by turns";
+}
+
 /// A replay takes no less than the busiest link, and little more where nothing keeps it waiting.
 TEST(LinkTraffic, DecidesReplaysOfStepsThatComputeNothing) {
   for (const char* layout : {"dp=2", "dp=4", "dp=2,sync=ps,servers=2,placement=colocated"}) {
