@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <exception>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -52,20 +51,32 @@ int print(const ConfigCommandArguments& arguments) {
   return static_cast<int>(ExitCode::done);
 }
 
-/// Throws what a job of as many processes as the layout says would: by the first device, if no device takes
-/// it.
+/// Throws what a job would that is started as the layout says. If that leaves the number of replicas to the
+/// job, any number will do, and so will any device.
 void require_plan(const config::RunConfig& config) {
-  const int processes = planned_processes({}, config.parallel.layout);
-  const auto refused_on = [&](device::DeviceKind device) -> std::exception_ptr {
+  const auto refusal = [&](int replicas, device::DeviceKind device) -> std::string {
+    config::RunConfig stated = config;
+    stated.parallel.layout.dp = replicas;
     try {
-      compile::plan_run(train::compile_options(config), planned_facts(processes, false, device));
-      return nullptr;
-    } catch (const ConfigError&) {
-      return std::current_exception();
+      compile::plan_run(train::compile_options(stated),
+                        planned_facts(stated.parallel.layout.world_size(), false, device));
+      return "";
+    } catch (const ConfigError& error) {
+      return error.what();
     }
   };
-  const std::exception_ptr on_cpus = refused_on(device::DeviceKind::cpu);
-  if (on_cpus && refused_on(device::DeviceKind::cuda)) std::rethrow_exception(on_cpus);
+  std::vector<int> tried = {1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256};
+  if (const int stated = config.parallel.layout.dp; stated > 0) tried = {stated};
+  std::string message;
+  for (const int replicas : tried) {
+    const std::string on_cpus = refusal(replicas, device::DeviceKind::cpu);
+    if (on_cpus.empty()) return;
+    const std::string on_gpus = refusal(replicas, device::DeviceKind::cuda);
+    if (on_gpus.empty()) return;
+    if (message.empty())
+      message = on_cpus == on_gpus ? on_cpus : fmt::format("on CPUs: {}; on GPUs: {}", on_cpus, on_gpus);
+  }
+  throw ConfigError(message);
 }
 
 int check(const ConfigCommandArguments& arguments) {
@@ -104,6 +115,7 @@ void add_config_command(CLI::App& program, CommandAction& selected) {
                      "  lockstep config check configs/mnist_lenet.textproto");
   const auto check_arguments = std::make_shared<ConfigCommandArguments>();
   add_config(check_command, check_arguments->config, /*with_data=*/true);
+  add_layout(check_command, check_arguments->config);
   add_json(check_command, check_arguments->output);
   check_command.callback(
       [&selected, check_arguments] { selected = [check_arguments] { return check(*check_arguments); }; });

@@ -94,11 +94,11 @@ Reason workers_share_memory(const RunChoice& choice) {
   if (choice.options.algorithm != AllReduceAlgorithm::shared_memory) return {};
   if (choice.device == device::DeviceKind::cuda)
     return "is SHARED_MEMORY, but GPUs share no memory of their host; remove it";
-  if (choice.shared_memory != false || choice.layout.dp <= 1) return {};
+  if (choice.shared_memory != false || choice.layout.workers() <= 1) return {};
   return fmt::format(
       "is SHARED_MEMORY, but the {} workers do not share one host's memory; start all of them on "
       "one host, or remove it",
-      choice.layout.dp);
+      choice.layout.workers());
 }
 
 Reason cpus_have_a_tree(const RunChoice& choice) {
@@ -204,22 +204,22 @@ Reason histograms_have_a_step(const RunChoice& choice) {
 }
 
 constexpr LayoutRule kRules[] = {
-    {"parallel.algorithm", sums_in_canonical_order},
-    {"parallel.algorithm", sums_parts_for_shards},
-    {"parallel.algorithm", workers_sum_themselves},
-    {"parallel.algorithm", hosts_sum_their_own_way},
-    {"parallel.algorithm", workers_share_memory},
-    {"parallel.algorithm", cpus_have_a_tree},
-    {"parallel.server_threads", threads_have_servers},
-    {"parallel.server_device", servers_can_use_gpus},
-    {"parallel.async_learning_rate", rate_has_pushes},
-    {"parallel.reduction", results_have_an_order},
-    {"precision.compute", workers_agree_on_a_scale},
-    {"parallel.aggregate", hosts_may_wait},
-    {"parallel.aggregate", library_knows_hosts},
-    {"trainer.sample", samples_have_one_model},
-    {"metrics.histogram_every_steps", histograms_have_a_step},
-    {"parallel.async_statistics", statistics_have_an_average},
+    {"sums_in_canonical_order", "parallel.algorithm", sums_in_canonical_order},
+    {"sums_parts_for_shards", "parallel.algorithm", sums_parts_for_shards},
+    {"workers_sum_themselves", "parallel.algorithm", workers_sum_themselves},
+    {"hosts_sum_their_own_way", "parallel.algorithm", hosts_sum_their_own_way},
+    {"workers_share_memory", "parallel.algorithm", workers_share_memory},
+    {"cpus_have_a_tree", "parallel.algorithm", cpus_have_a_tree},
+    {"threads_have_servers", "parallel.server_threads", threads_have_servers},
+    {"servers_can_use_gpus", "parallel.server_device", servers_can_use_gpus},
+    {"rate_has_pushes", "parallel.async_learning_rate", rate_has_pushes},
+    {"results_have_an_order", "parallel.reduction", results_have_an_order},
+    {"workers_agree_on_a_scale", "precision.compute", workers_agree_on_a_scale},
+    {"hosts_may_wait", "parallel.aggregate", hosts_may_wait},
+    {"library_knows_hosts", "parallel.aggregate", library_knows_hosts},
+    {"samples_have_one_model", "trainer.sample", samples_have_one_model},
+    {"histograms_have_a_step", "metrics.histogram_every_steps", histograms_have_a_step},
+    {"statistics_have_an_average", "parallel.async_statistics", statistics_have_an_average},
 };
 
 }  // namespace
@@ -228,7 +228,8 @@ std::span<const LayoutRule> layout_rules() { return kRules; }
 
 std::optional<Refusal> first_refusal(const RunChoice& choice) {
   for (const LayoutRule& rule : kRules)
-    if (auto reason = rule.why_refused(choice)) return Refusal{std::string(rule.field), std::move(*reason)};
+    if (auto reason = rule.why_refused(choice))
+      return Refusal{rule.name, std::string(rule.field), std::move(*reason)};
   return {};
 }
 

@@ -29,6 +29,7 @@ struct RunChoice {
 
 /// One thing that does not go with another.
 struct LayoutRule {
+  std::string_view name;  ///< what must hold
   /// The field to blame, such as "parallel.algorithm".
   std::string_view field;
   /// Why it is refused, as what follows the field's name ("is GPU, but ..."); nullopt: it is not.
@@ -40,6 +41,7 @@ struct LayoutRule {
 std::span<const LayoutRule> layout_rules();
 
 struct Refusal {
+  std::string_view rule;  ///< its name
   std::string field, reason;
 };
 /// By the first rule that refuses.

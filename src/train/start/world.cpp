@@ -148,6 +148,25 @@ bool can_share_memory(World& world) {
   }
 }
 
+/// COLLECTIVE. With aggregate=host and no servers, workers of one host sum in memory that they share. Throws
+/// ConfigError on those of a host that cannot.
+void require_memory_of_hosts(World& world, const config::RunConfig& config) {
+  const layout::Layout& layout = config.parallel.layout;
+  if (layout.aggregate == layout::Aggregation::none || layout.sync == layout::SyncMethod::parameter_server ||
+      world.one_host())
+    return;
+  const auto own = world.communicator().split(nth(world.hosts(), world.rank()), world.rank());
+  if (own->size() == 1) return;
+  try {
+    comm::make_shared_memory_communicator(*own);
+  } catch (const CommError& error) {
+    throw ConfigError(fmt::format(
+        "parallel.aggregate is HOST, but the {} workers of host {} cannot share memory: {}; let them share one "
+        "/dev/shm, or remove aggregate",
+        own->size(), world.host(), error.what()));
+  }
+}
+
 }  // namespace
 
 World::World() : startup_(observe::process_start()), host_(host_name()) {
@@ -350,6 +369,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
       computing_ranks = layout::resolve(loaded.parallel.layout, world.size()).workers();
     world.watch(loaded.watchdog);
   });
+  on_all_ranks([&] { require_memory_of_hosts(world, loaded); });
   if (world.rank() < computing_ranks) device::set_gpu_environment(world.size() > 1);
   world.startup().end(observe::StartupPart::config);
   const DeviceChoice choice =
