@@ -103,7 +103,7 @@ std::string memory_text(const config::RunConfig& config, const compile::Compiled
   return fmt::format("memory of rank {} of {}{}, on {}\n{}\n", rank, run.layout().world_size(),
                      role.empty() ? "" : fmt::format(" ({})", role),
                      run.device_of(rank) == device::DeviceKind::cuda ? "GPUs" : "CPUs",
-                     train::describe(train::plan_worker_memory(run, programs, config.data)));
+                     train::describe(train::plan_worker_memory(run, programs, config)));
 }
 
 std::string text_of(const InspectArguments& arguments, const config::RunConfig& config,
@@ -160,6 +160,7 @@ Json json_of(const train::HostMemory& memory) {
           {"staging", memory.staging_bytes},
           {"served", memory.served_bytes},
           {"read_ahead", memory.read_ahead_bytes},
+          {"averages", memory.averages_bytes},
           {"total", memory.total_bytes()}};
 }
 
@@ -186,11 +187,11 @@ Json json_of(const InspectArguments& arguments, const config::RunConfig& config,
   if (run.layout().pp > 1) json["pipeline"] = json_of(plan::summarize_pipeline(run));
   if (run.profile()) json["step_seconds"] = plan::estimate_step(run);
   json["ranks"] = json_of(rank_shares(run));
-  const train::WorkerMemory memory = train::plan_worker_memory(run, programs, config.data);
+  const train::WorkerMemory memory = train::plan_worker_memory(run, programs, config);
   json["memory_bytes"] = json_of(memory.device);
   json["host_memory_bytes"] = json_of(memory.host);
   if (const auto other = rank_of_other_role(run, arguments.rank)) {
-    const train::WorkerMemory its = train::plan_worker_memory(run, run.compile(*other), config.data);
+    const train::WorkerMemory its = train::plan_worker_memory(run, run.compile(*other), config);
     json["other_role"] = {{"rank", *other},
                           {"role", run.role_of(*other)},
                           {"device", device::name_of(run.device_of(*other))},

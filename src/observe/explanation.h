@@ -77,7 +77,7 @@ struct Explanation {
   bool goes_on = false;  ///< of rank 0 alone, while the run goes on
   std::vector<RankExplanation> ranks;
   std::vector<std::string> notes;
-  std::vector<Advice> advice;  ///< the most expensive first; while the run goes on, what rank 0 can know
+  std::vector<Advice> advice;  ///< of a run, on rank 0 alone; the most expensive first
 
   /// The ranks without those that only serve; all ranks if no worker is among them.
   std::vector<RankExplanation> workers() const;

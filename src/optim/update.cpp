@@ -3,36 +3,26 @@
 #include "base/ensure.h"
 #include "base/ranges.h"
 #include "optim/formulas.h"
+#include "optim/loops/loops.h"
 #include "optim/optimizer.h"
 #include "tensor/convert.h"
 
 namespace lockstep::optim {
 namespace {
 
-// Every element is a function of its own numbers alone, and neither the vectors nor the scalar rest of a loop
-// fuse or reorder anything by themselves, so any split of a range gives the same bits.
-
 /// Elements that a thread takes at once: some 50 us, beside which starting one (20 us) still pays.
 constexpr int64_t kRange = 64 << 10;
 /// Elements whose copies are made together: they are still in the first cache.
 constexpr int64_t kCopied = 1 << 10;
 
-template <int slots, class Formula>
-void apply(const Formula& formula, const UpdateArguments& arguments, int64_t begin, int64_t end) {
-  float* __restrict p = arguments.parameters;
-  const float* __restrict g = arguments.gradients;
-  float* __restrict s = arguments.state[0];
-  float* __restrict t = arguments.state[1];
-  float* __restrict u = arguments.state[2];
-  for (int64_t i = begin; i < end; ++i)
-    if constexpr (slots == 0)
-      formula(p[i], g[i]);
-    else if constexpr (slots == 1)
-      formula(p[i], g[i], s[i]);
-    else if constexpr (slots == 2)
-      formula(p[i], g[i], s[i], t[i]);
-    else
-      formula(p[i], g[i], s[i], t[i], u[i]);
+UpdateElements elements_of(const UpdateArguments& arguments, int64_t begin, int64_t end) {
+  const auto from = [begin](float* list) { return list == nullptr ? nullptr : list + begin; };
+  UpdateElements elements{.parameters = arguments.parameters + begin,
+                          .gradients = arguments.gradients + begin,
+                          .state = {},
+                          .count = end - begin};
+  for (int slot = 0; slot < kMostStateSlots; ++slot) elements.state[slot] = from(arguments.state[slot]);
+  return elements;
 }
 
 }  // namespace
@@ -46,14 +36,18 @@ void update(const OptimizerOptions& options, const UpdateArguments& arguments,
   for (int slot = 0; slot < state_slots(options); ++slot)
     ensure(arguments.state[slot] != nullptr || arguments.count == 0,
            "an optimizer update was given no state");
+  update_loops();  // where it may throw
   stream.launch([options, arguments, constants = &constants, threads] {
     visit_formula(options, [&]<class Formula, int slots> {
       const Formula formula(options, arguments, *constants);
       for_ranges(arguments.count, kRange, threads, [&](int64_t begin, int64_t end) {
-        if (arguments.copy.data == nullptr) return apply<slots>(formula, arguments, begin, end);
+        const auto apply = [&](int64_t first, int64_t last) {
+          update_loops().update<Formula, slots>(formula, elements_of(arguments, first, last));
+        };
+        if (arguments.copy.data == nullptr) return apply(begin, end);
         for (int64_t at = begin; at < end; at += kCopied) {
           const int64_t to = std::min(at + kCopied, end);
-          apply<slots>(formula, arguments, at, to);
+          apply(at, to);
           arguments.copy.from(at).write(arguments.parameters + at, to - at);
         }
       });
@@ -64,9 +58,8 @@ void update(const OptimizerOptions& options, const UpdateArguments& arguments,
 void update_statistic(float* values, const NarrowCopy& copy, const float* gradients, int64_t count,
                       float momentum, double gradient_scale, device::Stream& stream) {
   stream.launch([=, formula = StatisticFormula{momentum, static_cast<float>(gradient_scale)}] {
-    float* __restrict to = values;
-    for (int64_t i = 0; i < count; ++i) formula(to[i], gradients[i]);
-    if (copy.data != nullptr) copy.write(to, count);
+    update_loops().statistic(formula, values, gradients, count);
+    if (copy.data != nullptr) copy.write(values, count);
   });
 }
 

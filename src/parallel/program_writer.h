@@ -23,13 +23,13 @@ enum class UpdateVerdict { none, scale, scale_and_predicate };
 enum class GradientsOf { updated, all };
 
 /// Memory of a server besides parameters and their state, if workers do not wait for each other. For each of
-/// its ranges it has slots in which a worker's pushes land, in turn, and room for copies: older versions, or
-/// data in flight to workers.
+/// its ranges it has slots in which a worker's pushes land, in turn, and room for copies of older versions.
 struct ServerRoom {
   int workers = 0;  ///< number of workers that push
   int slots = 0;
   int copies = 0;
-  bool apart = false;  ///< the rank's device has its own memory, and all of this is host memory
+  int64_t slice_bytes = 0;  ///< of slices of answers, of which it has room for some of each worker; 0: none
+  bool apart = false;       ///< the rank's device has its own memory, and all of this is host memory
 };
 
 /// The gradients of a bucket that a backward, or one of its halves, computes.
@@ -189,6 +189,7 @@ class ProgramWriter {
     std::vector<int> copies;
   };
   std::vector<Served> served_;  // by segment
+  std::vector<int> outboxes_;   // by worker: of slices of answers
   int pushing_workers_ = 0;
   std::map<std::string, int> keyed_;
   int scratch_count_ = 0;

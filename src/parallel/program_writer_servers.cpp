@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/index.h"
 #include "parallel/program_writer.h"
+#include "program/session_terms.h"
 #include "program/step_scalars.h"
 
 namespace lockstep::parallel {
@@ -14,10 +17,12 @@ namespace lockstep::parallel {
 void ProgramWriter::add_server_room(const ServerRoom& room) {
   pushing_workers_ = room.workers;
   const bool apart = room.apart;
+  int64_t largest = 0;
   served_.resize(partition_.segments.size());
   for (int s = 0; s < static_cast<int>(served_.size()) && room.workers > 0; ++s) {
     const int64_t bytes = ownership_.updated_by(s, rank_).size();
     if (bytes == 0) continue;
+    largest = std::max(largest, bytes);
     Served& served = nth(served_, s);
     const auto add = [&](const std::string& name, program::Space space, program::Category category) {
       return program.add_buffer(name, apart ? program::Space::host : space,
@@ -35,6 +40,13 @@ void ProgramWriter::add_server_room(const ServerRoom& room) {
       served.copies.push_back(
           add(fmt::format("copy.{}.{}", s, copy), program::Space::parameters, program::Category::parameters));
   }
+  // Shared by all ranges, which are sent to a worker one after the other.
+  const int64_t slice = std::min(room.slice_bytes, largest);
+  for (int worker = 0; worker < room.workers && slice > 0; ++worker)
+    outboxes_.push_back(program.add_buffer(fmt::format("answer.w{}", worker),
+                                           apart ? program::Space::host : program::Space::parameters,
+                                           apart ? program::Category::staging : program::Category::parameters,
+                                           program::kSlicesUnderWay * slice));
 }
 
 void ProgramWriter::pull(int lane, int group, int segment, int shard, int server,
@@ -85,6 +97,9 @@ void ProgramWriter::serve(int lane, int group, int segment, int shard, int bound
   for (int i = 0; i < static_cast<int>(served.copies.size()); ++i)
     serve.operands.push_back(
         {program::Role::temporary, i, program::Access::write, program.whole(nth(served.copies, i))});
+  for (int worker = 0; worker < static_cast<int>(outboxes_.size()); ++worker)
+    serve.operands.push_back({program::Role::temporary, worker, program::Access::write,
+                              program.whole(nth(outboxes_, worker)), worker});
   program.instructions.push_back(std::move(serve));
 }
 

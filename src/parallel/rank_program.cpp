@@ -13,7 +13,8 @@ ServerRoom server_room(const ProgramPlan& plan, int rank) {
   const program::SessionTerms terms = session_terms(plan);
   return {.workers = terms.workers,
           .slots = program::landing_slots(terms),
-          .copies = terms.bound ? program::kept_copies(terms, rank - servers.first) : terms.workers,
+          .copies = program::kept_copies(terms, rank - servers.first),
+          .slice_bytes = terms.bound ? 0 : terms.slice_bytes,
           .apart = plan.device_of(rank) == device::DeviceKind::cuda};
 }
 

@@ -15,6 +15,7 @@ void check(const SessionTerms& terms) {
   ensure(terms.pushes == 0 || (!terms.bound && terms.pushes >= terms.workers),
          "without a bound a step has a push of each worker, or more");
   ensure(terms.steps >= 0, "a session's steps are counted");
+  ensure(terms.slice_bytes >= 4 && terms.slice_bytes % 4 == 0, "answers are cut between numbers");
 }
 
 int landing_slots(const SessionTerms& terms) { return terms.bound.value_or(0) + 1; }

@@ -21,8 +21,15 @@ struct SessionTerms {
   int64_t steps = 0;
   /// ASYNC: number of pushes that count as one step of all; 0: one per worker.
   int pushes = 0;
+  /// ASYNC: the most bytes of a range that an answer sends in one message.
+  int64_t slice_bytes = int64_t{1} << 20;
 
   int pushes_per_step() const { return pushes > 0 ? pushes : workers; }
+  /// The message of an answer that begins at this byte of a range.
+  int64_t slice_at(int64_t begin, int64_t range_bytes) const {
+    const int64_t left = range_bytes - begin;
+    return bound || left < slice_bytes ? left : slice_bytes;
+  }
 };
 
 /// Throws InternalError if no session can have such terms.
@@ -34,8 +41,12 @@ void check(const SessionTerms& terms);
 int landing_slots(const SessionTerms& terms);
 inline int landing_slot(int64_t clock, int slots) { return static_cast<int>(clock % slots); }
 
+/// ASYNC: the number of messages of an answer that may be on their way to a worker. A server keeps room for
+/// as many, for each worker.
+inline constexpr int kSlicesUnderWay = 2;
+
 /// The number of older versions that a server keeps besides the current one. The coordinator keeps none: it
-/// answers with what it has.
+/// answers with what it has. ASYNC: none.
 int kept_copies(const SessionTerms& terms, int server);
 
 }  // namespace lockstep::program

@@ -127,6 +127,7 @@ ServedRange bind_serve(const Binding& binding) {
                     .workers = 0,
                     .landings = {},
                     .copies = {},
+                    .outboxes = {},
                     .update = {}};
   device::Device& device = binding.context().device;
   // One slot after the other.
@@ -141,6 +142,11 @@ ServedRange bind_serve(const Binding& binding) {
   for (const auto& operand : binding.instruction().operands) {
     const bool lands = operand.role == program::Role::gradients;
     if (!lands && operand.role != program::Role::temporary) continue;
+    if (!lands && binding.instruction().bound < 0) {
+      range.outboxes.push_back(binding.at(operand));
+      range.outbox_bytes = operand.range.size_bytes;
+      continue;
+    }
     ensure(operand.range.size_bytes == size_bytes, "pushes and copies are as large as their range");
     (lands ? range.landings : range.copies).push_back(binding.at(operand));
     if (lands) range.workers = std::max(range.workers, operand.peer + 1);

@@ -179,4 +179,31 @@ void DeviceStamps::settle() {
   collected_.clear();
 }
 
+void start_timed(DeviceStamps* stamps, int place, int instruction, const Action& action,
+                 device::Stream& stream, const StepInputs& inputs, const std::function<void()>& given) {
+  if (stamps == nullptr || action.parts.empty() || !stamps->records(place))
+    return action.start(stream, inputs, given);
+  size_t part = 0;
+  stamps->part_begins(place, instruction, part, stream);
+  action.start(stream, inputs, [&] {
+    stamps->part_ends(place, instruction, part, stream);
+    given();
+    given();  // events are commands, too
+    if (++part < action.parts.size()) stamps->part_begins(place, instruction, part, stream);
+  });
+}
+
+void start_on_thread(DeviceStamps* stamps, int place, int instruction, const Action& action,
+                     device::Stream& stream, const StepInputs& inputs) {
+  if (stamps == nullptr || action.parts.empty() || !stamps->records(place))
+    return action.start(stream, inputs, [] {});
+  size_t part = 0;
+  auto begin = Clock::now();
+  action.start(stream, inputs, [&] {
+    const auto end = Clock::now();
+    stamps->part_took(place, instruction, part++, begin, end);
+    begin = end;
+  });
+}
+
 }  // namespace lockstep::run

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -103,5 +104,14 @@ class DeviceStamps {
   std::vector<Collected> collected_;
   SampledTimes sampled_;
 };
+
+/// Enqueues an instruction without communication, and events around its kernels if their times are wanted.
+/// `stamps`: null, or of its program. `given` is called when something was enqueued, and may wait, so that
+/// the next kernel begins after it.
+void start_timed(DeviceStamps* stamps, int place, int instruction, const Action& action,
+                 device::Stream& stream, const StepInputs& inputs, const std::function<void()>& given);
+/// The same if the calling thread is the lane, and carries out at once what `stream` is given.
+void start_on_thread(DeviceStamps* stamps, int place, int instruction, const Action& action,
+                     device::Stream& stream, const StepInputs& inputs);
 
 }  // namespace lockstep::run

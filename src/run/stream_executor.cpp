@@ -15,7 +15,7 @@
 #include "run/deliveries.h"
 #include "run/device_stamps.h"
 #include "run/executor.h"
-#include "run/lane_positions.h"
+#include "run/host_waits.h"
 #include "run/run_ahead.h"
 #include "run/timed_stands.h"
 
@@ -24,9 +24,6 @@ namespace {
 
 /// What RunAhead takes for a piece, about.
 constexpr size_t kCommandsOfAPiece = 8;
-
-/// Stands for "no deadline of its own".
-constexpr std::chrono::hours kForever{24 * 365};
 
 /// Issues the whole iteration at once: for each instruction, its stream waits for the events of what it
 /// depends on, does the work and records an event.
@@ -54,7 +51,12 @@ class StreamExecutor : public Executor {
         actions_(make_actions(program, context, observer)),
         communicators_(context.communicators),
         reports_(program::report_instructions(program)),
-        stands_(program, reports_, device) {
+        stands_(program, reports_, device),
+        waits_(program_, options_, communicators_, enqueues_ && !options.device_tells,
+               {.after_the_host = [this] { look_after_the_host(); },
+                .is_done = [this](int instruction) { return nth(events_[parity_], instruction)->ready(); },
+                .was_done =
+                    [this](int instruction) { return nth(events_[1 - parity_], instruction)->ready(); }}) {
     ensure(
         enqueues_ || (!options.alongside && context.session == nullptr),
         "lanes with threads of their own take no part in sessions with servers, which one thread talks to");
@@ -81,8 +83,6 @@ class StreamExecutor : public Executor {
                                                                      .nodes = context.graph.nodes.size()});
     if (!enqueues_) return;
     for (const auto& stream : streams_) ahead_.emplace_back(device, *stream, options.most_ahead);
-    if (options.progress != nullptr && !options.device_tells)
-      positions_ = std::make_unique<LanePositions>(program, *options.progress, options.program_number);
     for (size_t i = 0; i < actions_.size(); ++i)
       if (actions_[i].communicator != nullptr && actions_[i].communicator->needs_host()) {
         host_exchanges_ = true;
@@ -112,7 +112,7 @@ class StreamExecutor : public Executor {
 
   void run(const StepInputs& inputs) override {
     // The lanes tell where they are; this thread only issues.
-    report_main(control::Activity::idle);
+    waits_.report(control::Activity::idle);
     times_.exposed_communication_ms = 0;
     attempt([&] {
       const auto place = static_cast<int>(begun_ % 2);
@@ -122,8 +122,7 @@ class StreamExecutor : public Executor {
       inputs_[parity_].begins_anew = std::exchange(anew_, false);
       const bool goes_on = nth(left_, 1 - parity_);
       if (!goes_on) begin_anew();
-      if (positions_) positions_->begin(goes_on);
-      issued_ = 0;
+      waits_.begin(goes_on);
       nth(left_, parity_) = true;
       messages_left_ = host_exchanges_;
       running_ = begun_;
@@ -133,7 +132,7 @@ class StreamExecutor : public Executor {
       for (const int place : {1 - parity_, parity_})
         if (nth(left_, place) && is_complete(place)) complete(place);
     });
-    if (positions_) positions_->hush();
+    waits_.hush();
   }
 
   void finish() override {
@@ -145,13 +144,13 @@ class StreamExecutor : public Executor {
     control::Progress* const progress = options_.progress;
     const control::Progress::Entry before =
         progress == nullptr ? control::Progress::Entry{} : progress->at(control::Progress::kMainSlot);
-    report_main(control::Activity::idle);
+    waits_.report(control::Activity::idle);
     attempt([&] {
       for (const int place : {1 - parity_, parity_}) complete(place);
       send_messages();
       if (stamps_) stamps_->settle();
     });
-    if (positions_) positions_->hush();
+    waits_.hush();
     if (progress != nullptr)
       progress->enter(control::Progress::kMainSlot, before.activity, before.program, before.instruction);
   }
@@ -174,7 +173,8 @@ class StreamExecutor : public Executor {
       if (const auto first = first_error()) std::rethrow_exception(first);
       return work();
     } catch (const std::exception& failure) {
-      error = with_place(std::current_exception(), under_way());  // before the abort, which ends it
+      error = with_place(std::current_exception(),
+                         enqueues_ ? waits_.under_way() : "");  // before the abort, which ends it
       // A lane that fails tells by itself.
       if (!first_error()) {
         if (options_.failed) options_.failed(error);
@@ -189,7 +189,7 @@ class StreamExecutor : public Executor {
         // It follows from the error that is known.
       }
     }
-    if (positions_) positions_->hush();
+    waits_.hush();
     left_ = {};
     anew_ = true;
     messages_left_ = false;
@@ -216,7 +216,7 @@ class StreamExecutor : public Executor {
   void await(int place, int instruction) {
     device::Event& event = *nth(events_[place], instruction);
     if (!enqueues_) return event.synchronize();
-    hold(*nth(streams_, program_.instruction(instruction).lane), event);
+    waits_.hold(*nth(streams_, program_.instruction(instruction).lane), event);
   }
 
   /// Waits for all of the last iteration of this parity; throws what failed in it.
@@ -236,7 +236,7 @@ class StreamExecutor : public Executor {
   /// would not look after them.
   void send_messages() {
     if (!messages_left_) return;
-    wait_for_peers(last_exchange_, [this] {
+    exchange(last_exchange_, [this] {
       return std::ranges::all_of(communicators_, [](comm::Communicator* communicator) {
         return communicator == nullptr || !communicator->needs_host() || communicator->test();
       });
@@ -289,14 +289,14 @@ class StreamExecutor : public Executor {
       }
       if (stamps_) stamps_->after(parity_, static_cast<int>(i), stream);
       stream.record(*events[i]);
-      ++issued_;
+      waits_.issued();
       if (!enqueues_) continue;
       nth(ahead_, instruction.lane).given([&](device::Stream& of, const device::Event& event) {
-        hold(of, event);
+        waits_.hold(of, event);
       });
       if (actions_[i].deliver) deliveries_.add(parity_, static_cast<int>(i), stream, *events[i]);
       look_after_the_host();
-      if (host_exchanges_) check_communicators();
+      if (host_exchanges_) waits_.check_communicators();
     }
     stands_.end(parity_, streams_);
   }
@@ -310,24 +310,23 @@ class StreamExecutor : public Executor {
       word = control::Progress::encode(word, activity, options_.program_number, index);
       stream.write_word(options_.progress->word(control::Progress::lane_slot(instruction.lane)), word);
     };
-    report_issuing(index);
+    waits_.report_issuing(index);
     report(activity_of(instruction.deadline));
     try {
       if (options_.before) {
         // It may look at what was made so far, and change it.
-        for (auto& each : streams_) wait_for(*each, communication_deadline(), [&] { return each->idle(); });
-        report_issuing(index);
+        for (auto& each : streams_) waits_.drain(*each);
+        waits_.report_issuing(index);
         options_.before(inputs.iteration, index);
       }
       auto& ahead = nth(ahead_, instruction.lane);
       const RunAhead::Wait wait = [&](device::Stream& of, const device::Event& event) {
-        hold(of, event);
-        report_issuing(index);
+        waits_.hold(of, event);
+        waits_.report_issuing(index);
       };
       if (action.staged != nullptr && !action.staged->ready()) wait(stream, *action.staged);
-      if (action.delivered)
-        wait_for_peers(index, [&] { return !deliveries_.has(index) && action.delivered(); });
-      if (action.arrived) wait_for_peers(index, action.arrived);
+      if (action.delivered) exchange(index, [&] { return !deliveries_.has(index) && action.delivered(); });
+      if (action.arrived) exchange(index, action.arrived);
       if (action.communicator != nullptr) {
         action.communicate(stream, inputs);
         // Copies and waits, some for each transfer: as many commands as several kernels.
@@ -339,7 +338,7 @@ class StreamExecutor : public Executor {
           ahead.given(wait);
         }
       } else if (action.start) {
-        start(index, stream, inputs, [&] { ahead.given(wait); });
+        start_timed(stamps_.get(), parity_, index, action, stream, inputs, [&] { ahead.given(wait); });
       }
       if (action.finish) action.finish(stream);
     } catch (const Error& error) {
@@ -365,14 +364,6 @@ class StreamExecutor : public Executor {
     if (options_.alongside) options_.alongside();
   }
 
-  /// The host may be held up too: by data, by a disk, in the driver. It does not wait for other ranks.
-  void report_issuing(int index) {
-    const program::DeadlineClass deadline = program_.instruction(index).deadline;
-    report_main(deadline == program::DeadlineClass::communication ? control::Activity::compute
-                                                                  : activity_of(deadline),
-                index);
-  }
-
   /// Whether the lane may have to wait for another one after an instruction.
   bool rests_after(size_t index) const {
     for (size_t next = index + 1; next < program_.instructions.size(); ++next)
@@ -381,101 +372,11 @@ class StreamExecutor : public Executor {
     return true;
   }
 
-  Deadline communication_deadline() const {
-    return deadline_in(options_.communication_timeout.value_or(kForever));
-  }
-
-  void hold(device::Stream& stream, const device::Event& event) {
-    // Some devices get on only while they are asked whether they are idle.
-    wait_for(stream, communication_deadline(), [&] { return event.ready() || stream.idle(); });
-    if (positions_) positions_->hush();
-  }
-
-  /// Waits for what the host gets from other ranks, or gives them.
-  void wait_for_peers(int index, const std::function<bool()>& done) {
-    if (done()) return;
-    const auto began = Clock::now();
-    report_main(control::Activity::waiting, index);
-    for (const Deadline deadline = communication_deadline(); !done(); std::this_thread::yield()) {
-      nth(streams_, program_.instruction(index).lane)->idle();  // a device that has failed tells who asks
-      look_at_lanes();
-      look_after_the_host();
-      check_communicators();
-      if (Clock::now() > deadline)
-        throw CommError(fmt::format("rank {} has waited {:.1f} s for its peers; look at the other ranks' "
-                                    "messages for the one that stopped",
-                                    program_.rank, milliseconds_between(began, Clock::now()) / 1000),
-                        ExitCode::hang);
-    }
-    if (positions_) positions_->hush();
-    // Nothing that comes after is issued meanwhile, so that compute has to wait, too.
-    *times_.exposed_communication_ms += milliseconds_between(began, Clock::now());
-    report_issuing(index);
-  }
-
-  void check_communicators() {
-    for (comm::Communicator* communicator : communicators_)
-      if (communicator != nullptr) communicator->check_health();
-  }
-
-  /// Waits for the device, while its lanes tell where it is, and looks after communicators meanwhile.
-  void wait_for(const device::Stream& stream, Deadline deadline, const std::function<bool()>& done) {
-    report_main(control::Activity::idle);
-    bool lanes_tell = true;
-    while (!done()) {
-      look_at_lanes();
-      // The device has something to do, and no lane says what: it has not got there, or will not.
-      if (options_.progress != nullptr && lanes_tell != any_lane_tells()) {
-        lanes_tell = !lanes_tell;
-        report_main(lanes_tell ? control::Activity::idle : control::Activity::compute,
-                    std::min(issued_, static_cast<int>(program_.instructions.size()) - 1));
-      }
-      look_after_the_host();
-      check_communicators();
-      if (Clock::now() > deadline)
-        throw CommError(
-            fmt::format("rank {} has waited {:.1f} s for lane {} of its {} program; look at the other ranks' "
-                        "messages for "
-                        "the one that stopped",
-                        program_.rank, std::chrono::duration<double>(*options_.communication_timeout).count(),
-                        stream.name(), program_.name),
-            ExitCode::hang);
-      std::this_thread::yield();
-    }
-    report_main(control::Activity::idle);
-  }
-
-  /// If the device does not tell.
-  void look_at_lanes() {
-    if (positions_)
-      positions_->look(
-          issued_, [this](int instruction) { return nth(events_[parity_], instruction)->ready(); },
-          [this](int instruction) { return nth(events_[1 - parity_], instruction)->ready(); });
-  }
-
-  bool any_lane_tells() const {
-    for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
-      if (options_.progress->at(control::Progress::lane_slot(static_cast<int>(lane))).activity !=
-          control::Activity::idle)
-        return true;
-    return false;
-  }
-
-  /// Where the device is, as far as it tells.
-  std::string under_way() {
-    std::string where;
-    try {
-      look_at_lanes();
-    } catch (const std::exception&) {
-      // Of a device that has failed nothing is to be learnt; its error is told already.
-    }
-    if (enqueues_ && options_.progress != nullptr)
-      for (size_t lane = 0; lane < program_.lanes.size(); ++lane)
-        if (const auto entry = options_.progress->at(control::Progress::lane_slot(static_cast<int>(lane)));
-            entry.activity != control::Activity::idle)
-          where +=
-              fmt::format("{}{}", where.empty() ? "" : "; ", program::describe(program_, entry.instruction));
-    return where;
+  /// Waits for other ranks. Nothing that comes after is issued meanwhile, so that compute has to wait, too.
+  void exchange(int index, const std::function<bool()>& done) {
+    const double waited =
+        waits_.wait_for_peers(index, *nth(streams_, program_.instruction(index).lane), done);
+    if (waited > 0) *times_.exposed_communication_ms += waited;
   }
 
   std::exception_ptr with_place(const std::exception_ptr& error, const std::string& where) const {
@@ -490,42 +391,6 @@ class StreamExecutor : public Executor {
     }
   }
 
-  void report_main(control::Activity activity, int instruction = 0) {
-    if (options_.progress != nullptr)
-      options_.progress->enter(control::Progress::kMainSlot, activity, options_.program_number, instruction);
-  }
-
-  /// Enqueues an instruction without communication, and events around its kernels if somebody wants their
-  /// times. `given` may wait, so that the next kernel begins after it.
-  void start(int index, device::Stream& stream, const StepInputs& inputs,
-             const std::function<void()>& given) {
-    const Action& action = nth(actions_, index);
-    if (!stamps_ || action.parts.empty() || !stamps_->records(parity_))
-      return action.start(stream, inputs, given);
-    size_t part = 0;
-    stamps_->part_begins(parity_, index, part, stream);
-    action.start(stream, inputs, [&] {
-      stamps_->part_ends(parity_, index, part, stream);
-      given();
-      given();  // events are commands, too
-      if (++part < action.parts.size()) stamps_->part_begins(parity_, index, part, stream);
-    });
-  }
-
-  /// The same on the lane's thread.
-  void start_here(int index, int place, const StepInputs& inputs) {
-    const Action& action = nth(actions_, index);
-    if (!stamps_ || action.parts.empty() || !stamps_->records(place))
-      return action.start(*immediate_, inputs, [] {});
-    size_t part = 0;
-    auto begin = Clock::now();
-    action.start(*immediate_, inputs, [&] {
-      const auto end = Clock::now();
-      stamps_->part_took(place, index, part++, begin, end);
-      begin = end;
-    });
-  }
-
   void execute(int index, int64_t iteration, int place, const StepInputs& inputs) {
     auto& action = nth(actions_, index);
     const auto& instruction = program_.instruction(index);
@@ -538,13 +403,13 @@ class StreamExecutor : public Executor {
     try {
       if (options_.before) options_.before(inputs.iteration, index);
       if (action.communicator == nullptr) {
-        start_here(index, place, inputs);
+        start_on_thread(stamps_.get(), place, index, action, *immediate_, inputs);
       } else {
         action.communicate(*immediate_, inputs);
-        action.communicator->synchronize(*immediate_, communication_deadline());
+        action.communicator->synchronize(*immediate_, waits_.deadline());
         while (action.proceed && action.proceed(*immediate_)) {
           report(activity_of(instruction.deadline));
-          action.communicator->synchronize(*immediate_, communication_deadline());
+          action.communicator->synchronize(*immediate_, waits_.deadline());
         }
       }
       if (action.finish) action.finish(*immediate_);
@@ -586,11 +451,11 @@ class StreamExecutor : public Executor {
   std::vector<bool> rests_after_;                          // by instruction
   IterationTimes times_;
   std::array<uint64_t, control::Progress::kSlots> words_{};  // by lane: what was last enqueued to be written
-  std::unique_ptr<LanePositions> positions_;  // null if the device tells by itself, or nobody wants to know
-  StepInputs inputs_[2];                      // by parity
-  std::array<bool, 2> left_{};                // by parity: something may be left of it
-  std::vector<int> reports_;                  // instructions
+  StepInputs inputs_[2];                                     // by parity
+  std::array<bool, 2> left_{};                               // by parity: something may be left of it
+  std::vector<int> reports_;                                 // instructions
   TimedStands stands_;
+  HostWaits waits_;
   std::unique_ptr<DeviceStamps> stamps_;  // null if nobody wants any
   std::vector<int> last_of_lanes_;        // of each lane that has any, its last instruction
   static constexpr int64_t kNone = -1;
@@ -598,7 +463,6 @@ class StreamExecutor : public Executor {
   int64_t begun_ = 0;                    // iterations
   bool anew_ = true;                     // what comes next is an iteration after finish(), or the first
   int parity_ = 0;                       // of the last one
-  int issued_ = 0;                       // instructions of this iteration, with their events
   std::vector<std::unique_ptr<device::Stream>> streams_;
   std::vector<RunAhead> ahead_;  // by lane, where work is enqueued
   Deliveries deliveries_;        // likewise

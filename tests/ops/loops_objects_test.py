@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles the loops of src/ops/cpu/loops for several processors and reads the objects: no scalar fused multiply-add, which
+"""Compiles the loops of src/ops/cpu/loops and src/optim/loops for several processors and reads the objects: no scalar fused multiply-add, which
 is what compilers make of vectors that they do not like, and no symbol that the linker could merge with one that was compiled
 for another processor.
 
@@ -17,7 +17,7 @@ import tempfile
 
 SKIPPED = 77
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LOOPS = ROOT / "src/ops/cpu/loops"
+LOOPS = [ROOT / "src/ops/cpu/loops", ROOT / "src/optim/loops"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 # Each with what stands for it where a compiler does not know the name.
 PROCESSORS = {
@@ -51,7 +51,7 @@ def problems_of(name, path):
     found = [f"{name}: {count} scalar multiply-adds in {function}" for function, count in scalar.items() if count > 0]
     for line in run("objdump", "-tC", path).stdout.splitlines():
         # Weak, defined, and not in a namespace of this instruction set alone.
-        if re.match(r"^[0-9a-f]+ .w", line) and "*UND*" not in line and not re.search(r"lockstep::(ops::)?(avx512|avx2|portable)::", line):
+        if re.match(r"^[0-9a-f]+ .w", line) and "*UND*" not in line and not re.search(r"lockstep::(ops::|optim::)?(avx512|avx2|portable)::", line):
             found.append(f"{name}: others may define it, too: {line.strip()}")
     return found, packed
 
@@ -71,7 +71,7 @@ def main():
         print("objdump is missing: nothing was looked at")
         return SKIPPED
     compiler, options = sys.argv[1], sys.argv[2:]
-    sources = [source for source in sorted(LOOPS.glob("*.cpp")) if source.name != "loops.cpp"]
+    sources = [source for folder in LOOPS for source in sorted(folder.glob("*.cpp")) if source.name != "loops.cpp"]
     problems, packed = [], dict.fromkeys(PROCESSORS, 0)
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         work = [(processor, source) for processor in PROCESSORS for source in sources]

@@ -191,6 +191,76 @@ TEST(Loops, NormalizeRowsToTheSameBits) {
     });
 }
 
+/// `rows` rows of a matrix, of whose columns the lanes have the numbers.
+struct Columns {
+  int64_t rows, columns;
+  ColumnLanes lanes{columns};
+  std::vector<float> x = random_values(rows * columns, 2, 11), dy = random_values(rows * columns, 1, 12);
+
+  std::vector<float> of_lanes(uint32_t seed) const {
+    const std::vector<float> of_columns = random_values(columns, 1, seed);
+    std::vector<float> values;
+    for (int64_t lane = 0; lane < lanes.width; ++lane)
+      values.push_back(of_columns[static_cast<size_t>(lane % columns)]);
+    return values;
+  }
+};
+
+TEST(Loops, OfColumnsHaveEqualBits) {
+  for (const int64_t rows : {1, 2, 7, 70})
+    for (const int64_t columns : {1, 3, 6, 15, 16, 33, 64, 100}) {
+      const Columns matrix{rows, columns};
+      const std::vector<float> mean = matrix.of_lanes(13), scale = matrix.of_lanes(14),
+                               bias = matrix.of_lanes(15), &x = matrix.x, &dy = matrix.dy;
+      const ColumnLanes& lanes = matrix.lanes;
+      expect_equal_bits(
+          std::to_string(rows) + " rows of " + std::to_string(columns), [&](const Loops& loops) {
+            const auto size = static_cast<size_t>(rows * columns), width = static_cast<size_t>(columns);
+            // A number behind each result, which must stay.
+            std::vector<float> y(size + 1, 7.0f), dx(size + 1, 7.0f), sums(3 * width + 1, 7.0f),
+                chains = random_values(columns, 1, 16);
+            loops.columns.normalize(rows, lanes, y.data(), x.data(), mean.data(), scale.data(), bias.data());
+            loops.columns.input_gradient(rows, lanes, dx.data(), dy.data(), x.data(), mean.data(),
+                                         scale.data(), bias.data(), mean.data());
+            loops.columns.sum(rows, lanes, sums.data(), x.data());
+            loops.columns.squared_deviations(rows, lanes, sums.data() + width, x.data(), mean.data());
+            loops.columns.products(rows, lanes, sums.data() + 2 * width, dy.data(), x.data(), mean.data());
+            std::vector<float> expected_chains = chains;
+            loops.add_rows(chains.data(), x.data(), rows, columns);
+            // As the formulas say, element by element.
+            std::vector<double> plain(3 * width);
+            for (size_t i = 0; i < size; ++i) {
+              const size_t c = i % width;
+              const float deviation = x[i] - mean[c];
+              EXPECT_EQ(y[i], std::fma(deviation, scale[c], bias[c])) << loops.instruction_set;
+              EXPECT_EQ(dx[i], std::fma(scale[c], dy[i], std::fma(bias[c], deviation, mean[c])))
+                  << loops.instruction_set;
+              plain[c] += x[i];
+              plain[width + c] += double{deviation} * deviation;
+              plain[2 * width + c] += double{dy[i]} * deviation;
+              expected_chains[c] += x[i];
+            }
+            EXPECT_EQ(chains, expected_chains) << loops.instruction_set;
+            for (size_t c = 0; c < plain.size(); ++c)
+              EXPECT_NEAR(sums[c], plain[c], 1e-4 * static_cast<double>(rows)) << loops.instruction_set;
+            for (const auto* list : {&y, &dx, &sums}) EXPECT_EQ(list->back(), 7.0f) << loops.instruction_set;
+            std::vector<float> all;
+            for (const auto* part : {&y, &dx, &sums, &chains})
+              all.insert(all.end(), part->begin(), part->end());
+            return all;
+          });
+    }
+}
+
+TEST(Loops, OfRowsHaveEqualBits) {
+  for (const int64_t count : {1, 15, 16, 17, 65, 512})
+    expect_equal_bits(std::to_string(count), [&](const Loops& loops) {
+      const std::vector<float> row = random_values(count, 2, 17);
+      EXPECT_EQ(loops.row_maximum(row.data(), count), *std::ranges::max_element(row));
+      return std::vector{loops.row_maximum(row.data(), count), loops.row_sum(row.data(), count)};
+    });
+}
+
 /// One head of a batch: output, log-sum-exps and the gradient of the input, one after the other.
 std::vector<float> attention(const Loops& loops, int64_t positions, int64_t head_size, bool drops,
                              bool causal = true) {

@@ -1,11 +1,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string_view>
 #include <vector>
 
 #include "base/half.h"
 #include "lockstep/error.h"
 #include "ops/op_testing.h"
+#include "optim/loops/loops.h"
 #include "optim/optimizer.h"
 
 namespace lockstep::optim {
@@ -233,6 +235,76 @@ TEST_F(Update, AnyNumberOfThreadsGivesTheSameBits) {
     update(c.options, several.arguments(c.options, gradients, 0, count), constants_of(c.options, 0), *stream_,
            3);
     EXPECT_EQ(one, several) << c.name;
+  }
+}
+
+/// The numbers that a formula reads and writes: a parameter's, then those of its state.
+template <class Formula, int slots>
+void apply_to_one(const Formula& formula, float gradient, std::vector<Floats>& numbers, size_t i) {
+  if constexpr (slots == 0)
+    formula(numbers[0][i], gradient);
+  else if constexpr (slots == 1)
+    formula(numbers[0][i], gradient, numbers[1][i]);
+  else if constexpr (slots == 2)
+    formula(numbers[0][i], gradient, numbers[1][i], numbers[2][i]);
+  else
+    formula(numbers[0][i], gradient, numbers[1][i], numbers[2][i], numbers[3][i]);
+}
+
+TEST(UpdateLoops, HaveTheBitsOfTheirFormulasWithEachInstructionSet) {
+  EXPECT_EQ(std::string_view(all_update_loops().back()->instruction_set), "portable");
+  std::vector<GoldenCase> cases(std::begin(kGoldenCases), std::end(kGoldenCases));
+  for (const GoldenCase& c : kGoldenCases) {
+    cases.push_back(c);
+    cases.back().options.average = {.enabled = true, .decay = 0.9};
+  }
+  // Fewer than a vector, whole vectors, and a rest, behind which nothing is written.
+  for (const size_t count : {1, 15, 16, 19, 1003})
+    for (const GoldenCase& c : cases) {
+      const auto noise = random_values(count + 1, 5);
+      const Floats gradients(noise.begin(), noise.end());
+      UpdateArguments arguments{
+          .rates = {.weight_decay = c.options.weight_decay, .learning_rate_factor = 0.5},
+          .gradient_scale = 0.25};
+      UpdateConstants constants = constants_of(c.options, 3);
+      constants.average_gain = 0.1;
+      visit_formula(c.options, [&]<class Formula, int slots> {
+        const Formula formula(c.options, arguments, constants);
+        std::vector<Floats> before;
+        for (uint32_t seed = 6; seed < 7 + slots; ++seed) {
+          const auto values = random_values(count + 1, seed);
+          before.emplace_back(values.begin(), values.end());
+        }
+        if (slots > 1)  // a mean of squares, which has a root
+          for (float& value : before[2]) value = std::abs(value);
+        std::vector<Floats> expected = before;
+        for (size_t i = 0; i < count; ++i) apply_to_one<Formula, slots>(formula, gradients[i], expected, i);
+        for (const UpdateLoops* loops : all_update_loops()) {
+          std::vector<Floats> made = before;
+          UpdateElements elements{.parameters = made[0].data(),
+                                  .gradients = gradients.data(),
+                                  .state = {},
+                                  .count = static_cast<int64_t>(count)};
+          for (size_t slot = 0; slot < slots; ++slot) elements.state[slot] = made[1 + slot].data();
+          loops->update<Formula, slots>(formula, elements);
+          EXPECT_EQ(made, expected) << c.name << ", " << count << " with " << loops->instruction_set;
+        }
+      });
+    }
+}
+
+TEST(UpdateLoops, OfStatisticsHaveTheBitsOfTheFormula) {
+  const StatisticFormula formula{0.3f, 0.7f};
+  for (const size_t count : {1, 16, 19}) {
+    const auto noise = random_values(count, 1), initial = random_values(count + 1, 2);
+    const Floats means(noise.begin(), noise.end()), before(initial.begin(), initial.end());
+    Floats expected = before;
+    for (size_t i = 0; i < count; ++i) formula(expected[i], means[i]);
+    for (const UpdateLoops* loops : all_update_loops()) {
+      Floats made = before;
+      loops->statistic(formula, made.data(), means.data(), static_cast<int64_t>(count));
+      EXPECT_EQ(made, expected) << count << " with " << loops->instruction_set;
+    }
   }
 }
 

@@ -40,7 +40,7 @@ TEST(Checker, NamesTheTreeThatArrivesAndTheOneThatShould) {
              "24 add @compute updates destination:grad.0.slot1 reads source:grad.0.slot0");
   EXPECT_THAT(
       findings(programs),
-      AllOf(HasSubstr("rank 0, step instruction 29 (norm, lane compute)"),
+      AllOf(Mentions("mathematics: rank 0, step instruction 29 (norm"),
             Mentions(
                 "the gradient of 'embed.weight' should be "
                 "((u0:l0+u0:l1)+(u0:l2+u0:l3))+((u1:l0+u1:l1)+(u1:l2+u1:l3)) ... (u0:l0+(u0:l2+u0:l3))+")));
@@ -56,8 +56,7 @@ TEST(Checker, NamesTheLeafThatIsMissingFromAFastSum) {
           if (o.role == program::Role::gradients) o.access = program::Access::write;
       }
   EXPECT_THAT(findings(programs),
-              AllOf(HasSubstr("the gradient of 'fc.weight' should be the sum of all leaves"),
-                    HasSubstr("missing l0[m0], l1[m0]"), HasSubstr("what arrives is sum(l0[m1],l1[m1])")));
+              Mentions("mathematics: ... 'fc.weight' ... l0[m0], l1[m0] ... sum(l0[m1],l1[m1])"));
 }
 
 TEST(Checker, NamesBothRanksOfADeadlock) {
@@ -81,12 +80,9 @@ TEST(Checker, NamesBothRanksOfADeadlock) {
     for (program::Instruction& i : p.instructions) i.after.clear();
     program::derive_dependencies(p);
   }
-  EXPECT_THAT(findings(programs), AllOf(HasSubstr("deadlock: rank 0, step instruction 8 (exchange to rank 1, "
-                                                  "lane pipe): ranks wait for each other: rank "
-                                                  "0 waits in step instruction 8 (exchange to rank 1, lane "
-                                                  "pipe) for rank 1; rank 1 waits in step "
-                                                  "instruction 5 (exchange to rank 0, lane pipe) for rank 0"),
-                                        HasSubstr("in iteration 0")));
+  EXPECT_THAT(findings(programs),
+              Mentions("deadlock: rank 0, step instruction 8 (exchange to rank 1, lane pipe) ... rank 1 ... "
+                       "step instruction 5 (exchange to rank 0, lane pipe) ... iteration 0"));
 }
 
 TEST(Checker, FindsADeadlockBetweenLanes) {
@@ -102,16 +98,14 @@ TEST(Checker, FindsADeadlockBetweenLanes) {
   for (program::Instruction& i : list) i.after.clear();
   program::derive_dependencies(programs[0]);
   EXPECT_THAT(findings(programs),
-              AllOf(HasSubstr("deadlock"), HasSubstr("(all_reduce, lane reduce, segment 2) for rank 1"),
-                    HasSubstr("(agree, lane agree) for rank 0")));
+              AllOf(Mentions("deadlock: ... (all_reduce, lane reduce, segment 2) ... rank 1"),
+                    Mentions("(agree, lane agree) ... rank 0")));
 }
 
 TEST(Checker, NamesTheMessageWhoseSizeDiffers) {
   auto programs = edited("pp2_interleaved", 0, "send:act.0.mb1@1", "send:act.0.mb1[0+32]@1");
-  EXPECT_THAT(findings(programs),
-              AllOf(HasSubstr("matching: rank 0"),
-                    HasSubstr("message 1 to rank 1 is 32 bytes of float32 (act.0.mb1[0+32])"),
-                    HasSubstr("expects 64 bytes of float32 (act.0.mb1)")));
+  EXPECT_THAT(findings(programs), Mentions("matching: rank 0 ... rank 1 ... 32 bytes of float32 "
+                                           "(act.0.mb1[0+32]) ... 64 bytes of float32 (act.0.mb1)"));
 }
 
 TEST(Checker, NamesTheMicroBatchThatArrivesInAnothersPlace) {
@@ -128,16 +122,18 @@ TEST(Checker, NamesTheReplicaThatIsNotUpdated) {
   for (program::Instruction& i : list) i.after.clear();
   program::derive_dependencies(programs[1]);
   EXPECT_THAT(findings(programs),
-              AllOf(HasSubstr("rank 1, step instruction 2 (forward"),
+              AllOf(Mentions("rank 1, step instruction 2 (forward"),
                     Mentions("'embed.weight' after 1 updates ... a parameter after 0 updates")));
 }
 
 TEST(Checker, NamesTheSecondServerOfTheSameBytes) {
   const auto mutants = with_a_second_server(program::load_golden("ps_sync"));
   ASSERT_EQ(mutants.size(), 1);
-  EXPECT_EQ(findings(mutants[0].programs),
-            "mathematics: rank 3: bytes 0 to 128 of 'fc.weight' are updated by ranks 2, 3: one rank should "
-            "update them, or all replicas of their stage; this rank is none of these\n");
+  const auto found = check_programs(mutants[0].programs);
+  ASSERT_EQ(found.size(), 1);
+  EXPECT_EQ(found[0].rank, 3);
+  EXPECT_EQ(found[0].property, CheckFinding::Property::mathematics);
+  EXPECT_THAT(found[0].message, Mentions("0 to 128 of 'fc.weight' ... ranks 2, 3"));
 }
 
 TEST(Checker, NamesTheReplicaThatGetsWhatTheOthersUpdate) {
@@ -166,9 +162,7 @@ TEST(Checker, NamesTheReplicaThatGetsWhatTheOthersUpdate) {
     program::derive_dependencies(program);
   }
   EXPECT_THAT(findings(programs),
-              HasSubstr("mathematics: rank 2: bytes 0 to 128 of 'embed.weight' are updated by ranks 0, 1: "
-                        "one rank should update them, or all replicas of their stage; this rank holds them, "
-                        "too, but does not update them\n"));
+              Mentions("mathematics: rank 2: ... 0 to 128 of 'embed.weight' ... ranks 0, 1"));
 }
 
 TEST(Checker, NamesTheParameterThatNobodyUpdates) {
@@ -178,10 +172,7 @@ TEST(Checker, NamesTheParameterThatNobodyUpdates) {
     for (program::Instruction& i : program.instructions) i.after.clear();
     program::derive_dependencies(program);
   }
-  EXPECT_THAT(
-      findings(programs),
-      HasSubstr(
-          "mathematics: the step should update every parameter; it updates not 'embed.weight' from byte 0"));
+  EXPECT_THAT(findings(programs), Mentions("mathematics: ... 'embed.weight' ... byte 0"));
 }
 
 TEST(Checker, NamesAReadThatNothingOrders) {
@@ -201,23 +192,20 @@ TEST(Checker, NamesANormThatSkipsAParameter) {
         std::erase_if(i.operands, [](const program::Operand& o) {
           return o.role == program::Role::gradients && o.index == 1;
         });
-  EXPECT_THAT(findings(programs),
-              HasSubstr("should have seen every gradient once; it has seen not 'fc.weight' from byte 0"));
+  EXPECT_THAT(findings(programs), Mentions("mathematics: ... 'fc.weight' ... byte 0"));
 }
 
 TEST(Checker, NamesANormThatCountsATiedParameterTwice) {
   auto programs = edited("pp2_1f1b", 1, "norm @compute reads gradients.2:grad.2[0+64]",
                          "norm @compute reads gradients.2:grad.2");
-  EXPECT_THAT(findings(programs), HasSubstr("it has seen 'embed.weight' twice from byte 0"));
+  EXPECT_THAT(findings(programs), Mentions("mathematics: ... 'embed.weight' ... byte 0"));
 }
 
 TEST(Checker, NamesASumOfSquaresInAnothersPlace) {
   auto programs = edited("dp2_sharded", 1, "gradients.1:grad.1[262144+262144]^262144 writes",
                          "gradients.1:grad.1[262144+262144] writes");
-  EXPECT_THAT(
-      findings(programs),
-      HasSubstr("it takes byte 262144 of 'head.weight' for byte 0 of segment 1's bucket; it belongs to "
-                "byte 262144 of segment 1's"));
+  EXPECT_THAT(findings(programs),
+              Mentions("byte 262144 of 'head.weight' ... byte 0 of segment 1 ... byte 262144 of segment 1"));
 }
 
 TEST(Checker, NamesASumOfSquaresOfWhatIsNotComplete) {
@@ -237,10 +225,10 @@ TEST(Checker, NamesAnUpdateOfWhatTheRankDoesNotOwn) {
 }
 
 TEST(Checker, NamesStateThatBelongsToOtherBytes) {
-  EXPECT_THAT(findings(edited("dp2_sharded", 1, "state=state.1@-262144 state=state.1@0",
-                              "state=state.1@0 state=state.1@262144")),
-              HasSubstr("its state 0 of byte 262144 of 'head.weight' is byte 0 of state.1; the program says "
-                        "byte 262144 of state.1"));
+  EXPECT_THAT(
+      findings(edited("dp2_sharded", 1, "state=state.1@-262144 state=state.1@0",
+                      "state=state.1@0 state=state.1@262144")),
+      Mentions("state 0 of byte 262144 of 'head.weight' ... byte 0 of state.1 ... byte 262144 of state.1"));
 }
 
 TEST(Checker, RefusesALibrarysSumInReproducibleMode) {
@@ -281,8 +269,7 @@ TEST(Checker, NamesTheByteThatMeetsAnothersGradient) {
         for (program::Operand& o : i.operands)
           if (o.role == program::Role::gradients)
             o.range.buffer += 1;  // the other segment's bucket, of the same size
-  EXPECT_THAT(findings(programs),
-              HasSubstr("byte 0 of 'fc.weight' meets the gradient of byte 0 of 'head.weight'"));
+  EXPECT_THAT(findings(programs), Mentions("byte 0 of 'fc.weight' ... byte 0 of 'head.weight'"));
 }
 
 TEST(Checker, NamesWhatAReduceScatterLeavesUnspecified) {
@@ -332,9 +319,8 @@ TEST(Checker, FindsAPullThatWaitsForItself) {
     for (program::Instruction& i : programs[r].instructions) i.after.clear();
     program::derive_dependencies(programs[r]);
   }
-  EXPECT_THAT(findings(programs),
-              AllOf(HasSubstr("deadlock"), HasSubstr("(pull, lane wire, segment 1) for rank 1"),
-                    HasSubstr("(pull, lane wire, segment 0) for rank 0")));
+  EXPECT_THAT(findings(programs), AllOf(Mentions("deadlock: ... (pull, lane wire, segment 1) ... rank 1"),
+                                        Mentions("(pull, lane wire, segment 0) ... rank 0")));
 }
 
 TEST(Checker, RefusesAPushWithoutAServe) {
@@ -342,8 +328,8 @@ TEST(Checker, RefusesAPushWithoutAServe) {
   programs[2].instructions.pop_back();
   for (program::Instruction& i : programs[2].instructions) i.after.clear();
   program::derive_dependencies(programs[2]);
-  EXPECT_THAT(findings(programs), HasSubstr("matching: rank 0, step instruction 1 (pull, lane wire, segment "
-                                            "1): rank 2 has no serve of segment 1, shard 0"));
+  EXPECT_THAT(findings(programs), Mentions("matching: rank 0, step instruction 1 (pull, lane wire, segment "
+                                           "1) ... rank 2 ... segment 1, shard 0"));
 }
 
 /// The server's parameters lie in `param.*`, and it serves them from memory of the host.
@@ -384,16 +370,14 @@ TEST(Checker, RefusesAServeOfOtherParametersThanArePulled) {
   // Both destinations are the larger parameter's.
   program::Operand& second = programs[2].instructions[1].operands.back();
   second.range.buffer = programs[2].instructions[0].operands.back().range.buffer;
-  EXPECT_THAT(findings(programs), HasSubstr("byte 0 of 'fc.weight' on rank 2 meets the gradient of byte 0 of "
-                                            "'head.weight'"));
+  EXPECT_THAT(findings(programs), Mentions("byte 0 of 'fc.weight' on rank 2 ... byte 0 of 'head.weight'"));
 }
 
 TEST(Checker, RefusesWorkersThatPushTheSameLeaf) {
   auto programs = program::load_golden("ps_async");
   for (program::Instruction& i : programs[1].instructions)
     if (i.leaf >= 0) i.leaf = 0;
-  EXPECT_THAT(findings(programs), HasSubstr("all workers' pushes of 'fc.weight' together should hold every "
-                                            "leaf once: missing l1[m0], l1[m1]; too many l0[m0], l0[m1]"));
+  EXPECT_THAT(findings(programs), Mentions("'fc.weight' ... l1[m0], l1[m1] ... l0[m0], l0[m1]"));
 }
 
 TEST(Checker, RefusesAStepWhoseLastPushSaysNothingOfIt) {
@@ -415,9 +399,7 @@ TEST(Checker, RefusesAFlagThatHasNotSeenAllGradients) {
     for (program::Instruction& i : program.instructions)
       if (i.kind == program::InstructionKind::finite)
         std::erase_if(i.operands, [](const program::Operand& o) { return o.index == 1; });
-  EXPECT_THAT(
-      findings(programs),
-      HasSubstr("its predicate should have seen every gradient; it has seen not 'head.weight' from byte 0"));
+  EXPECT_THAT(findings(programs), Mentions("predicate ... 'head.weight' ... byte 0"));
 }
 
 TEST(Checker, StopsAtTheLimitOfFindings) {
@@ -434,8 +416,7 @@ TEST(Checker, ThrowsWithAllFindings) {
     ensure_checked(programs);
     FAIL() << "nothing was thrown";
   } catch (const InternalError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("the step programs are wrong"),
-                                    HasSubstr("\n  data: rank 0, step instruction 2 (forward")));
+    EXPECT_THAT(error.what(), Mentions("data: rank 0, step instruction 2 (forward"));
   }
 }
 

@@ -51,9 +51,7 @@ std::string findings_after(const std::string& golden,
 
 TEST(Obedience, OfOneRankAloneIsRefused) {
   EXPECT_THAT(findings(edited("dp2_fp16", 1, " predicate:verdict[48+8]", "")),
-              AllOf(HasSubstr("it obeys verdict.0 (bytes 0+64 of an agreement on a flag); rank "),
-                    HasSubstr("predicate.0 (bytes 48+8 of an agreement on a flag)"),
-                    HasSubstr("all updates of a step must obey the same")));
+              AllOf(Mentions("verdict.0 (bytes 0+64"), Mentions("predicate.0 (bytes 48+8")));
 }
 
 TEST(Obedience, OfNobodyIsRefusedWhereAFlagIsComputed) {
@@ -62,7 +60,7 @@ TEST(Obedience, OfNobodyIsRefusedWhereAFlagIsComputed) {
                                if (i.kind == program::InstructionKind::update)
                                  erase_role(i, program::Role::predicate);
                              }),
-              HasSubstr("it does not obey the flag of rank 0, step instruction 12 (finite"));
+              Mentions("rank 0, step instruction 12 (finite"));
 }
 
 TEST(Obedience, MayBeToTheScaleOfANormAlone) {
@@ -86,8 +84,7 @@ TEST(Obedience, OfHalfTheUpdatesIsRefused) {
 
 TEST(Obedience, ToAnotherWordOfTheVerdictIsRefused) {
   EXPECT_THAT(findings(edited("dp2_tree", 1, "predicate:verdict[48+8]", "predicate:verdict[40+8]")),
-              AllOf(HasSubstr("predicate.0 (bytes 8+8 of a norm's verdict)"),
-                    HasSubstr("predicate.0 (bytes 16+8 of a norm's verdict)")));
+              AllOf(Mentions("predicate.0 (bytes 8+8"), Mentions("predicate.0 (bytes 16+8")));
 }
 
 TEST(Obedience, ToAVerdictThatCountedNothingIsRefused) {
@@ -119,38 +116,36 @@ TEST(Updates, NeedTheConstants) {
                                if (i.kind == program::InstructionKind::update)
                                  erase_role(i, program::Role::constants);
                              }),
-              HasSubstr("structure: rank 0, step instruction 10 (update, lane compute, segment 0): it has 0 "
-                        "operands constants; expected 1"));
+              Mentions("structure: rank 0, step instruction 10 (update ... 0 operands constants ... 1"));
 }
 
 TEST(Updates, NameOneSegmentInAllTheirOperands) {
   EXPECT_THAT(findings(edited("dp2_tree", 0, "gradients.1:grad.1.slot0 verdict:verdict[0+32] verdict.1",
                               "gradients.0:grad.1.slot0 verdict:verdict[0+32] verdict.1")),
-              HasSubstr("its operand gradients has index 0; expected 1, the segment that it updates"));
+              Mentions("structure: rank 0 ... (update ... gradients ... 0 ... 1"));
   EXPECT_THAT(findings(edited("dp1_tree", 0, "parameters:param.0", "parameters.3:param.0")),
-              HasSubstr("its operand parameters has index 3; expected 0"));
+              Mentions("structure: rank 0 ... (update ... parameters ... 3 ... 0"));
 }
 
 TEST(Updates, HaveAsManyBytesOfEachSlotOfState) {
   EXPECT_THAT(findings(edited("dp1_tree", 0, "state.1:state.0[128+128]", "state.1:state.0[128+64]")),
               Mentions("state 1 has 64 bytes ... 128"));
   EXPECT_THAT(findings(edited("dp1_tree", 0, "state.1:state.0[128+128]", "state.2:state.0[128+128]")),
-              HasSubstr("its 2 slots of state are numbered 0, 2; they must be 0 to 1"));
+              Mentions("2 slots of state ... 0, 2 ... 0 to 1"));
   EXPECT_THAT(findings(edited("dp1_tree", 0, "state.1:state.0[128+128]", "state:state.0[128+128]")),
-              HasSubstr("it has two operands"));
+              Mentions("structure: rank 0 ... (update ... two operands state.0"));
 }
 
 TEST(Operands, OfOneRoleHaveDifferentIndices) {
   EXPECT_THAT(findings(edited("dp1_tree", 0, "input.1:labels.0", "input:labels.0")),
-              HasSubstr("(forward, lane compute, segment 0, micro-batch 0, leaf 0): it has two operands "
-                        "input.0; their indices must differ"));
+              Mentions("(forward, lane compute, segment 0, micro-batch 0, leaf 0) ... two operands input.0"));
   // To different peers one index may be used twice, to one peer not.
   EXPECT_EQ(findings(edited("ps_sync", 2, "receive.1:grad.0.w1@1", "receive:grad.0.w1@1")), "");
   auto programs = program::load_golden("pp2_1f1b");
   for (program::Instruction& i : programs[0].instructions)
     if (i.kind == program::InstructionKind::exchange && i.operands.size() == 1)
       i.operands.push_back(i.operands[0]);
-  EXPECT_THAT(findings(programs), HasSubstr("it has two operands send.0@1; their indices must differ"));
+  EXPECT_THAT(findings(programs), Mentions("two operands send.0@1"));
 }
 
 TEST(Metrics, StandInTheOrderOfLeaves) {
@@ -160,9 +155,9 @@ TEST(Metrics, StandInTheOrderOfLeaves) {
         o.range.offset = 32 - o.range.offset;
   };
   EXPECT_THAT(findings_after("dp2_tree", swap_slots),
-              HasSubstr("mathematics: rank 0, step instruction 12 (agree, lane agree): its metrics of leaf 0 "
-                        "stand after those of leaf 1"));
-  EXPECT_THAT(findings_after("dp1_tree", swap_slots), HasSubstr("leaf 0 stand after those of leaf 1"));
+              Mentions("mathematics: rank 0, step instruction 12 (agree ... metrics of leaf 0 ... leaf 1"));
+  EXPECT_THAT(findings_after("dp1_tree", swap_slots),
+              Mentions("mathematics: rank 0 ... metrics of leaf 0 ... leaf 1"));
   // Nobody promises an order in FAST: sums differ by rounding there anyway.
   EXPECT_EQ(findings_after("dp2_tree",
                            [&](program::Program& p, program::Instruction& i) {
@@ -177,13 +172,12 @@ TEST(Metrics, StandInTheOrderOfLeavesOverRanks) {
   for (program::Program& program : programs)
     for (program::Group& group : program.groups)
       if (group.name == "world") group.members = {1, 0};
-  EXPECT_THAT(findings(programs), HasSubstr("its metrics of leaf 0 stand after those of leaf 3"));
+  EXPECT_THAT(findings(programs), Mentions("mathematics: ... metrics of leaf 0 ... leaf 3"));
 }
 
 TEST(Parameters, OfAnotherSegmentAreRefused) {
   EXPECT_THAT(findings(edited("dp2_tree", 0, "parameters:param.1 constants", "parameters:param.0 constants")),
-              AllOf(HasSubstr("segment 1 uses no parameter in param.0"),
-                    HasSubstr("segment 1 uses 'fc.weight', and its operands lack it from byte 0")));
+              AllOf(Mentions("segment 1 ... param.0"), Mentions("segment 1 ... 'fc.weight' ... byte 0")));
 }
 
 TEST(Parameters, ThatAreMissingOrCutOffAreRefused) {
@@ -282,16 +276,13 @@ TEST(Gradients, OfEveryUseOfAnActivationGoOn) {
   EXPECT_EQ(findings({whole}), "");
   program::Program broken = whole;
   broken.instructions.erase(broken.instructions.begin() + 6);
-  EXPECT_THAT(findings({broken}),
-              HasSubstr("step instruction 5 (backward, lane compute, segment 2, micro-batch "
-                        "0, leaf 0): no backward uses the gradient that it computes for an "
-                        "input (dx.2)"));
+  EXPECT_THAT(findings({broken}), Mentions("step instruction 5 (backward, lane compute, segment 2, "
+                                           "micro-batch 0, leaf 0) ... gradient ... (dx.2)"));
 }
 
 TEST(Activations, AreReadInTheTypeInWhichTheyWereWritten) {
   EXPECT_THAT(findings(edited("dp2_fp16", 0, "reads input:act.0~float16", "reads input:act.0")),
-              HasSubstr("output 0 of segment 0 of leaf 0, micro-batch 0 within it in elements of float16, "
-                        "read as float32"));
+              Mentions("output 0 of segment 0 of leaf 0, micro-batch 0 ... float16 ... float32"));
 }
 
 TEST(Activations, AreAsManyForEveryMicroBatch) {
@@ -300,10 +291,7 @@ TEST(Activations, AreAsManyForEveryMicroBatch) {
   ASSERT_EQ(forward.kind, program::InstructionKind::forward);
   std::erase_if(forward.operands,
                 [](const program::Operand& o) { return o.role == program::Role::input && o.index == 1; });
-  EXPECT_THAT(
-      findings(programs),
-      HasSubstr("segment 2, micro-batch 1, leaf 0): it reads 1 operands input; other micro-batches or "
-                "ranks read 2"));
+  EXPECT_THAT(findings(programs), Mentions("segment 2, micro-batch 1, leaf 0) ... 1 operands input ... 2"));
 }
 
 TEST(OrderedSums, AddAlongTheTreeOverTheGroupAndNoOther) {
@@ -335,12 +323,11 @@ TEST(Stages, HaveAsManyReplicasOnAllRanks) {
   for (const int replicas : {-1, 1, 2}) {
     auto staged = program::load_golden("dp2_tree");
     staged[1].replicas = replicas;
-    EXPECT_THAT(findings(staged),
-                HasSubstr(fmt::format("each stage has {} of 2 ranks, but 0 on rank 0", replicas)));
+    EXPECT_THAT(findings(staged), Mentions(fmt::format("{} of 2 ranks ... 0 on rank 0", replicas)));
   }
   auto staged = program::load_golden("dp2_tree");
   for (program::Program& program : staged) program.replicas = 3;
-  EXPECT_THAT(findings(staged), HasSubstr("each stage has 3 of 2 ranks"));
+  EXPECT_THAT(findings(staged), Mentions("3 of 2 ranks"));
 }
 
 TEST(Groups, AreListedAlikeOnAllRanks) {
@@ -370,20 +357,18 @@ TEST(Numbers, ThatDoNotFitAreRefusedBeforeAnythingIsComputedFromThem) {
     return findings(edited("dp1_tree", 0, from, to));
   };
   EXPECT_THAT(refused("metrics:metrics[32+32]", "metrics:metrics[9223372036854775807+32]"),
-              HasSubstr("operand metrics takes bytes 9223372036854775807+32 of 'metrics', which has 64"));
+              Mentions("metrics ... 9223372036854775807+32 ... 'metrics' ... 64"));
   EXPECT_THAT(refused("metrics:metrics[32+32]", "metrics:metrics[32+9223372036854775807]"),
-              HasSubstr("operand metrics takes bytes 32+9223372036854775807 of 'metrics', which has 64"));
+              Mentions("metrics ... 32+9223372036854775807 ... 'metrics' ... 64"));
   EXPECT_THAT(refused("metrics:metrics[32+32]", "metrics:metrics[-9223372036854775808+32]"),
-              HasSubstr("takes bytes -9223372036854775808+32 of 'metrics', which has 64"));
+              Mentions("-9223372036854775808+32 ... 'metrics' ... 64"));
   EXPECT_THAT(
       refused("gradients:grad.0.slot1 temporary", "gradients:grad.0.slot1^9223372036854775807 temporary"),
       Mentions("operand gradients ... position 9223372036854775807"));
   EXPECT_THAT(refused("category=gradients size=128", "category=gradients size=9223372036854775807"),
-              HasSubstr("buffer 'grad.0.slot0' has 9223372036854775807 bytes"));
-  EXPECT_THAT(refused("offset=96 size=32", "offset=9223372036854775807 size=32"),
-              HasSubstr("parameter 'fc.bias' has an offset, size or place in a bucket beyond "));
-  EXPECT_THAT(refused("uses 0+96", "uses 0+9223372036854775807"),
-              HasSubstr("parameter 'fc.bias' has an offset, size or place in a bucket beyond "));
+              Mentions("'grad.0.slot0' ... 9223372036854775807"));
+  EXPECT_THAT(refused("offset=96 size=32", "offset=9223372036854775807 size=32"), Mentions("'fc.bias' ... "));
+  EXPECT_THAT(refused("uses 0+96", "uses 0+9223372036854775807"), Mentions("'fc.bias' ... "));
 }
 
 TEST(OptimizerState, ThatSomethingElseOverwritesIsRefused) {
@@ -400,7 +385,7 @@ TEST(OptimizerState, ThatSomethingElseOverwritesIsRefused) {
   }
   program.instructions.insert(update, cast);
   derive_anew(programs);
-  EXPECT_THAT(findings(programs), HasSubstr("optimizer state in state.1[0+262144]"));
+  EXPECT_THAT(findings(programs), Mentions("state.1[0+262144]"));
 }
 
 TEST(OptimizerState, ThatIsSavedIsOptimizerState) {
@@ -409,7 +394,7 @@ TEST(OptimizerState, ThatIsSavedIsOptimizerState) {
   ASSERT_EQ(snapshot.operands[1].role, program::Role::state);
   snapshot.operands[1].range = snapshot.operands[0].range;  // the parameters, twice
   derive_anew(programs);
-  EXPECT_THAT(findings(programs), HasSubstr("optimizer state in param.0[96+32]"));
+  EXPECT_THAT(findings(programs), Mentions("param.0[96+32]"));
 }
 
 }  // namespace

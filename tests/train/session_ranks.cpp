@@ -23,7 +23,7 @@ void spoil(const Worker& worker, const program::Program& program, int instructio
 }
 
 void expect_planned_memory(const Worker& worker) {
-  const WorkerMemory plan = plan_worker_memory(worker.compiled(), worker.programs(), worker.config().data);
+  const WorkerMemory plan = plan_worker_memory(worker.compiled(), worker.programs(), worker.config());
   const device::Device& device = worker.device();
   EXPECT_EQ(device.memory_use().peak_bytes, plan.device.total_bytes) << worker.rank();
   EXPECT_LE(device.memory_use().allocations, program::kSpaceCount) << worker.rank();

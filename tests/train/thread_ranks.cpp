@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <utility>
+
 #include "train/worker/worker_memory.h"
 
 namespace lockstep::train {
@@ -51,7 +54,7 @@ Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOp
     }
     const int64_t allocated = worker.device().memory_use().allocations;
     EXPECT_LE(allocated, program::kSpaceCount) << "a device allocates one buffer per space and nothing later";
-    const WorkerMemory plan = plan_worker_memory(worker.compiled(), worker.programs(), worker.config().data);
+    const WorkerMemory plan = plan_worker_memory(worker.compiled(), worker.programs(), worker.config());
     EXPECT_EQ(worker.device().memory_use().peak_bytes, plan.device.total_bytes);
     EXPECT_EQ(worker.device().memory_use(device::MemoryKind::host).peak_bytes, plan.host.pinned_bytes());
     EXPECT_LE(worker.peak_host_bytes(), plan.host.total_bytes());
@@ -64,6 +67,15 @@ Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOp
     EXPECT_EQ(trace, traces[0]) << "rank " << rank;
   }
   return traces[0];
+}
+
+const Trace& trace_of_one_rank(const config::RunConfig& config, device::DeviceKind device) {
+  static std::map<std::pair<std::string, device::DeviceKind>, Trace> known;
+  const auto [found, is_new] = known.try_emplace({config.effective_text, device});
+  if (is_new)
+    found->second = train_on_threads(
+        config, 1, {.asynchronous = {}, .shared_memory = false, .output_directory = {}, .device = device});
+  return found->second;
 }
 
 }  // namespace lockstep::train

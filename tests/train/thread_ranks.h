@@ -56,4 +56,9 @@ inline void expect_close_losses(const Trace& actual, const Trace& expected, cons
 /// parameters that several of them hold.
 Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOptions& options = {});
 
+/// What one rank makes of a config: trained once in a process, however many tests compare with it. REQUIRES:
+/// the config is as it was parsed.
+const Trace& trace_of_one_rank(const config::RunConfig& config,
+                               device::DeviceKind device = device::DeviceKind::cpu);
+
 }  // namespace lockstep::train

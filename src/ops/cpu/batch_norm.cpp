@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "ops/cpu/columns.h"
+#include "ops/cpu/loops/loops.h"
+#include "ops/cpu/parallel.h"
 #include "ops/parts.h"
 
 namespace lockstep::ops {
@@ -21,13 +23,10 @@ void block_moments(const ColumnBlocks& blocks, const float* x, float* moments, i
     const float* rows = x + blocks.first_row(block) * blocks.columns;
     float* mean = moments + 2 * block * blocks.columns;
     const int64_t count = blocks.rows_of(block);
-    sum_columns(count, lanes, mean, [rows](int64_t i, int64_t) { return rows[i]; });
+    loops().columns.sum(count, lanes, mean, rows);
     for (int64_t c = 0; c < blocks.columns; ++c) mean[c] /= static_cast<float>(count);
     const LaneValues means(mean, lanes);
-    sum_columns(count, lanes, mean + blocks.columns, [rows, mean = means.data()](int64_t i, int64_t lane) {
-      const float deviation = rows[i] - mean[lane];
-      return deviation * deviation;
-    });
+    loops().columns.squared_deviations(count, lanes, mean + blocks.columns, rows, means.data());
   });
 }
 
@@ -57,11 +56,8 @@ void normalize(const ColumnBlocks& blocks, const float* x, const float* mean, co
   const LaneValues means(mean, lanes), scales(scale, lanes), biases(bias, lanes);
   parallel_for(threads, blocks.count(),
                [=, &blocks, m = means.data(), s = scales.data(), b = biases.data()](int64_t block) {
-                 const float* __restrict from = x + blocks.first_row(block) * blocks.columns;
-                 float* __restrict to = y + blocks.first_row(block) * blocks.columns;
-                 for_lanes(blocks.rows_of(block), lanes, [=](int64_t i, int64_t lane) {
-                   to[i] = std::fma(from[i] - m[lane], s[lane], b[lane]);
-                 });
+                 const int64_t begin = blocks.first_row(block) * blocks.columns;
+                 loops().columns.normalize(blocks.rows_of(block), lanes, y + begin, x + begin, m, s, b);
                });
 }
 
@@ -150,13 +146,10 @@ class BatchNormKernel : public Kernel {
     const LaneValues means(saved.mean, lanes);
     parallel_for(threads_, blocks_.count(), [&](int64_t block) {
       const int64_t begin = blocks_.first_row(block) * blocks_.columns, rows = blocks_.rows_of(block);
-      const float *block_x = x + begin, *block_dy = dy + begin, *mean = means.data();
       float* weight_sums = sums + 2 * block * blocks_.columns;
-      sum_columns(rows, lanes, weight_sums,
-                  [=](int64_t i, int64_t lane) { return block_dy[i] * (block_x[i] - mean[lane]); });
+      loops().columns.products(rows, lanes, weight_sums, dy + begin, x + begin, means.data());
       for (int64_t c = 0; c < blocks_.columns; ++c) weight_sums[c] *= saved.inverse_deviation[c];
-      sum_columns(rows, lanes, weight_sums + blocks_.columns,
-                  [=](int64_t i, int64_t) { return block_dy[i]; });
+      loops().columns.sum(rows, lanes, weight_sums + blocks_.columns, dy + begin);
     });
   }
 
@@ -193,15 +186,8 @@ class BatchNormKernel : public Kernel {
         constant(factors + 2 * blocks_.columns, lanes);
     parallel_for(threads_, blocks_.count(), [&](int64_t block) {
       const int64_t begin = blocks_.first_row(block) * blocks_.columns;
-      const float* __restrict block_x = x + begin;
-      const float* __restrict block_dy = dy + begin;
-      float* __restrict block_dx = dx + begin;
-      for_lanes(blocks_.rows_of(block), lanes,
-                [=, m = means.data(), a = of_dy.data(), b = of_x.data(), d = constant.data()](int64_t i,
-                                                                                              int64_t lane) {
-                  block_dx[i] =
-                      std::fma(a[lane], block_dy[i], std::fma(b[lane], block_x[i] - m[lane], d[lane]));
-                });
+      loops().columns.input_gradient(blocks_.rows_of(block), lanes, dx + begin, dy + begin, x + begin,
+                                     means.data(), of_dy.data(), of_x.data(), constant.data());
     });
   }
 

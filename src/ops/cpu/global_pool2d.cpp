@@ -1,4 +1,7 @@
-#include "ops/cpu/columns.h"
+#include <cstring>
+
+#include "ops/cpu/loops/loops.h"
+#include "ops/cpu/parallel.h"
 #include "ops/parts.h"
 
 namespace lockstep::ops {
@@ -18,7 +21,7 @@ class GlobalPool2dKernel : public Kernel {
           parallel_for(threads_, batch_, [=, this](int64_t sample) {
             const float* x = inputs + sample * pixels_ * lanes_.columns;
             float* y = outputs + sample * lanes_.columns;
-            sum_columns(pixels_, lanes_, y, [x](int64_t i, int64_t) { return x[i]; });
+            loops().columns.sum(pixels_, lanes_, y, x);
             for (int64_t c = 0; c < lanes_.columns; ++c) y[c] /= static_cast<float>(pixels_);
           });
         });
@@ -29,11 +32,12 @@ class GlobalPool2dKernel : public Kernel {
     stream.launch([this, gradients = arguments.output_gradients[0].as<const float>(),
                    input_gradients = arguments.input_gradients[0].as<float>()] {
       parallel_for(threads_, batch_, [=, this](int64_t sample) {
-        const LaneValues gradient(gradients + sample * lanes_.columns, lanes_);
-        const float* __restrict dy = gradient.data();
+        const float* __restrict dy = gradients + sample * lanes_.columns;
         float* __restrict dx = input_gradients + sample * pixels_ * lanes_.columns;
         const auto pixels = static_cast<float>(pixels_);
-        for_lanes(pixels_, lanes_, [=](int64_t i, int64_t lane) { dx[i] = dy[lane] / pixels; });
+        for (int64_t c = 0; c < lanes_.columns; ++c) dx[c] = dy[c] / pixels;
+        for (int64_t pixel = 1; pixel < pixels_; ++pixel)
+          std::memcpy(dx + pixel * lanes_.columns, dx, static_cast<size_t>(lanes_.columns) * sizeof(float));
       });
     });
   }

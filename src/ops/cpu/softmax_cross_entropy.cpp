@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/vector_math.h"
 #include "lockstep/error.h"
 #include "ops/cpu/loops/loops.h"
 #include "ops/cpu/parallel.h"
-#include "ops/cpu/rows.h"
 #include "ops/parts.h"
 #include "ops/soft_target.h"
 
@@ -41,8 +41,7 @@ struct Labels {
 double sum_of(const float* logits, int64_t classes) {
   double sum = 0;
   for (int64_t begin = 0; begin < classes; begin += kPiece)
-    sum += row_sum(std::min(kPiece, classes - begin),
-                   [piece = logits + begin](const auto& lanes_of) { return lanes_of(piece, 0.0f); });
+    sum += loops().row_sum(logits + begin, std::min(kPiece, classes - begin));
   return sum;
 }
 
@@ -50,7 +49,7 @@ double sum_of(const float* logits, int64_t classes) {
 struct LogSumExp {
   float largest;
   double log_sum;  // of exp(logit - largest)
-  explicit LogSumExp(const float* logits, int64_t classes) : largest(row_maximum(logits, classes)) {
+  explicit LogSumExp(const float* logits, int64_t classes) : largest(loops().row_maximum(logits, classes)) {
     float sum = 0;
     for (int64_t begin = 0; begin < classes; begin += kPiece)
       sum += loops().exponential_sum(logits + begin, std::min(kPiece, classes - begin), largest);

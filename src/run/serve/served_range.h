@@ -18,8 +18,11 @@ struct ServedRange {
   device::Buffer state_mirror;  ///< copy of it for updates, if the host cannot access it directly
   int workers = 1;
   std::vector<std::byte*> landings;  ///< by slot and worker
-  std::vector<std::byte*> copies;
-  UpdateCall update;  ///< of all of it, without what differs from push to push
+  std::vector<std::byte*> copies;    ///< of older versions
+  std::vector<std::byte*>
+      outboxes;              ///< by worker: of slices of answers, shared with the server's other ranges
+  int64_t outbox_bytes = 0;  ///< of each
+  UpdateCall update;         ///< of all of it, without what differs from push to push
 
   std::byte* landing(int slot, int worker) const { return nth(landings, slot * workers + worker); }
 };

@@ -48,7 +48,7 @@ ServerSession::ServerSession(const SessionPorts& ports, std::vector<int> workers
     serves_.push_back(i);
   }
   ensure(static_cast<int>(ranges_.size()) == nth(terms.ranges, server), "each range has a serve");
-  const int copies = terms.bound ? program::kept_copies(terms, server) : terms.workers;
+  const int copies = program::kept_copies(terms, server);
   for (ServedRange& range : ranges_) {
     ensure(static_cast<int>(range.landings.size()) == slots_ * terms.workers,
            "each push has a place to land");
@@ -60,6 +60,9 @@ ServerSession::ServerSession(const SessionPorts& ports, std::vector<int> workers
   for (const int rank : workers) {
     Channel& channel = channels_.emplace_back(Channel{.rank = rank});
     channel.answers.resize(ranges_.size());
+    if (!terms.bound)
+      channel.in_slices = std::make_unique<SlicedAnswer>(
+          ports.to_workers, rank, static_cast<int>(channels_.size()) - 1, terms, ranges_);
   }
   facts_.resize(static_cast<size_t>(slots_) * workers.size());
 }
@@ -101,9 +104,11 @@ bool ServerSession::advance() {
   bool moved = false;
   for (int worker = 0; worker < terms_.workers && !over_; ++worker) {
     const bool heard = hear(worker);
+    SlicedAnswer* const answer = nth(channels_, worker).in_slices.get();
+    const bool sent = answer != nullptr && answer->advance();
     watch_answer(worker);
     const bool carried_out = carry_out();
-    moved = moved || heard || carried_out;
+    moved = moved || heard || sent || carried_out;
   }
   return moved;
 }
@@ -168,6 +173,7 @@ void ServerSession::lost(int worker) {
   if (over_ || channel.is_lost) return;
   channel.is_lost = true;
   channel.is_open = false;
+  if (channel.in_slices) channel.in_slices->drop();
   if (auto* stale = std::get_if<StaleServer>(&protocol_)) return stale->lost(worker);
   auto& server = std::get<AsyncServer>(protocol_);
   const int64_t before = server.steps_lost();
@@ -250,8 +256,9 @@ bool ServerSession::carry_out(const ApplyPush& decision) {
 bool ServerSession::carry_out(const AnswerPull& decision) {
   Channel& channel = nth(channels_, decision.worker);
   Answer& answer = nth(channel.answers, decision.range);
-  // Whoever asks again has got the last answer.
+  // Whoever asks again has got the last answer, though the transport may not have told so yet.
   if (!is_sent(decision.worker, decision.range)) return false;
+  if (channel.in_slices && decision.range == 0 && !is_answered(decision.worker)) return false;
   const ServedRange& range = nth(ranges_, decision.range);
   if (decision.range == 0) {
     if (!ports_.to_workers.poll(channel.replied)) return false;
@@ -265,18 +272,15 @@ bool ServerSession::carry_out(const AnswerPull& decision) {
   }
   answer.began = Clock::now();
   answer.iteration = iteration_of(channel);
-  const std::byte* from = range.contents;
-  if (!terms_.bound) {
-    // A worker that takes its time shall hold up nobody: updates write over what would be on its way.
-    std::byte* copy = nth(range.copies, decision.worker);
-    std::memcpy(copy, range.contents, static_cast<size_t>(range.size_bytes));
-    from = copy;
-  } else if (decision.copy != kNoCopy) {
-    from = nth(range.copies, decision.copy);
+  answer.is_under_way = true;
+  if (channel.in_slices) {
+    channel.in_slices->add(decision.range);
+    channel.in_slices->advance();
+    return true;
   }
+  const std::byte* from = decision.copy != kNoCopy ? nth(range.copies, decision.copy) : range.contents;
   answer.is_current = from == range.contents;
   answer.ticket = ports_.to_workers.start(comm::send_to(channel.rank, from, range.size_bytes));
-  answer.is_under_way = true;
   return true;
 }
 
@@ -333,9 +337,11 @@ bool ServerSession::is_answered(int worker) {
 }
 
 bool ServerSession::is_sent(int worker, int range) {
-  Answer& answer = nth(nth(channels_, worker).answers, range);
+  Channel& channel = nth(channels_, worker);
+  Answer& answer = nth(channel.answers, range);
   if (!answer.is_under_way) return true;
-  if (!ports_.to_workers.poll(answer.ticket)) return false;
+  if (channel.in_slices ? !channel.in_slices->is_sent(range) : !ports_.to_workers.poll(answer.ticket))
+    return false;
   answer.is_under_way = false;
   stamp(StampKind::answer, range, worker, answer.iteration, answer.began);
   return true;

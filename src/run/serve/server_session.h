@@ -12,6 +12,7 @@
 #include "run/serve/async_server.h"
 #include "run/serve/messages.h"
 #include "run/serve/served_range.h"
+#include "run/serve/sliced_answer.h"
 #include "run/serve/stale_server.h"
 #include "run/stamp_recorder.h"
 
@@ -85,7 +86,8 @@ class ServerSession {
     WorkerMessage message;
     ServerMessage reply;
     comm::Ticket heard, landed, replied;
-    std::vector<Answer> answers;  // by range
+    std::vector<Answer> answers;              // by range
+    std::unique_ptr<SlicedAnswer> in_slices;  // ASYNC: what sends them
   };
 
   void listen(Channel& channel);

@@ -30,7 +30,7 @@ int WorkerSession::add_pull(int server_rank, int segment, std::byte* to, int64_t
                             const device::Event* read) {
   const int server = server_of(server_rank);
   const auto range = std::ranges::count_if(pulls_, [&](const Pull& pull) { return pull.server == server; });
-  pulls_.push_back({server, static_cast<int>(range), segment, to, size_bytes, read, {}});
+  pulls_.push_back({server, static_cast<int>(range), segment, to, size_bytes, read, {}, 0});
   return static_cast<int>(pulls_.size()) - 1;
 }
 
@@ -105,8 +105,13 @@ void WorkerSession::receive_ranges(int server, int64_t version) {
   for (Pull& pull : pulls_) {
     if (pull.server != server) continue;
     ensure(pull.read == nullptr || pull.read->ready(), "a step is complete when the next one is asked for");
-    pull.ticket =
-        ports_.to_workers.start(comm::receive_from(nth(channels_, server).rank, pull.to, pull.size_bytes));
+    pull.slices.clear();
+    pull.arrived = 0;
+    for (int64_t begin = 0, size_bytes = 0; begin < pull.size_bytes; begin += size_bytes) {
+      size_bytes = terms_.slice_at(begin, pull.size_bytes);
+      pull.slices.push_back(ports_.to_workers.start(
+          comm::receive_from(nth(channels_, server).rank, pull.to + begin, size_bytes)));
+    }
     protocol_->answered(server, pull.range, version);
   }
 }
@@ -132,7 +137,9 @@ bool WorkerSession::has_arrived(int number) {
                                     channel.rank, channel.answer.version, channels_[0].rank,
                                     channels_[0].answer.version));
   if (channel.answer.asks_stop != 0) ask_to_stop();
-  return ports_.to_workers.poll(pull.ticket);
+  while (pull.arrived < pull.slices.size() && ports_.to_workers.poll(pull.slices[pull.arrived]))
+    ++pull.arrived;
+  return pull.arrived == pull.slices.size();
 }
 
 void WorkerSession::push(int number, const std::optional<PushFacts>& facts) {

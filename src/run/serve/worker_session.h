@@ -57,7 +57,8 @@ class WorkerSession {
     std::byte* to;
     int64_t size_bytes;
     const device::Event* read;
-    comm::Ticket ticket;
+    std::vector<comm::Ticket> slices;  // as SessionTerms::slice_at() has them
+    size_t arrived = 0;                // of them
   };
   struct Push {
     int server, range;

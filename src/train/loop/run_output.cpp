@@ -102,13 +102,13 @@ std::string describe_sessions(const compile::CompiledRun& compiled, const config
 }
 
 /// Of the one that serves most.
-std::string memory_of_servers(const compile::CompiledRun& compiled, const data::DataOptions& data) {
+std::string memory_of_servers(const compile::CompiledRun& compiled, const config::RunConfig& config) {
   const layout::RankRange& servers = compiled.ownership().owners();
   int largest = servers.first;
   for (int rank = servers.first; rank < servers.end(); ++rank)
     if (compiled.ownership().owned_bytes(rank) > compiled.ownership().owned_bytes(largest)) largest = rank;
   return fmt::format("memory of a server, rank {}:\n{}", largest,
-                     describe(plan_worker_memory(compiled, compiled.compile(largest), data)));
+                     describe(plan_worker_memory(compiled, compiled.compile(largest), config)));
 }
 
 void remove_file(const fs::path& path) {
@@ -222,19 +222,19 @@ void RunOutput::show_start() {
 
 std::string RunOutput::describe_memory(bool verbose) const {
   const auto& compiled = worker_->compiled();
-  const auto& data = worker_->config().data;
+  const config::RunConfig& config = worker_->config();
   const bool some_serve = compiled.role_of(0) == "worker, server";
   const std::string who = some_serve                          ? "rank 0, which serves too"
                           : compiled.ownership().stages() > 1 ? "rank 0, of stage 0"
                                                               : "each worker";
-  const WorkerMemory memory = plan_worker_memory(compiled, worker_->programs(), data);
+  const WorkerMemory memory = plan_worker_memory(compiled, worker_->programs(), config);
   const std::string served = compiled.ownership().has_servers() || some_serve ? served_bytes(compiled) : "";
   if (!verbose)
     return fmt::format("memory of {} ({}): {}, and {} of the host beside it\n{}", who,
                        worker_->device().description(), human_bytes(memory.device.total_bytes),
                        human_bytes(memory.host.total_bytes()), served);
   return fmt::format("memory of {} ({}):\n{}{}{}", who, worker_->device().description(), describe(memory),
-                     served, compiled.ownership().has_servers() ? memory_of_servers(compiled, data) : "");
+                     served, compiled.ownership().has_servers() ? memory_of_servers(compiled, config) : "");
 }
 
 observe::RunFacts RunOutput::facts(int64_t first_step, const std::string& run_id) const {

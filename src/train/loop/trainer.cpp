@@ -2,21 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "comm/gather_texts.h"
 #include "lockstep/error.h"
-#include "train/faults/nonfinite.h"
 #include "train/faults/position.h"
 #include "train/worker/averages.h"
-#include "train/worker/initialize.h"
 
 namespace lockstep::train {
 namespace {
@@ -47,76 +42,6 @@ Trainer::Trainer(Worker& worker, comm::Communicator& world, TrainerEvents events
       replicas_(std::in_place, worker),
       spikes_(config_.trainer.spike_threshold) {
   if (config_.precision.scales_loss()) loss_scaler_.emplace(config_.precision.loss_scaling);
-}
-
-void Trainer::prepare() {
-  const auto& graph = worker_->compiled().graph();
-  for (const HeldParameter& held : worker_->held_parameters())
-    worker_->window().write(held.data, 4 * held.count, [&](void* values) {
-      initialize_parameter(graph.parameter(held.parameter), config_.trainer.seed, held.first,
-                           {static_cast<float*>(values), static_cast<size_t>(held.count)},
-                           options_.drawing_threads);
-    });
-  // A checkpoint that has none leaves them there.
-  if (config_.optimizer.average.enabled) begin_averages(*worker_);
-  restore();
-  if (options_.progress != nullptr) options_.progress->set_step(step_);
-  outcome_.first_step = step_;
-  if (step_ < worker_->total_steps()) worker_->start_reading(static_cast<uint64_t>(step_));
-}
-
-void Trainer::restore() {
-  const bool may_resume = config_.checkpoint.resume != checkpoint::ResumePolicy::never,
-             reads_weights = !config_.weights.from.empty();
-  if (!may_resume && !reads_weights) return;
-  enter_phase(options_.progress, Phase::restore);
-  const bool resumed = may_resume && resume();
-  if (!resumed && reads_weights) {
-    checkpoints_.began_with(load_starting_weights(
-        *worker_, *world_, {.progress = options_.progress, .on_message = events_.on_message}));
-    if (config_.optimizer.average.enabled) begin_averages(*worker_);
-  }
-  enter_phase(options_.progress, Phase::prepare);
-}
-
-bool Trainer::resume() {
-  std::optional<RestoredState> restored;
-  if (config_.checkpoint.resume == checkpoint::ResumePolicy::path) {
-    restored = checkpoints_.restore(*world_, config_.checkpoint.resume_path);
-  } else if (!options_.output_directory.empty()) {
-    restored = checkpoints_.restore_newest(*world_);
-    // A checkpoint that lies elsewhere is none of this run's.
-    if (restored) saved_step_ = restored->position.step;
-  }
-  // A run that began from another's checkpoint, and was lost before its own first one.
-  if (!restored && !config_.checkpoint.resume_path.empty())
-    restored = checkpoints_.restore(*world_, config_.checkpoint.resume_path);
-  if (!restored) return false;
-  step_ = restored->position.step;
-  worker_->go_on_from(restored->position);
-  pending_evaluation_ = restored->progress.pending_evaluation && worker_->has_eval_data();
-  evaluations_ = restored->progress.evaluations;
-  skipped_steps_ = restored->progress.skipped_steps;
-  overflowed_steps_ = restored->progress.overflowed_steps;
-  optimizer_updates_ = restored->progress.optimizer_updates;
-  if (const auto& scaling = restored->progress.loss_scaling; loss_scaler_ && scaling.scale > 0)
-    loss_scaler_->restore(scaling);
-  if (events_.on_message)
-    events_.on_message(options_.evaluates
-                           ? fmt::format("evaluating step {} of {}", step_, restored->path)
-                           : fmt::format("resumed after step {} from {}", step_, restored->path));
-  if (!options_.evaluates && worker_->length().shift_samples() != 0) tell_of_other_batch();
-  return true;
-}
-
-void Trainer::tell_of_other_batch() const {
-  if (!events_.on_message) return;
-  events_.on_message(
-      fmt::format("{} steps have taken {} samples, in batches of another size than {}; the data continue "
-                  "after these samples; {}",
-                  step_, worker_->length().from().samples, config_.trainer.global_batch,
-                  config_.trainer.steps > 0 ? "trainer.steps, warm-up and schedule go on counting steps"
-                                            : "trainer.epochs and what follows the warm-up count samples"));
 }
 
 TrainingOutcome Trainer::run() {
@@ -280,118 +205,6 @@ void Trainer::tell_step(const run::StepInputs& inputs, const program::Verdict& v
   if (events_.on_step) events_.on_step(record);
 }
 
-bool Trainer::comparison_is_due() const {
-  // What a flipped bit does to a loss often shows before the next check is due.
-  return compares_replicas() && equal_step_ != step_ &&
-         (equal_step_ < 0 || suspicious_ || step_ % config_.trainer.check_every_steps == 0);
-}
-
-uint64_t Trainer::agreement_hash(bool with_replica) {
-  if (!worker_->is_worker()) return 0;
-  if (with_replica) hashed_step_ = step_;
-  return std::max<uint64_t>(
-      1, hash_combine(hash_combine(norm_hash_, read_hash_), with_replica ? replicas_->hash() : 0));
-}
-
-void Trainer::require_equal_replicas() {
-  if (!compares_copies() || equal_step_ == step_) return;
-  hashed_step_ = step_;
-  if (!replicas_->all_equal(*world_)) report_divergence();
-  equal_step_ = step_;
-}
-
-void Trainer::require_equal_norms() {
-  if (!compares_replicas()) return;
-  run::StepInputs again = inputs_of(step_);
-  again.state_hash = agreement_hash(true);
-  worker_->replay_step(again, {});
-  if (worker_->verdict().replicas_differ != 0) report_divergence();
-  equal_step_ = step_;
-}
-
-void Trainer::report_divergence() {
-  enter_phase(options_.progress, Phase::locate);
-  worker_->finish_step();
-  std::string message, what = replicas_->locate_read(*world_);
-  if (!what.empty()) {
-    message = fmt::format("the workers have read different parameters in step {}", read_step_);
-  } else {
-    message = step_ == 0 ? "the replicas differ before the first step"
-                         : fmt::format("the replicas differ after step {}", step_);
-    if (equal_step_ >= 0 && equal_step_ < step_)
-      message += fmt::format("; they were equal after step {}", equal_step_);
-    what = locate_held();
-  }
-  const char* advice =
-      saved_step_ >= 0
-          ? "\nGo on from the last checkpoint, which was compared before it was written: --resume auto."
-          : "\nThere is no checkpoint yet: start afresh without that host.";
-  throw comm::CollectiveError(fmt::format("{}\n  {}{}", message, what, advice), ExitCode::internal);
-}
-
-std::string Trainer::locate_held() {
-  // What was hashed before the update tells more, but only where all did so.
-  const auto hashed = comm::gather_texts(*world_, hashed_step_ == step_ ? "1" : "0", comm::kPatience);
-  if (std::any_of(hashed.begin(), hashed.end(), [](const auto& one) { return one == "0"; }))
-    replicas_->hash();
-  if (std::string what = replicas_->locate(*world_); !what.empty()) return what;
-  const auto norms = comm::gather_texts(*world_, exact(last_norm_), comm::kPatience);
-  return fmt::format(
-      "their tensors are equal by now, but not the norms of the last reduced gradients: {}, by rank\nThe "
-      "memory or a processor of one of their hosts is suspect.",
-      join(norms, ", "));
-}
-
-bool Trainer::lowered_loss_scale(const program::Verdict& verdict) {
-  // The scale is applied after the loss: it cannot have made that infinite.
-  if (!loss_scaler_ || !std::isfinite(verdict.loss_sum) || !loss_scaler_->step_overflowed()) return false;
-  ++skipped_steps_;
-  ++overflowed_steps_;
-  return true;
-}
-
-std::string Trainer::advice(const program::Verdict& verdict) const {
-  if (loss_scaler_ && std::isfinite(verdict.loss_sum))
-    return "Gradients overflow at the lowest scale of the loss, precision.loss_scaling.minimum: lower that, "
-           "or set "
-           "precision.compute: BFLOAT16.";
-  return "Lower optimizer.learning_rate, add warm-up or set trainer.clip_norm; check the data near this "
-         "step.";
-}
-
-void Trainer::handle_nonfinite(const run::StepInputs& inputs, const program::Verdict& verdict) {
-  worker_->finish_step();
-  // The damage of one rank's memory is no fault of the model's.
-  require_equal_norms();
-  if (config_.trainer.nonfinite == config::NonFinitePolicy::skip) return skip_step(verdict);
-  enter_phase(options_.progress, Phase::locate);
-  std::string message = fmt::format(
-      "step {}: loss {} and gradient norm {} are not both finite{}; parameters are as before this step",
-      step_ + 1, verdict.mean_loss(), verdict.gradient_norm,
-      loss_scaler_ ? fmt::format(" at a loss scale of {}", loss_scaler_->scale()) : "");
-  if (config_.trainer.nonfinite == config::NonFinitePolicy::locate)
-    message += "\n  first: " + locate_nonfinite(*worker_, *world_, inputs);
-  throw comm::CollectiveError(message + "\n" + advice(verdict), ExitCode::internal);
-}
-
-void Trainer::skip_step(const program::Verdict& verdict) {
-  ++skipped_steps_;
-  // Those that only lowered the scale of the loss are no sign of trouble.
-  const int64_t counted = skipped_steps_ - overflowed_steps_;
-  const std::string what = fmt::format("step {}: loss {} and gradient norm {} are not both finite", step_ + 1,
-                                       exact(verdict.mean_loss()), exact(verdict.gradient_norm));
-  if (counted >= config_.trainer.nonfinite_limit)
-    throw comm::CollectiveError(
-        fmt::format("{}; it is skipped step {}, and trainer.nonfinite_limit is {}\n{} "
-                    "trainer.nonfinite: LOCATE names "
-                    "the layer where it begins.",
-                    what, counted, config_.trainer.nonfinite_limit, advice(verdict)),
-        ExitCode::internal);
-  // The first three, then at powers of two.
-  if (world_->rank() == 0 && (counted <= 3 || std::has_single_bit(static_cast<uint64_t>(counted))))
-    log_warning(fmt::format("{}; the step is skipped ({} so far)", what, counted));
-}
-
 program::Verdict Trainer::evaluated_verdict() {
   if (!config_.evaluates_average || options_.evaluates) return worker_->evaluate(options_.stop_requested);
   AveragedParameters averages(*worker_, *world_);
@@ -451,63 +264,6 @@ bool Trainer::ends_early() const {
   return config_.trainer.early_stopping > 0 && evaluations_.since_best >= config_.trainer.early_stopping;
 }
 
-void Trainer::save_checkpoint() {
-  if (options_.output_directory.empty() || saved_step_ == step_) return;
-  const observe::PhaseStay stay(options_.phases, observe::RunPhase::checkpoints);
-  require_equal_replicas();
-  // Of a save of this same step, too: what becomes of that says nothing about this one.
-  checkpoints_.settle();
-  hear_of_checkpoints(config_.checkpoint.on_failure);
-  checkpoints_.save(*world_, step_,
-                    {.pending_evaluation = pending_evaluation_,
-                     .skipped_steps = skipped_steps_,
-                     .overflowed_steps = overflowed_steps_,
-                     .optimizer_updates = optimizer_updates_,
-                     .loss_scaling = loss_scaler_ ? loss_scaler_->state() : optim::LossScalingState{},
-                     .evaluations = evaluations_});
-  saved_step_ = step_;
-  best_is_new_ = false;
-  step_began_ = Clock::now();
-}
-
-void Trainer::hear_of_checkpoints(checkpoint::SaveFailurePolicy on_failure) {
-  while (const auto outcome = checkpoints_.poll()) {
-    const bool saved = !outcome->path.empty();
-    if (saved && events_.on_checkpoint) events_.on_checkpoint(outcome->step, outcome->path);
-    if (!saved && saved_step_ == outcome->step) saved_step_ = -1;
-    if (outcome->error.empty()) continue;
-    const std::string message =
-        saved ? outcome->error
-              : fmt::format("the checkpoint of step {} is not written: {}", outcome->step, outcome->error);
-    if (!saved && on_failure == checkpoint::SaveFailurePolicy::stop) {
-      save_failure_ = std::make_exception_ptr(Error(message, outcome->code));
-    } else if (world_->rank() == 0) {
-      log_warning(message);
-    }
-  }
-}
-
-void Trainer::agree_on_saved_step() {
-  const auto saved =
-      comm::gather_texts(*world_, std::to_string(saved_step_), config_.watchdog.storage_deadline);
-  if (std::ranges::any_of(saved, [&](const auto& step) { return step != saved[0]; })) saved_step_ = -1;
-}
-
-void Trainer::settle_checkpoints() {
-  const observe::PhaseStay stay(options_.phases, observe::RunPhase::checkpoints);
-  checkpoints_.settle();
-  hear_of_checkpoints(config_.checkpoint.on_failure);
-  // The best one may have been begun and not written. How that went is asked below, on all ranks alike.
-  const bool best_is_here = keeps_best() && evaluations_.best_step == step_;
-  if (config_.checkpoint.at_end || outcome_.stopped || best_is_new_ || best_is_here) {
-    agree_on_saved_step();
-    save_checkpoint();
-    checkpoints_.settle();
-    hear_of_checkpoints(checkpoint::SaveFailurePolicy::stop);
-  }
-  comm::agree_on_outcome(*world_, save_failure_, config_.watchdog.storage_deadline);
-}
-
 std::optional<EvaluationRecord> Trainer::evaluate_now() {
   return evaluate() ? outcome_.evaluation : std::nullopt;
 }
@@ -519,23 +275,6 @@ void Trainer::parameters_changed() {
   evaluations_.last_step = -1;
   // A checkpoint of this step will have these, whose loss nobody knows.
   if (evaluations_.best_step == step_) evaluations_ = {};
-}
-
-void Trainer::abandon() noexcept {
-  try {
-    checkpoints_.settle();
-    hear_of_checkpoints(checkpoint::SaveFailurePolicy::go_on);
-    if (save_failure_ && !finished_ && world_->rank() == 0) std::rethrow_exception(save_failure_);
-  } catch (const std::exception& error) {
-    log_warning(error.what());
-  }
-}
-
-void Trainer::save_now() {
-  if (options_.output_directory.empty()) return;
-  agree_on_saved_step();
-  save_checkpoint();
-  hear_of_checkpoints(config_.checkpoint.on_failure);
 }
 
 }  // namespace lockstep::train

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/index.h"
 #include "base/text.h"
@@ -16,12 +17,25 @@ namespace {
 
 /// In the host's space of the program that serves: versions of parameters, and where pushes land.
 int64_t served_in_host_space(const program::Program& serve) {
-  int64_t size_bytes = 0;
+  std::set<int> buffers;  // some are of several instructions
   for (const auto& instruction : serve.instructions)
     for (const auto& operand : instruction.operands)
-      if (const auto& buffer = serve.buffer(operand.range.buffer); buffer.space == program::Space::host)
-        size_bytes += program::placed_bytes(buffer.size_bytes);
+      if (serve.buffer(operand.range.buffer).space == program::Space::host)
+        buffers.insert(operand.range.buffer);
+  int64_t size_bytes = 0;
+  for (const int buffer : buffers) size_bytes += program::placed_bytes(serve.buffer(buffer).size_bytes);
   return size_bytes;
+}
+
+/// What AveragedParameters keeps, and the average that it gets meanwhile.
+int64_t averages_bytes(const model::Graph& graph, const program::Program& step) {
+  int64_t kept = 0, largest = 0;
+  for (int p = 0; p < static_cast<int>(graph.parameters.size()); ++p) {
+    if (!graph.parameter(p).has_state()) continue;
+    kept += program::held_bytes(step, p).size();
+    largest = std::max(largest, step.parameter(p).size_bytes);
+  }
+  return kept + largest;
 }
 
 }  // namespace
@@ -35,7 +49,7 @@ int64_t staged_bytes(const program::Program& program, int group, device::DeviceK
 
 WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
                                 const compile::CompiledRun::RankPrograms& programs,
-                                const data::DataOptions& data) {
+                                const config::RunConfig& config) {
   const device::DeviceKind device = run.device_of(programs.step.rank);
   WorkerMemory memory{.device = plan::device_plan(programs, device), .host = {}};
   HostMemory& host = memory.host;
@@ -61,7 +75,9 @@ WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
         host.staging_bytes += bytes + comm::kStagedWordBytes;
   host.served_bytes += staged_by(programs.serve);
   if (program::loads(programs.step))
-    host.read_ahead_bytes = 2 * read_ahead_bytes(run.graph(), micro_batch, read_ahead_of(data, 1));
+    host.read_ahead_bytes = 2 * read_ahead_bytes(run.graph(), micro_batch, read_ahead_of(config.data, 1));
+  if (config.evaluates_average && run.ownership().is_worker(programs.step.rank))
+    host.averages_bytes = averages_bytes(run.graph(), programs.step);
   return memory;
 }
 
@@ -80,6 +96,7 @@ std::string describe(const WorkerMemory& memory) {
   add("staging", memory.host.staging_bytes);
   if (memory.host.served_bytes > 0) add("served", memory.host.served_bytes);
   add("read ahead", memory.host.read_ahead_bytes);
+  if (memory.host.averages_bytes > 0) add("averages", memory.host.averages_bytes);
   add("total", memory.host.total_bytes());
   return text;
 }

@@ -15,10 +15,11 @@ struct HostMemory {
   int64_t staging_bytes = 0;  ///< for transfers between device and host: batches, records, one tensor
   int64_t served_bytes = 0;   ///< on GPUs, in sessions: served parameters, optimizer state, room for pushes
   int64_t read_ahead_bytes = 0;  ///< micro-batches (data.prefetch_depth), of training and of evaluation
+  int64_t averages_bytes = 0;    ///< while moving averages are evaluated: the parameters, and one average
 
   /// Device::allocate_host
   int64_t pinned_bytes() const { return checkpoint_copy_bytes + staging_bytes + served_bytes; }
-  int64_t total_bytes() const { return pinned_bytes() + read_ahead_bytes; }
+  int64_t total_bytes() const { return pinned_bytes() + read_ahead_bytes + averages_bytes; }
 };
 
 struct WorkerMemory {
@@ -30,7 +31,7 @@ struct WorkerMemory {
 /// The memory of the rank with these programs, on the kind of device that they were compiled for.
 WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
                                 const compile::CompiledRun::RankPrograms& programs,
-                                const data::DataOptions& data);
+                                const config::RunConfig& config);
 
 /// Bytes that a rank on this kind of device needs to exchange device memory with a group's other ranks by
 /// messages between hosts; 0 if it does not do so.

@@ -312,6 +312,11 @@ bool World::worker_hears(int worker, int server) {
     its.protocol.refused();
     return true;
   }
+  // Without a bound an answer is copied in slices, the last of which may be as new as this.
+  if (!scene_->terms.bound)
+    ensure(nth(nth(nth(servers_, server).memory.current(), message.range), worker) ==
+               nth(message.contents, worker),
+           "of the worker's own pushes, all slices of an answer have seen the same");
   its.protocol.answered(server, message.range, message.number);
   nth(its.read, place(server, message.range)) = message.contents;
   return true;

@@ -276,7 +276,7 @@ TEST(GpuSession, CountsTheBytesThatProgramsSayBesideItsMessages) {
 WorkerMemory planned(const std::string& layout, int rank) {
   const auto config = with(small(kSmallMlp, {"parallel.bucket_bytes=1000000"}), layout);
   const auto run = compile_run(config, {.world_size = config.parallel.layout.world_size(), .device = kGpu});
-  return plan_worker_memory(run, run.compile(rank), config.data);
+  return plan_worker_memory(run, run.compile(rank), config);
 }
 
 /// That this is what devices allocate is checked after every training (session_ranks.cpp).

@@ -61,6 +61,12 @@ Trace train_on_gpu(const config::RunConfig& config, int ranks) {
                            .device = device::DeviceKind::cuda});
 }
 
+/// As of all layouts that are compared with it.
+const Trace& one_gpu(const config::RunConfig& config) {
+  return trace_of_one_rank(config, device::DeviceKind::cuda);
+}
+const Trace& one_cpu(const config::RunConfig& config) { return trace_of_one_rank(config); }
+
 void expect_close(const Trace& actual, const Trace& expected, double tolerance) {
   ASSERT_EQ(actual.losses.size(), expected.losses.size());
   for (size_t step = 0; step < expected.losses.size(); ++step) {
@@ -77,28 +83,28 @@ class GpuTraining : public ::testing::TestWithParam<const char*> {};
 TEST_P(GpuTraining, FollowsTheCpuInFloat32) {
   NEEDS_GPUS(1);
   const config::RunConfig config = config_of(GetParam());
-  expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 1e-4);
+  expect_close(one_gpu(config), one_cpu(config), 1e-4);
 }
 
 TEST_P(GpuTraining, FollowsTheCpuInNarrowTypes) {
   NEEDS_GPUS(1);
   for (const char* type : {"BFLOAT16", "FLOAT16"}) {
     const config::RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
-    expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 2e-2);
+    expect_close(one_gpu(config), one_cpu(config), 2e-2);
   }
 }
 
 TEST_P(GpuTraining, FollowsTheCpuInTf32) {
   NEEDS_GPUS(1);
   const config::RunConfig config = config_of(GetParam(), {"precision.compute=TF32"});
-  expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 2e-3);
+  expect_close(one_gpu(config), one_cpu(config), 2e-3);
 }
 
 TEST_P(GpuTraining, HasTheSameBitsTwice) {
   NEEDS_GPUS(1);
   for (const char* type : {"FLOAT32", "TF32", "BFLOAT16"}) {
     const config::RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
-    EXPECT_EQ(train_on_gpu(config, 1), train_on_gpu(config, 1)) << type;
+    EXPECT_EQ(train_on_gpu(config, 1), one_gpu(config)) << type;
   }
 }
 
@@ -106,7 +112,7 @@ TEST_P(GpuTraining, HasTheSameBitsOnAnyNumberOfGpus) {
   NEEDS_GPUS(3);
   for (const char* type : {"FLOAT32", "TF32", "BFLOAT16"}) {
     const config::RunConfig config = config_of(GetParam(), {std::string("precision.compute=") + type});
-    const Trace one = train_on_gpu(config, 1);
+    const Trace& one = one_gpu(config);
     for (const int ranks : {2, 3}) EXPECT_EQ(train_on_gpu(config, ranks), one) << ranks << " GPUs, " << type;
   }
 }
@@ -143,7 +149,7 @@ TEST_P(GpuTraining, SkipsWhatOverflowsOnAnyNumberOfGpus) {
   // One step's gradients overflow at this scale; at half of it the others' do not.
   const config::RunConfig config =
       config_of(GetParam(), {"precision.compute=FLOAT16", "precision.loss_scaling.initial_scale=1048576"});
-  const Trace one = train_on_gpu(config, 1);
+  const Trace& one = one_gpu(config);
   const auto overflows =
       std::count_if(one.norms.begin(), one.norms.end(), [](double norm) { return !std::isfinite(norm); });
   EXPECT_TRUE(overflows > 0 && overflows < 3) << overflows;
@@ -153,7 +159,7 @@ TEST_P(GpuTraining, SkipsWhatOverflowsOnAnyNumberOfGpus) {
 TEST_P(GpuTraining, ShardsOfTheOptimizerHaveTheSameBitsOnAnyNumberOfGpus) {
   NEEDS_GPUS(3);
   for (const char* type : {"precision.compute=FLOAT32", "precision.compute=BFLOAT16"}) {
-    const Trace one = train_on_gpu(config_of(GetParam(), {type}), 1);
+    const Trace& one = one_gpu(config_of(GetParam(), {type}));
     for (const int ranks : {2, 3})
       EXPECT_EQ(train_on_gpu(config_of(GetParam(), {type, "parallel.shard=OPTIMIZER"}), ranks), one)
           << ranks << " GPUs, " << type;
@@ -161,13 +167,13 @@ TEST_P(GpuTraining, ShardsOfTheOptimizerHaveTheSameBitsOnAnyNumberOfGpus) {
   // FAST sums go around a ring: a library's are not cut on borders of chunks.
   const std::vector<std::string> fast{"parallel.reduction=FAST", "parallel.shard=OPTIMIZER"};
   expect_close(train_on_gpu(config_of(GetParam(), fast), 2),
-               train_on_threads(config_of(GetParam(), {"parallel.reduction=FAST"}), 1), 1e-3);
+               one_cpu(config_of(GetParam(), {"parallel.reduction=FAST"})), 1e-3);
 }
 
 TEST_P(GpuTraining, ServersHaveTheSameBitsOnAnyNumberOfGpus) {
   NEEDS_GPUS(4);
   for (const char* type : {"precision.compute=FLOAT32", "precision.compute=BFLOAT16"}) {
-    const Trace one = train_on_gpu(config_of(GetParam(), {type}), 1);
+    const Trace& one = one_gpu(config_of(GetParam(), {type}));
     for (const char* layout : {"dp=2,sync=ps", "dp=2,sync=ps,servers=2",
                                "dp=3,sync=ps,servers=2,placement=colocated", "dp=3,sync=ps,aggregate=host"}) {
       config::RunConfig config = config_of(GetParam(), {type});
@@ -185,7 +191,7 @@ TEST_P(GpuTraining, ServersHaveTheSameBitsOnAnyNumberOfGpus) {
 TEST_P(GpuTraining, ServersOnProcessorsUpdateAsGradientsLand) {
   NEEDS_GPUS(3);
   const std::vector<std::string> as_it_lands{"trainer.nonfinite=IGNORE", "trainer.clip_norm=0"};
-  const Trace one = train_on_gpu(config_of(GetParam(), as_it_lands), 1);
+  const Trace& one = one_gpu(config_of(GetParam(), as_it_lands));
   config::RunConfig config = config_of(GetParam(), as_it_lands);
   config.parallel.layout = layout::parse_layout("dp=2,sync=ps,servers=2");
   EXPECT_EQ(train_on_gpu(config, 4).parameters, one.parameters);
@@ -194,7 +200,7 @@ TEST_P(GpuTraining, ServersOnProcessorsUpdateAsGradientsLand) {
 TEST_P(GpuTraining, PipelinesHaveTheSameBitsOnAnyNumberOfGpus) {
   NEEDS_GPUS(4);
   for (const char* type : {"precision.compute=FLOAT32", "precision.compute=BFLOAT16"}) {
-    const Trace one = train_on_gpu(config_of(GetParam(), {type}), 1);
+    const Trace& one = one_gpu(config_of(GetParam(), {type}));
     for (const char* layout :
          {"dp=1,pp=2", "dp=1,pp=3,schedule=gpipe", "dp=2,pp=2,recompute=full",
           "dp=1,pp=2,schedule=zero_bubble", "dp=2,pp=2,shard=optimizer", "dp=1,pp=3,sync=ps",
@@ -211,17 +217,17 @@ TEST_P(GpuTraining, PipelinesHaveTheSameBitsOnAnyNumberOfGpus) {
 TEST_P(GpuTraining, WithAServerOnItsHostFollowsTheCpu) {
   NEEDS_GPUS(1);
   config::RunConfig config = config_of(GetParam(), {"parallel.reduction=FAST"});
-  const Trace plain = train_on_gpu(config, 1);
+  const Trace &plain = one_gpu(config), &on_cpu = one_cpu(config);
   config.parallel.layout = layout::parse_layout("dp=1,sync=ps,placement=colocated,mode=async");
   const Trace served = train_on_gpu(config, 1);
-  expect_close(served, train_on_threads(config, 1), 1e-4);
+  expect_close(served, on_cpu, 1e-4);
   expect_close(served, plain, 1e-4);
 }
 
 TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
   NEEDS_GPUS(2);
   const config::RunConfig config = config_of(GetParam(), {"parallel.reduction=FAST"});
-  expect_close(train_on_gpu(config, 2), train_on_threads(config, 1), 1e-3);
+  expect_close(train_on_gpu(config, 2), one_cpu(config), 1e-3);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GpuTraining, ::testing::ValuesIn(kModels));
@@ -230,7 +236,7 @@ INSTANTIATE_TEST_SUITE_P(All, GpuTraining, ::testing::ValuesIn(kModels));
 TEST(GpuTrainingOnce, FusedGelusHaveTheSameBitsInAnyLayout) {
   NEEDS_GPUS(2);
   const std::vector<std::string> fused{"precision.compute=BFLOAT16", "precision.fused_gelu=true"};
-  const Trace one = train_on_gpu(config_of(kModels[2], fused), 1);
+  const Trace& one = one_gpu(config_of(kModels[2], fused));
   for (const char* layout : {"dp=2", "dp=1,recompute=selective", "dp=1,recompute=full",
                              "dp=1,pp=2,recompute=selective", "dp=1,pp=2,schedule=zero_bubble"}) {
     config::RunConfig config = config_of(kModels[2], fused);
@@ -243,9 +249,9 @@ TEST(GpuTrainingOnce, FusedGelusRoundLessAndFollowTheCpu) {
   NEEDS_GPUS(1);
   for (const char* type : {"precision.compute=BFLOAT16", "precision.compute=FLOAT16"}) {
     const config::RunConfig config = config_of(kModels[2], {type, "precision.fused_gelu=true"});
-    const Trace one = train_on_gpu(config, 1);
-    expect_close(one, train_on_threads(config, 1), 2e-2);
-    EXPECT_NE(one, train_on_gpu(config_of(kModels[2], {type}), 1)) << "GELUs were not fused";
+    const Trace& one = one_gpu(config);
+    expect_close(one, one_cpu(config), 2e-2);
+    EXPECT_NE(one, one_gpu(config_of(kModels[2], {type}))) << "GELUs were not fused";
     if (can_have(2)) {
       EXPECT_EQ(train_on_gpu(config, 2), one);
     }
@@ -259,7 +265,7 @@ TEST(GpuTrainingOnce, HalvesOfBackwardHaveTheSameBitsWhereProductsAreAdded) {
   for (const char* gelu : {"precision.fused_gelu=false", "precision.fused_gelu=true"}) {
     config::RunConfig config =
         config_of(kModels[2], {"model.gpt.dropout=0", "precision.compute=BFLOAT16", gelu});
-    const Trace one = train_on_gpu(config, 1);
+    const Trace& one = one_gpu(config);
     for (const char* layout : {"dp=1,pp=2,schedule=zero_bubble", "dp=1,pp=3,schedule=zero_bubble"}) {
       config.parallel.layout = layout::parse_layout(layout);
       EXPECT_EQ(train_on_gpu(config, config.parallel.layout.world_size()), one) << layout << ", " << gelu;
@@ -272,7 +278,7 @@ TEST(GpuTrainingOnce, EveryOptimizerFollowsTheCpu) {
   for (const char* optimizer :
        {"optimizer.sgd.momentum=0", "optimizer.sgd.momentum=0.9", "optimizer.adam.beta1=0.8"}) {
     const config::RunConfig config = config_of(kModels[0], {optimizer});
-    expect_close(train_on_gpu(config, 1), train_on_threads(config, 1), 1e-4);
+    expect_close(one_gpu(config), one_cpu(config), 1e-4);
   }
 }
 
@@ -283,7 +289,7 @@ TEST(GpuTrainingOnce, UpdatesThatWriteTheCopyHaveTheBitsOfCastsForEveryOptimizer
        {"optimizer.sgd.momentum=0", "optimizer.sgd.momentum=0.9", "optimizer.adam.beta1=0.8"})
     for (const char* type : {"precision.compute=BFLOAT16", "precision.compute=FLOAT16"}) {
       config::RunConfig config = config_of(kModels[2], {optimizer, type});
-      const Trace one = train_on_gpu(config, 1);
+      const Trace& one = one_gpu(config);
       config.parallel.layout = layout::parse_layout("dp=2,shard=optimizer");
       EXPECT_EQ(train_on_gpu(config, 2), one) << optimizer << ", " << type;
     }
@@ -299,8 +305,8 @@ TEST(GpuTrainingOnce, FrozenLayersGroupsAndAveragesFollowTheCpuOnAnyNumberOfGpus
     auto overrides = features;
     overrides.emplace_back(type);
     config::RunConfig config = config_of(kModels[2], overrides);
-    const Trace one = train_on_gpu(config, 1);
-    if (config.precision.storage() == DType::float32) expect_close(one, train_on_threads(config, 1), 1e-4);
+    const Trace& one = one_gpu(config);
+    if (config.precision.storage() == DType::float32) expect_close(one, one_cpu(config), 1e-4);
     if (!can_have(2)) continue;
     EXPECT_EQ(train_on_gpu(config, 2), one);
     config.parallel.layout.shard = layout::ShardedState::optimizer;
@@ -320,7 +326,7 @@ TEST(GpuTrainingOnce, TheHostsMemoryIsPlannedBesideTheDevices) {
   const auto planned = [](const char* type) {
     const config::RunConfig config = config_of(kModels[0], {std::string("precision.compute=") + type});
     const compile::CompiledRun run = compile_run(config, {.device = device::DeviceKind::cuda});
-    return plan_worker_memory(run, run.compile(0), config.data);
+    return plan_worker_memory(run, run.compile(0), config);
   };
   const WorkerMemory plan = planned("FLOAT32");
   // 36 x 17 + 17 + 17 x 13 + 13 + 13 x 5 + 5 = 933 parameters of 4 bytes, two moments of each; rounded up to

@@ -113,7 +113,7 @@ TEST(Precision, TwoByteStorageTakesHalfOfTheActivationsAndAddsACopyOfTheWeights)
   const auto bytes = [](const char* compute, program::Category category) {
     const config::RunConfig config = config_of(kLenet, {std::string("precision.compute=") + compute});
     const compile::CompiledRun run = compile_run(config, {});
-    return plan_worker_memory(run, run.compile(0), config.data)
+    return plan_worker_memory(run, run.compile(0), config)
         .device.category_bytes[static_cast<size_t>(category)];
   };
   const auto ratio = [&](program::Category category) {

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
+#include <span>
 
 #include "layout/layout.h"
 #include "program/memory/memory_plan.h"
@@ -50,10 +52,13 @@ class TurnTakingPort : public comm::MessagePort {
 /// Makes steps as fast as the server lets it: asks, gets all ranges, and pushes them as they are.
 class EagerWorker {
  public:
-  EagerWorker(Ports& ports, int server, std::vector<int64_t> ranges)
-      : to_servers_(*ports.first), to_workers_(*ports.second), server_(server) {
+  EagerWorker(Ports& ports, int server, const std::vector<int64_t>& ranges, program::SessionTerms terms)
+      : to_servers_(*ports.first), to_workers_(*ports.second), server_(server), terms_(std::move(terms)) {
     for (const int64_t size_bytes : ranges) ranges_.emplace_back(static_cast<size_t>(size_bytes));
   }
+
+  /// Steps of which everything is pushed.
+  int64_t steps() const { return step_; }
 
   void advance() {
     if (todo_.empty() && !refused_) make_step();
@@ -80,11 +85,13 @@ class EagerWorker {
       return static_cast<int64_t>(range.size());
     };
     for (auto& range : ranges_)
-      do_transfer(
-          [this, &range, size_of] {
-            return to_workers_.start(comm::receive_from(server_, range.data(), size_of(range)));
-          },
-          &to_workers_);
+      for (int64_t begin = 0; begin < size_of(range); begin += terms_.slice_bytes)
+        do_transfer(
+            [this, &range, size_of, begin] {
+              return to_workers_.start(
+                  comm::receive_from(server_, range.data() + begin, terms_.slice_at(begin, size_of(range))));
+            },
+            &to_workers_);
     for (size_t i = 0; i < ranges_.size(); ++i) {
       do_transfer([this, i] {
         question_ = {.kind = run::WorkerMessage::Kind::push,
@@ -116,6 +123,7 @@ class EagerWorker {
 
   comm::MessagePort &to_servers_, &to_workers_;
   int server_;
+  program::SessionTerms terms_;
   std::vector<std::vector<std::byte>> ranges_;
   std::deque<std::function<bool()>> todo_;
   run::WorkerMessage question_;
@@ -134,37 +142,57 @@ std::vector<Ports> open_ports(int ranks) {
   return ports;
 }
 
-TEST(ServerSession, ACallDoesABoundedAmountOfWorkHoweverFastWorkersAre) {
-  constexpr int kWorkers = 2;
-  constexpr int64_t kSteps = 40;
-  config::RunConfig config = config::parse_run_config(kConfig, "test", {});
-  config.parallel.layout = layout::parse_layout("dp=2,sync=ps,mode=async");
-  const compile::CompiledRun run = compile_run(config, {.world_size = kWorkers + 1});
-  const auto programs = run.compile(kWorkers);
-  const auto device = device::make_cpu_device();
-  const run::ProgramMemory memory(*device, std::span(&programs.serve_plan, 1));
-  const run::ExecutionContext context{.graph = run.graph(),
-                                      .code = run.training_code(),
-                                      .memory = memory,
-                                      .device = *device,
-                                      .optimizer = config.optimizer,
-                                      .communicators = {}};
-  std::vector<int64_t> ranges;
-  for (const auto& instruction : programs.serve.instructions)
-    for (const auto& operand : instruction.operands)
-      if (operand.role == program::Role::parameters) ranges.push_back(operand.range.size_bytes);
-  ASSERT_GT(ranges.size(), 1u);
+/// A dedicated server of two workers, and its memory.
+class ServerOfTwo : public ::testing::Test {
+ protected:
+  static constexpr int kWorkers = 2;
 
+  static compile::CompiledRun compiled() {
+    config::RunConfig config = config::parse_run_config(kConfig, "test", {});
+    config.parallel.layout = layout::parse_layout("dp=2,sync=ps,mode=async");
+    return compile_run(config, {.world_size = kWorkers + 1});
+  }
+
+  ServerOfTwo() {
+    for (const auto& instruction : programs_.serve.instructions)
+      for (const auto& operand : instruction.operands) {
+        if (operand.role != program::Role::parameters) continue;
+        ranges_.push_back(operand.range.size_bytes);
+        contents_.emplace_back(reinterpret_cast<float*>(memory_.at(programs_.serve, operand.range)),
+                               static_cast<size_t>(operand.range.size_bytes / 4));
+      }
+  }
+
+  run::ServerSession make_server(const run::SessionPorts& ports, const program::SessionTerms& terms) const {
+    return {ports, {0, 1}, 0, terms, programs_.serve, context_};
+  }
+
+  compile::CompiledRun run_ = compiled();
+  compile::CompiledRun::RankPrograms programs_ = run_.compile(kWorkers);
+  std::unique_ptr<device::Device> device_ = device::make_cpu_device();
+  run::ProgramMemory memory_{*device_, std::span(&programs_.serve_plan, 1)};
+  run::ExecutionContext context_{.graph = run_.graph(),
+                                 .code = run_.training_code(),
+                                 .memory = memory_,
+                                 .device = *device_,
+                                 .optimizer = {.learning_rate = 0.1},
+                                 .communicators = {}};
+  std::vector<int64_t> ranges_;             // their bytes
+  std::vector<std::span<float>> contents_;  // of each
+};
+
+TEST_F(ServerOfTwo, DoesABoundedAmountOfWorkInACallHoweverFastWorkersAre) {
+  constexpr int64_t kSteps = 40;
+  ASSERT_GT(ranges_.size(), 1u);
   auto ports = open_ports(kWorkers + 1);
   std::deque<EagerWorker> workers;
   for (int worker = 0; worker < kWorkers; ++worker)
-    workers.emplace_back(ports[static_cast<size_t>(worker)], kWorkers, ranges);
+    workers.emplace_back(ports[static_cast<size_t>(worker)], kWorkers, ranges_, run_.session_terms());
   const auto all_advance = [&] {
     for (EagerWorker& worker : workers) worker.advance();
   };
   TurnTakingPort to_servers(*ports.back().first, all_advance), to_workers(*ports.back().second, all_advance);
-  run::ServerSession server({to_servers, to_workers}, {0, 1}, 0, run.session_terms(), programs.serve,
-                            context);
+  run::ServerSession server = make_server({to_servers, to_workers}, run_.session_terms());
   int updates = 0, most = 0;  // of ranges: in all, and of one call
   server.begin({.steps = kSteps,
                 .constants =
@@ -179,9 +207,69 @@ TEST(ServerSession, ACallDoesABoundedAmountOfWorkHoweverFastWorkersAre) {
     if (!server.advance()) all_advance();
     most = std::max(most, updates - before);
   }
-  EXPECT_EQ(updates, kSteps * static_cast<int64_t>(ranges.size()));
+  EXPECT_EQ(updates, kSteps * static_cast<int64_t>(ranges_.size()));
   EXPECT_EQ(server.totals().updates, kSteps);
   EXPECT_LE(most, kWorkers);
+}
+
+TEST_F(ServerOfTwo, AnswersInSlicesThatDelayNobodyAndMaySeeMoreThanTheFirst) {
+  constexpr int64_t kSteps = 7;
+  program::SessionTerms terms = run_.session_terms();
+  terms.slice_bytes = 20;
+  ASSERT_GT(ranges_[0], program::kSlicesUnderWay * terms.slice_bytes);
+  ASSERT_NE(ranges_[0] % terms.slice_bytes, 0) << "the last slice is a shorter one";
+  for (const std::span<float> contents : contents_) std::ranges::fill(contents, 1.0f);
+  auto ports = open_ports(kWorkers + 1);
+  run::ServerSession server = make_server({*ports.back().first, *ports.back().second}, terms);
+  server.begin(
+      {.steps = kSteps,
+       .constants = [](int64_t,
+                       int64_t) { return run::StepScalars{.kernels = {}, .update = {.learning_rate = 0.5}}; },
+       .stop_requested = {},
+       .before_update = {}});
+
+  // One worker asks, and listens to nothing that the server says; the other makes all other steps.
+  Ports& slow = ports[0];
+  run::WorkerMessage question{.kind = run::WorkerMessage::Kind::ask, .facts = {}};
+  comm::Ticket asked = slow.first->start(comm::send_to(kWorkers, &question, sizeof question));
+  while (!slow.first->poll(asked)) server.advance();
+  server.advance();
+  EagerWorker other(ports[1], kWorkers, ranges_, terms);
+  const auto turns = [&] {  // more than all that can be done takes
+    for (int turn = 0; turn < 5'000; ++turn) {
+      other.advance();
+      server.advance();
+    }
+  };
+  turns();
+  EXPECT_EQ(other.steps(), kSteps - 1);
+  EXPECT_EQ(server.totals().updates, kSteps - 1);
+  EXPECT_FALSE(server.is_over()) << "one step is with the slow worker";
+
+  // What was copied before the updates, and what was copied after them.
+  run::ServerMessage answer;
+  std::vector<float> got(static_cast<size_t>(ranges_[0] / 4));
+  std::vector<comm::Ticket> tickets{slow.second->start(comm::receive_from(kWorkers, &answer, sizeof answer))};
+  for (int64_t begin = 0; begin < ranges_[0]; begin += terms.slice_bytes)
+    tickets.push_back(slow.second->start(
+        comm::receive_from(kWorkers, got.data() + begin / 4, terms.slice_at(begin, ranges_[0]))));
+  for (comm::Ticket& ticket : tickets)
+    while (!slow.second->poll(ticket)) server.advance();
+  EXPECT_EQ(answer.version, 0);
+  const auto early = static_cast<ptrdiff_t>(program::kSlicesUnderWay * terms.slice_bytes / 4);
+  EXPECT_THAT(std::vector(got.begin(), got.begin() + early), testing::Each(1.0f));
+  for (const ptrdiff_t changed : {ptrdiff_t{0}, early})
+    EXPECT_LT(contents_[0][static_cast<size_t>(changed)], 1.0f) << changed;
+  EXPECT_TRUE(std::equal(got.begin() + early, got.end(), contents_[0].begin() + early));
+
+  // It hangs again, now with the slices of the next range, and is given up: the other makes its step, too.
+  server.advance();
+  server.lost(0);
+  turns();
+  EXPECT_EQ(other.steps(), kSteps);
+  EXPECT_TRUE(server.is_over());
+  EXPECT_TRUE(server.has_lost_transfers());
+  EXPECT_EQ(server.totals().updates, kSteps);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ config::RunConfig config_of(const std::vector<std::string>& overrides) {
 HostMemory planned(const std::vector<std::string>& overrides) {
   const config::RunConfig config = config_of(overrides);
   const compile::CompiledRun run = compile_run(config, {});
-  return plan_worker_memory(run, run.compile(0), config.data).host;
+  return plan_worker_memory(run, run.compile(0), config).host;
 }
 
 TEST(WorkerMemory, OnCpusTheHostAddsWhatIsReadAhead) {
@@ -41,7 +41,7 @@ TEST(WorkerMemory, OfTheDeviceIsThatOfAllItsPrograms) {
   const config::RunConfig config = config_of({});
   const compile::CompiledRun run = compile_run(config, {});
   const auto programs = run.compile(0);
-  const program::MemoryPlan device = plan_worker_memory(run, programs, config.data).device;
+  const program::MemoryPlan device = plan_worker_memory(run, programs, config).device;
   EXPECT_GE(device.total_bytes, programs.step_plan.total_bytes);
   // 16 x 8 + 8 + 8 x 5 + 5 = 181 parameters of 4 bytes with two moments, rounded up to 256: what a checkpoint
   // is written from.
@@ -75,6 +75,14 @@ TEST(WorkerMemory, PrefetchingComesToHoldWhatIsPlanned) {
       batches.load(i / 4, static_cast<int64_t>(i % 4 * 2), fields);
     EXPECT_EQ(batches.held_bytes(), expected) << type;
   }
+}
+
+TEST(WorkerMemory, HasRoomForParametersWhoseAveragesAreEvaluated) {
+  EXPECT_EQ(planned({"optimizer.ema={decay: 0.5}"}).averages_bytes, 0);
+  const HostMemory host = planned({"optimizer.ema={decay: 0.5 evaluate: true}"});
+  // All of them, and the largest.
+  EXPECT_EQ(host.averages_bytes, 4 * (16 * 8 + 8 + 8 * 5 + 5) + 4 * 16 * 8);
+  EXPECT_EQ(host.total_bytes(), planned({}).total_bytes() + host.averages_bytes);
 }
 
 TEST(WorkerMemory, IsPrintedAsTwoSums) {

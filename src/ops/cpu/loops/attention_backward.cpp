@@ -4,8 +4,8 @@
 
 #include "ops/cpu/loops/head_memory.h"
 #include "ops/cpu/loops/heads.h"
+#include "ops/cpu/loops/rows.h"
 #include "ops/cpu/loops/tile_product.h"
-#include "ops/cpu/rows.h"
 
 namespace lockstep::ops {
 inline namespace LOCKSTEP_SIMD {

@@ -1,6 +1,6 @@
 #include "ops/cpu/loops/elementwise.h"
 
-#include "ops/cpu/rows.h"
+#include "ops/cpu/loops/rows.h"
 
 namespace lockstep::ops {
 inline namespace LOCKSTEP_SIMD {
@@ -46,6 +46,12 @@ constexpr ElementwiseLoops kLoopsOf{forward_of<Formula>, backward_of<Formula>};
 const ElementwiseLoops kReluLoops = kLoopsOf<ReluFormula>, kGeluLoops = kLoopsOf<GeluFormula>,
                        kSiluLoops = kLoopsOf<SiluFormula>, kSigmoidLoops = kLoopsOf<SigmoidFormula>,
                        kTanhLoops = kLoopsOf<TanhFormula>;
+
+float sum_of_row(const float* row, int64_t count) {
+  return row_sum(count, [row](const auto& at) { return at(row, 0.0f); });
+}
+
+float largest_of_row(const float* row, int64_t count) { return row_maximum(row, count); }
 
 float exponential_sum(const float* row, int64_t count, float offset) {
   Lanes sum = splat(0.0f);

@@ -8,6 +8,8 @@ inline namespace LOCKSTEP_SIMD {
 
 extern const ElementwiseLoops kReluLoops, kGeluLoops, kSiluLoops, kSigmoidLoops, kTanhLoops;
 
+float sum_of_row(const float* row, int64_t count);
+float largest_of_row(const float* row, int64_t count);
 float exponential_sum(const float* row, int64_t count, float offset);
 void scaled_exponentials(float* to, const float* row, int64_t count, float offset, float factor);
 void dropout_factors(const DropoutMask& mask, uint32_t first_group, uint32_t sample, int64_t groups,

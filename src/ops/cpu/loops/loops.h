@@ -136,10 +136,36 @@ struct ChannelFold {
   int64_t sums_step;
 };
 
+/// The columns of a row-major matrix [rows, columns]. A row of few columns is shorter than a vector register,
+/// so where `columns` is small several rows are taken as one: column c is then spread over `group` lanes.
+struct ColumnLanes {
+  static constexpr int64_t kMaxLanes = 64;
+  int64_t columns, group, width;  ///< width = columns * group lanes
+
+  explicit ColumnLanes(int64_t columns_)
+      : columns(columns_), group(columns_ < kMaxLanes ? kMaxLanes / columns_ : 1), width(columns_ * group) {}
+};
+
+/// Of some rows of matrices; `mean` and what stands behind it have a number for each lane. Nothing overlaps.
+struct ColumnLoops {
+  /// sums[column] of x; of (x - mean)^2; of dy (x - mean): in an order that depends on the shape alone.
+  void (*sum)(int64_t rows, const ColumnLanes& lanes, float* sums, const float* x);
+  void (*squared_deviations)(int64_t rows, const ColumnLanes& lanes, float* sums, const float* x,
+                             const float* mean);
+  void (*products)(int64_t rows, const ColumnLanes& lanes, float* sums, const float* dy, const float* x,
+                   const float* mean);
+  /// y = (x - mean) scale + bias.
+  void (*normalize)(int64_t rows, const ColumnLanes& lanes, float* y, const float* x, const float* mean,
+                    const float* scale, const float* bias);
+  /// dx = of_dy dy + of_x (x - mean) + constant.
+  void (*input_gradient)(int64_t rows, const ColumnLanes& lanes, float* dx, const float* dy, const float* x,
+                         const float* mean, const float* of_dy, const float* of_x, const float* constant);
+};
+
 /// The loops that take most of the time of trainings on CPUs, compiled once for each instruction set
-/// (CMakeLists.txt) and chosen when the program runs. All compute the same bits. Their sources call nothing
-/// that the linker could merge with what was compiled for other processors: no standard library beyond
-/// memcpy; tests/ops/loops_test.py looks at the objects for that.
+/// (cmake/loops.cmake) and chosen when the program runs. All compute the same bits. Their sources call
+/// nothing that the linker could merge with what was compiled for other processors: no standard library
+/// beyond memcpy; tests/ops/loops_objects_test.py looks at the objects for that.
 struct Loops {
   const char* instruction_set;
 
@@ -152,6 +178,13 @@ struct Loops {
   void (*lstm_forward)(const LstmForward& position);
   void (*lstm_backward)(const LstmBackward& position);
 
+  ColumnLoops columns;
+  /// sums[column] goes on with the chain of additions over the rows, which lie `columns` apart.
+  void (*add_rows)(float* sums, const float* rows, int64_t count, int64_t columns);
+
+  /// Sum of row[i]. The largest row[i], which may miss a NaN; count > 0.
+  float (*row_sum)(const float* row, int64_t count);
+  float (*row_maximum)(const float* row, int64_t count);
   /// Sum of exp(row[i] - offset).
   float (*exponential_sum)(const float* row, int64_t count, float offset);
   /// to[i] = exp(row[i] - offset) * factor.

@@ -1,6 +1,6 @@
 #include "ops/cpu/loops/normalization.h"
 
-#include "ops/cpu/rows.h"
+#include "ops/cpu/loops/rows.h"
 
 namespace lockstep::ops {
 inline namespace LOCKSTEP_SIMD {

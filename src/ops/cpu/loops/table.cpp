@@ -1,4 +1,5 @@
 #include "ops/cpu/loops/channels.h"
+#include "ops/cpu/loops/columns.h"
 #include "ops/cpu/loops/elementwise.h"
 #include "ops/cpu/loops/heads.h"
 #include "ops/cpu/loops/loops.h"
@@ -25,7 +26,8 @@ const Loops kLoops {
   .attention_forward = attention_forward, .attention_backward = attention_backward, .relu = kReluLoops,
   .gelu = kGeluLoops, .silu = kSiluLoops, .sigmoid = kSigmoidLoops, .tanh = kTanhLoops,
   .layer_norm = kLayerNormLoops, .rms_norm = kRmsNormLoops, .lstm_forward = lstm_forward,
-  .lstm_backward = lstm_backward, .exponential_sum = exponential_sum,
+  .lstm_backward = lstm_backward, .columns = kColumnLoops, .add_rows = add_rows, .row_sum = sum_of_row,
+  .row_maximum = largest_of_row, .exponential_sum = exponential_sum,
   .scaled_exponentials = scaled_exponentials, .dropout_factors = dropout_factors,
   .panel_product = panel_product, .panel_fold = panel_fold, .window_product = window_product,
   .channel_product = channel_product, .channel_fold = channel_fold, .pack_rows = pack_rows,
