@@ -14,6 +14,7 @@
 #include "model/partition.h"
 #include "parallel/parallel_options.h"
 #include "parallel/program_plan.h"
+#include "pixels/packed_sample.h"
 #include "program/memory/memory_plan.h"
 #include "program/program_traffic.h"
 #include "program/segment_code.h"
@@ -35,6 +36,8 @@ struct CompileOptions {
   bool clips_gradients = false;
   bool compares_replicas = true;
   bool skips_nonfinite = true;  ///< updates write nothing if the loss or gradients are not finite
+  /// If the input `image` comes packed (data.transforms_on): how, in training and in evaluation.
+  std::optional<pixels::PackedLayout> packed_training = {}, packed_evaluation = {};
 };
 
 /// What determines programs besides the config: the job's processes, what they share, and their devices.
