@@ -478,7 +478,7 @@ TEST_F(Records, ThatChangeInPlaceAreNoticed) {
   const auto before = all_bytes(*data.train);
   const std::string shard = path("train-00000.records");
   const auto time = fs::last_write_time(shard);
-  change("train-00000.records", 100);                          // within the first record
+  change("train-00000.records", kRecordAlignment);             // the first record
   fs::last_write_time(shard, time + std::chrono::seconds(1));  // whatever the file system's clock ticks in
   const auto reads = [&] {                                     // so many of them that the file is looked at
     for (int i = 0; i < 64; ++i) all_bytes(*data.train);
