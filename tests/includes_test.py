@@ -7,7 +7,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ORDER = ["base", "device", "tensor", "ops", "model", "optim", "control", "comm", "layout", "program", "proof", "run",
+ORDER = ["base", "device", "tensor", "pixels", "ops", "model", "optim", "control", "comm", "layout", "program", "proof", "run",
          "parallel", "compile", "tokenizer", "data", "checkpoint", "exchange", "infer", "observe", "plan", "config", "charts", "report", "train",
          "doctor", "jobs", "compare", "cli"]
 # From a graph to proven programs.
@@ -23,7 +23,7 @@ NEVER = {
     "run": {"proof"},
     "parallel": {"comm", "control", "optim", "proof", "run"},
     "compile": {"comm", "control", "optim", "run"},
-    "tokenizer": BEFORE_RUNS | {"comm", "control", "run", "device", "tensor"},
+    "tokenizer": BEFORE_RUNS | {"comm", "control", "run", "device", "tensor", "pixels"},
     "data": BEFORE_RUNS | {"comm", "control", "run"},
     "checkpoint": BEFORE_RUNS | {"comm", "control", "run", "data"},
     "exchange": (BEFORE_RUNS - {"model", "ops"}) | {"comm", "control", "run", "data", "device"},

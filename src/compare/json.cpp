@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/json_number.h"
 #include "compare/results.h"
 #include "lockstep/error.h"
 
@@ -68,11 +69,12 @@ Json to_json(const CompareSample& sample) {
 }
 
 CompareSample sample_from(const Json& json) {
-  CompareSample sample{.round = json.at("round").get<int>()};
+  CompareSample sample{.round = demand_whole_number<int>(json.at("round"))};
   for (const auto& [name, field] : kSampleFields) sample.*field = number_from(json.at(name));
   sample.traffic = traffic_from(json.at("links"));
-  if (json.contains("staleness_bound")) sample.staleness_bound = json.at("staleness_bound").get<int>();
-  sample.staleness_max = json.at("staleness_max").get<int64_t>();
+  if (json.contains("staleness_bound"))
+    sample.staleness_bound = demand_whole_number<int>(json.at("staleness_bound"));
+  sample.staleness_max = demand_whole_number<int64_t>(json.at("staleness_max"));
   sample.staleness_histogram = json.at("staleness_histogram").get<std::vector<int64_t>>();
   return sample;
 }
@@ -87,7 +89,7 @@ Json to_json(const CompareKill& kill) {
 CompareKill kill_from(const Json& json) {
   return {.seconds = json.at("seconds").get<double>(),
           .undisturbed_seconds = json.at("undisturbed_seconds").get<double>(),
-          .starts = json.at("starts").get<int>(),
+          .starts = demand_whole_number<int>(json.at("starts")),
           .failure = json.value("failure", "")};
 }
 
@@ -121,10 +123,10 @@ Json to_json(const CompareRow& row) {
 
 CompareRow row_from(const Json& json) {
   CompareRow row{.link = json.at("link").get<std::string>(),
-                 .workers = json.at("workers").get<int>(),
+                 .workers = demand_whole_number<int>(json.at("workers")),
                  .layout = layout::parse_layout(json.at("layout").get<std::string>()),
                  .kind = json.at("kind").get<std::string>(),
-                 .global_batch = json.at("global_batch").get<int64_t>(),
+                 .global_batch = demand_whole_number<int64_t>(json.at("global_batch")),
                  .link_bytes_theory = json.at("link_bytes_theory").get<double>(),
                  .links_theory = traffic_from(json.at("links_theory")),
                  .proof_detail = json.value("proof_detail", ""),
@@ -137,7 +139,7 @@ CompareRow row_from(const Json& json) {
   if (json.contains("kill")) row.kill = kill_from(json.at("kill"));
   for (const Json& sample : json.at("samples")) row.samples.push_back(sample_from(sample));
   for (const Json& loss : json.at("losses"))
-    row.losses.push_back({loss.at("samples").get<int64_t>(), number_from(loss.at("loss"))});
+    row.losses.push_back({demand_whole_number<int64_t>(loss.at("samples")), number_from(loss.at("loss"))});
   return row;
 }
 
@@ -158,7 +160,7 @@ Json to_json(const CompareTie& tie) {
 }
 
 CompareTie tie_from(const Json& json) {
-  CompareTie tie{.workers = json.at("workers").get<int>(),
+  CompareTie tie{.workers = demand_whole_number<int>(json.at("workers")),
                  .kind = json.at("kind").get<std::string>(),
                  .beside = json.at("beside").get<std::string>(),
                  .rates = {},
@@ -168,9 +170,10 @@ CompareTie tie_from(const Json& json) {
       tie.rates.push_back({.from = range.at("from").get<double>(), .to = range.at("to").get<double>()});
     return tie;
   }
-  tie.servers.emplace().tried = json.at("servers_tried").get<int>();
+  tie.servers.emplace().tried = demand_whole_number<int>(json.at("servers_tried"));
   for (const Json& range : json.at("servers"))
-    tie.servers->counts.push_back({.from = range.at("from").get<int>(), .to = range.at("to").get<int>()});
+    tie.servers->counts.push_back(
+        {.from = demand_whole_number<int>(range.at("from")), .to = demand_whole_number<int>(range.at("to"))});
   return tie;
 }
 
@@ -192,7 +195,8 @@ CompareLink link_from(const Json& json) {
                    .both_ways_bits_per_second = json.at("both_ways_bits_per_second").get<double>(),
                    .all_reduce = {}};
   for (const Json& sum : json.at("all_reduce"))
-    link.all_reduce.emplace_back(sum.at("bytes").get<int64_t>(), sum.at("seconds").get<double>());
+    link.all_reduce.emplace_back(demand_whole_number<int64_t>(sum.at("bytes")),
+                                 sum.at("seconds").get<double>());
   return link;
 }
 
@@ -266,7 +270,8 @@ Json to_json(const CompareResults& results) {
 CompareResults compare_results_from_text(const std::string& text, const std::string& name) {
   try {
     const Json json = Json::parse(text);
-    if (json.at("format").get<int>() != kFormat) throw DataError("it is from another version of lockstep");
+    if (demand_whole_number<int>(json.at("format")) != kFormat)
+      throw DataError("it is from another version of lockstep");
     CompareResults results{.command = json.at("command").get<std::string>(),
                            .config = json.at("config").get<std::string>(),
                            .config_hash = json.at("config_hash").get<std::string>(),
@@ -274,9 +279,9 @@ CompareResults compare_results_from_text(const std::string& text, const std::str
                            .host = json.at("host").get<std::string>(),
                            .began = json.at("began").get<std::string>(),
                            .weak = json.at("scaling").get<std::string>() == "weak",
-                           .steps = json.at("steps").get<int64_t>(),
-                           .proof_steps = json.at("proof_steps").get<int64_t>(),
-                           .cores = json.at("cores").get<int>(),
+                           .steps = demand_whole_number<int64_t>(json.at("steps")),
+                           .proof_steps = demand_whole_number<int64_t>(json.at("proof_steps")),
+                           .cores = demand_whole_number<int>(json.at("cores")),
                            .straggler = json.at("straggler").get<std::string>(),
                            .target_loss = json.at("target_loss").get<double>(),
                            .device = json.at("device").get<std::string>(),
@@ -287,10 +292,10 @@ CompareResults compare_results_from_text(const std::string& text, const std::str
                            .mpirun = json.at("machine").at("mpirun").get<std::string>(),
                            .data = json.at("data").get<std::string>(),
                            .element_type = json.at("element_type").get<std::string>(),
-                           .seed = json.at("seed").get<uint64_t>(),
-                           .threads = json.at("threads").get<int>(),
-                           .server_threads = json.at("server_threads").get<int>(),
-                           .kill_rank = json.at("kill_rank").get<int>()};
+                           .seed = demand_whole_number<uint64_t>(json.at("seed")),
+                           .threads = demand_whole_number<int>(json.at("threads")),
+                           .server_threads = demand_whole_number<int>(json.at("server_threads")),
+                           .kill_rank = demand_whole_number<int>(json.at("kill_rank"))};
     for (const Json& row : json.at("rows")) results.rows.push_back(row_from(row));
     for (const Json& row : json.at("forecasts")) results.forecasts.push_back(row_from(row));
     for (const Json& tie : json.at("ties")) results.ties.push_back(tie_from(tie));

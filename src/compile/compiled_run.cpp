@@ -6,6 +6,7 @@
 
 #include "base/ensure.h"
 #include "base/hash.h"
+#include "lockstep/error.h"
 #include "parallel/rank_program.h"
 #include "parallel/session_programs.h"
 #include "parallel/step_programs.h"
@@ -16,22 +17,40 @@
 namespace lockstep::compile {
 namespace {
 
+/// The images of files are the input of this name.
+std::optional<program::PackedInput> packed_input(const std::optional<pixels::PackedLayout>& layout,
+                                                 const model::Graph& graph, device::DeviceKind device) {
+  if (!layout) return {};
+  if (device != device::DeviceKind::cuda)
+    throw ConfigError(
+        "data.transforms_on is GPU, but workers compute on CPUs; set data.transforms_on: CPU, or use "
+        "--device "
+        "gpu");
+  for (size_t i = 0; i < graph.inputs.size(); ++i)
+    if (graph.value(graph.inputs[i]).name == "image")
+      return program::PackedInput{.input = static_cast<int>(i), .layout = *layout};
+  throw ConfigError(
+      "data.transforms_on is GPU, but the model has no input 'image'; set data.transforms_on: CPU");
+}
+
 program::ModelCode::Options code_options(const CompileOptions& options, const layout::BatchDivision& division,
                                          const model::Graph& graph, device::DeviceKind device,
                                          bool training) {
   const std::vector<int> sizes = division.sizes();  // the largest first
-  return {.device = device,
-          .micro_batch = division.micro_batch,
-          .virtual_replicas = division.leaves_at_once,
-          .fewer_replicas = {sizes.begin() + 1, sizes.end()},
-          .training = training,
-          .intra_op_threads = options.parallel.intra_op_threads,
-          .loss_weight = 1.0 / (static_cast<double>(division.global_batch) *
-                                static_cast<double>(graph.loss_positions())),
-          .tf32 = options.tf32,
-          .reproducible = options.parallel.reduction == layout::Reduction::reproducible,
-          .fuse_gelu = options.fused_gelu,
-          .repeats = training && options.parallel.layout.recompute == layout::Recompute::selective};
+  return {
+      .device = device,
+      .micro_batch = division.micro_batch,
+      .virtual_replicas = division.leaves_at_once,
+      .fewer_replicas = {sizes.begin() + 1, sizes.end()},
+      .training = training,
+      .intra_op_threads = options.parallel.intra_op_threads,
+      .loss_weight =
+          1.0 / (static_cast<double>(division.global_batch) * static_cast<double>(graph.loss_positions())),
+      .tf32 = options.tf32,
+      .reproducible = options.parallel.reduction == layout::Reduction::reproducible,
+      .fuse_gelu = options.fused_gelu,
+      .repeats = training && options.parallel.layout.recompute == layout::Recompute::selective,
+      .packed = packed_input(training ? options.packed_training : options.packed_evaluation, graph, device)};
 }
 
 /// Dependencies, then places; plan_memory adds the dependencies that sharing of places makes necessary.
@@ -65,6 +84,9 @@ uint64_t hash_of(const model::Partition& partition) {
 /// hashed.
 uint64_t hash_of(const program::ModelCode& code, const model::Partition& partition) {
   uint64_t hash = 0;
+  if (const auto& packed = code.options().packed)
+    hash = hash_all(hash, {packed->input, packed->layout.sample_bytes(), packed->layout.steps,
+                           packed->layout.after, packed->layout.mixes});
   for (int s = 0; s < static_cast<int>(partition.segments.size()); ++s) {
     const auto& face = code.segment(s);
     hash = hash_all(hash, {face.stash_bytes, face.forward_temporary_bytes, face.backward_temporary_bytes});

@@ -10,6 +10,7 @@
 #include "compile/run_plan.h"
 #include "layout/ownership.h"
 #include "parallel/program_plan.h"
+#include "pixels/packed_sample.h"
 #include "program/memory/memory_plan.h"
 #include "program/program_traffic.h"
 #include "program/segment_code.h"

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "layout/batch_division.h"
@@ -9,6 +10,7 @@
 #include "model/node_times.h"
 #include "model/partition.h"
 #include "parallel/parallel_options.h"
+#include "pixels/packed_sample.h"
 
 namespace lockstep::compile {
 
@@ -26,6 +28,8 @@ struct CompileOptions {
   bool clips_gradients = false;
   bool compares_replicas = true;
   bool skips_nonfinite = true;  ///< updates write nothing if the loss or gradients are not finite
+  /// If the input `image` comes packed (data.transforms_on): how, in training and in evaluation.
+  std::optional<pixels::PackedLayout> packed_training = {}, packed_evaluation = {};
 };
 
 /// What determines programs besides the config: the job's processes, what they share, and their devices.

@@ -88,6 +88,7 @@ data::DataOptions convert_data(const schema::Data& data) {
                             .cache_bytes = data.cache_directory().empty() ? 0 : data.cache_bytes(),
                             .transforms = convert_transforms(data.transforms()),
                             .eval_transforms = convert_transforms(data.eval_transforms()),
+                            .transforms_on_gpu = data.transforms_on() == schema::Data::GPU,
                             .threads_adapt = data.threads() == schema::Data::AUTOMATIC,
                             .prefetch_threads = data.prefetch_threads(),
                             .prefetch_depth = data.prefetch_depth()};

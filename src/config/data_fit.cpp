@@ -64,6 +64,12 @@ void check_mixing(const schema::Data& data, const ModelSpec& model, const Docume
         "data.transforms",
         "mixup and cutmix mix labels, but the model does not read them; add input { name: "
         "\"label_mix\" type: INT32 shape: 2 }, and make it the third input of softmax_cross_entropy");
+  const bool reads_images =
+      std::ranges::any_of(model.inputs, [](const ModelInput& input) { return is_image_shape(&input.spec); });
+  if (mixes_labels(data) && !reads_images)
+    document.refuse(
+        "data.transforms",
+        "mixup and cutmix mix images, but the model has no input of three dimensions; remove them");
   if (!mixes_labels(data) && reads && !data.has_own())
     document.refuse("model",
                     "reads 'label_mix', but data.transforms has neither mixup nor cutmix; add one, or remove "
@@ -126,6 +132,10 @@ void fit_image_data(schema::Data& data, const ModelSpec& model, const Document& 
 }
 
 void check_transformed(const schema::Data& data, const Document& document) {
+  if (data.transforms_on() == schema::Data::GPU && !data.has_images() && !data.has_records())
+    document.refuse("data.transforms_on",
+                    "is GPU, but that is for images in files, which are bytes: data.images and data.records; "
+                    "remove it");
   const bool transforms = data.transforms_size() > 0;
   const char* const kind = data.has_text()                                              ? "text"
                            : data.has_tokens()                                          ? "tokens"

@@ -17,16 +17,16 @@ using Fields = std::vector<std::pair<std::string, std::string>>;
 // in `data`, `trainer`, `optimizer` and `precision` that is not listed here counts; of `parallel`, only what
 // is named below.
 constexpr std::string_view kWithoutEffect[] = {
-    "data.directory",           "data.prefetch_threads",     "data.prefetch_depth",
-    "data.tokens.files",        "data.tokens.eval_files",    "data.tokens.eval_list",
-    "data.tokens.tokenizer",    "data.lines.files",          "data.lines.eval_files",
-    "data.lines.folder",        "data.lines.eval_folder",    "data.lines.tokenizer",
-    "data.table.files",         "data.table.eval_files",     "data.table.eval_list",
-    "data.table.format",        "data.tokens.format",        "data.threads",
-    "data.records.folder",      "data.cache_directory",      "data.cache_bytes",
-    "trainer.eval_every_steps", "trainer.eval_at_end",       "trainer.nonfinite",
-    "trainer.nonfinite_limit",  "trainer.check_every_steps", "trainer.spike_threshold",
-    "trainer.early_stopping",   "optimizer.ema.evaluate",
+    "data.directory",          "data.prefetch_threads",    "data.prefetch_depth",
+    "data.tokens.files",       "data.tokens.eval_files",   "data.tokens.eval_list",
+    "data.tokens.tokenizer",   "data.lines.files",         "data.lines.eval_files",
+    "data.lines.folder",       "data.lines.eval_folder",   "data.lines.tokenizer",
+    "data.table.files",        "data.table.eval_files",    "data.table.eval_list",
+    "data.table.format",       "data.tokens.format",       "data.threads",
+    "data.records.folder",     "data.cache_directory",     "data.cache_bytes",
+    "data.transforms_on",      "trainer.eval_every_steps", "trainer.eval_at_end",
+    "trainer.nonfinite",       "trainer.nonfinite_limit",  "trainer.check_every_steps",
+    "trainer.spike_threshold", "trainer.early_stopping",   "optimizer.ema.evaluate",
 };
 // Left to the layout under FAST, which promises no bits; decisive under REPRODUCIBLE.
 constexpr std::string_view kReproducibleOnly[] = {"trainer.virtual_replicas"};

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,9 +24,10 @@ struct SampleSpan {
 class BatchReader {
  public:
   /// `fields`: the fields to read, in this order; empty: all, in the data set's order. float32 fields are
-  /// delivered as `float_type`: float32, bfloat16 or float16. Throws ConfigError for an unknown field.
+  /// delivered as `float_type`: float32, bfloat16 or float16; `packed`: but images as packed samples
+  /// (Dataset::read_packed). Throws ConfigError for an unknown field.
   BatchReader(const Dataset& dataset, SampleOrder order, const std::vector<std::string>& fields,
-              DType float_type = DType::float32);
+              DType float_type = DType::float32, bool packed = false);
 
   size_t field_count() const { return selected_.size(); }
   int64_t sample_bytes(size_t field) const { return selected_[field].sample_bytes; }
@@ -40,9 +42,15 @@ class BatchReader {
   template <class Cancelled>
   bool read(SampleSpan span, std::span<std::byte* const> batches, std::span<std::byte> scratch,
             Cancelled&& cancelled) const {
+    SampleKey next = span.count > 0 ? order_.key(span.first_position) : SampleKey(SampleOrder::kPadding);
     for (int64_t i = 0; i < span.count; ++i) {
       if (cancelled()) return false;
-      read_one(span.first_position + i, i, batches, scratch);
+      const SampleKey key = next;
+      if (i + 1 < span.count) {
+        next = order_.key(span.first_position + i + 1);
+        if (next.sample != SampleOrder::kPadding) dataset_->expect(next);
+      }
+      read_one(key, i, batches, scratch);
     }
     return true;
   }
@@ -54,14 +62,17 @@ class BatchReader {
     int64_t count, sample_bytes;
     DType dtype;  // as delivered
     bool is_label;
+    bool is_packed;
     int64_t scratch_offset;  // -1: nothing is converted
   };
-  void read_one(int64_t position, int64_t row, std::span<std::byte* const> batches,
+  void read_one(const SampleKey& key, int64_t row, std::span<std::byte* const> batches,
                 std::span<std::byte> scratch) const;
 
   const Dataset* dataset_;
   SampleOrder order_;
   std::vector<Selected> selected_;
+  std::optional<PackedImages> packed_;  // if their field is selected
+  Shape packed_shape_;                  // of such a sample
   int64_t scratch_bytes_ = 0;
 };
 

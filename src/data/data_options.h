@@ -76,11 +76,15 @@ struct DataOptions {
   CifarOptions cifar;
   RecordsOptions records;
   DamagePolicy on_damage = DamagePolicy::fail;  ///< of images and rows
-  std::shared_ptr<FoundDamage> found;           ///< lists what is left out when files are opened; may be null
-  std::string cache_directory;                  ///< keeps image files that have been read; "": nothing does
-  int64_t cache_bytes = 0;                      ///< that the files there may take
+  /// Asked again and again while files are opened; if it returns true, StopRequested is thrown. May be null.
+  bool (*stop_requested)() = nullptr;
+  std::shared_ptr<FoundDamage> found;  ///< lists what is left out when files are opened; may be null
+  std::string cache_directory;         ///< keeps image files that have been read; "": nothing does
+  int64_t cache_bytes = 0;             ///< that the files there may take
   /// What happens to images, in this order. Random ones are for training alone.
   std::vector<TransformOptions> transforms, eval_transforms;
+  bool transforms_on_gpu =
+      false;  ///< what is behind cutting out and resizing; of images in files and records
 
   bool threads_adapt = false;  ///< then how many threads read, and how far ahead, is found out
   int prefetch_threads = 1;

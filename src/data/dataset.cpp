@@ -100,6 +100,11 @@ uint64_t Dataset::content_hash(int64_t sample) const {
   return hash;
 }
 
+void Dataset::read_packed(const SampleKey& /*key*/, std::span<std::byte* const> /*destinations*/,
+                          const pixels::PackedSample& /*packed*/) const {
+  throw InternalError("samples that cannot be packed were asked for");
+}
+
 DatasetPair open_datasets(const DataOptions& options) {
   const TransformChain evaluation(options.eval_transforms);
   if (const auto* random = evaluation.random())

@@ -14,6 +14,7 @@
 #include "data/found_damage.h"
 #include "data/sample_key.h"
 #include "lockstep/tensor.h"
+#include "pixels/packed_sample.h"
 
 namespace lockstep::data {
 
@@ -47,6 +48,13 @@ struct Damage {
   bool operator==(const Damage&) const = default;
 };
 
+/// The field that packed samples have in place of floats, and how they lie in memory.
+struct PackedImages {
+  size_t field = 0;
+  pixels::PackedLayout layout;
+  bool operator==(const PackedImages&) const = default;
+};
+
 /// Samples in a fixed order. Immutable: every method may be called from several threads at once.
 class Dataset {
  public:
@@ -66,6 +74,15 @@ class Dataset {
   /// Writes one sample: destinations[i] takes the bytes of field i; null skips that field. What is random
   /// about it is drawn from the key alone. REQUIRES: 0 <= key.sample < size(), one destination per field.
   virtual void read(const SampleKey& key, std::span<std::byte* const> destinations) const = 0;
+  /// Says that a thread will soon read this sample. It need not, and nothing depends on it.
+  virtual void expect(const SampleKey& /*key*/) const {}
+  /// How samples are packed: an image as bytes, with what is still to be done to it. Nothing if they cannot
+  /// be. Throws ConfigError, which names the transform that GPUs cannot do.
+  virtual std::optional<PackedImages> packed() const { return {}; }
+  /// The same as read() for all fields but the image, which is packed into the parts that `packed` has of
+  /// packed()'s layout. REQUIRES: packed() is something. destinations[packed()->field] is not used.
+  virtual void read_packed(const SampleKey& key, std::span<std::byte* const> destinations,
+                           const pixels::PackedSample& packed) const;
   /// Hash of the samples themselves: the same content read from another path, gzip or not, has the same one.
   virtual uint64_t identity() const = 0;
   virtual std::string description() const = 0;  ///< one line for people: what, how many, from where

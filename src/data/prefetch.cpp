@@ -6,22 +6,33 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/ensure.h"
 #include "lockstep/error.h"
 
 namespace lockstep::data {
 
 Prefetcher::Prefetcher(const Dataset& dataset, SampleOrder order, Next next, const PrefetchOptions& options)
-    : reader_(dataset, order, options.fields, options.float_type),
+    : reader_(dataset, order, options.fields, options.float_type, options.packed),
       next_(std::move(next)),
-      scratch_(static_cast<size_t>(reader_.scratch_bytes())) {
+      scratch_(static_cast<size_t>(reader_.scratch_bytes())),
+      allocate_(options.allocate),
+      most_samples_(options.most_samples),
+      taken_batches_(reader_.field_count()) {
   require(
       options.threads >= 0 && options.depth >= 1,
       fmt::format(
           "data: expected prefetch_threads of at least 0 and prefetch_depth of at least 1, found {} and {}",
           options.threads, options.depth));
+  if (allocate_) {
+    std::vector<int64_t> field_bytes;
+    for (size_t i = 0; i < reader_.field_count(); ++i)
+      field_bytes.push_back(most_samples_ * reader_.sample_bytes(i));
+    places_ = tensor::batch_places(field_bytes);
+  }
   slots_.resize(static_cast<size_t>(options.depth));
   for (auto& slot : slots_) {
     slot.storage.resize(reader_.field_count());
+    if (allocate_ && options.threads > 0) slot.buffer = allocate_(places_.size_bytes);
     slot.batches.resize(reader_.field_count());
     slot.scratch.resize(scratch_.size());
   }
@@ -56,6 +67,30 @@ void Prefetcher::start(SampleSpan first) {
 
 void Prefetcher::take(SampleSpan span, std::span<const Tensor> fields) {
   reader_.check(span, fields);
+  deliver(
+      span,
+      [&](Slot& slot) {
+        for (size_t i = 0; i < fields.size() && span.count > 0; ++i)
+          std::memcpy(fields[i].data, slot.batches[i],
+                      static_cast<size_t>(span.count * reader_.sample_bytes(i)));
+      },
+      [&] { reader_.read(span, fields, scratch_); });
+}
+
+void Prefetcher::exchange(SampleSpan span, device::Buffer& buffer) {
+  ensure(allocate_ && span.count <= most_samples_ && buffer.size_bytes() == places_.size_bytes,
+         "batches are exchanged that do not fit each other");
+  deliver(
+      span, [&](Slot& slot) { std::swap(slot.buffer, buffer); },
+      [&] {
+        point_into(buffer, taken_batches_);
+        reader_.read(span, taken_batches_, scratch_, [] { return false; });
+      });
+}
+
+/// `receive` takes what a thread has read ahead. If none has, `read` reads it.
+template <class Receive, class Read>
+void Prefetcher::deliver(SampleSpan span, const Receive& receive, const Read& read) {
   const auto begin = Clock::now();
   std::unique_lock lock(mutex_);
   Slot& slot = slots_[head_ % slots_.size()];
@@ -65,8 +100,7 @@ void Prefetcher::take(SampleSpan span, std::span<const Tensor> fields) {
     const double waited_ms = milliseconds_between(begin, Clock::now());
     wait_ms_ += waited_ms;
     const std::exception_ptr error = std::exchange(slot.error, nullptr);
-    for (size_t i = 0; i < fields.size() && !error; ++i)
-      if (span.count > 0) std::memcpy(fields[i].data, slot.batches[i], slot.storage[i].size());
+    if (!error) receive(slot);
     lock.lock();
     slot.state = State::free;
     ++head_;
@@ -90,7 +124,7 @@ void Prefetcher::take(SampleSpan span, std::span<const Tensor> fields) {
   const StageTimes before = stage_times_of_thread();
   {
     const StageTimer timer(DataStage::read);
-    reader_.read(span, fields, scratch_);
+    read();
   }
   add_stages(before);
   const double waited_ms = milliseconds_between(begin, Clock::now());
@@ -180,17 +214,33 @@ void Prefetcher::work(int thread) {
   }
 }
 
+void Prefetcher::point_into(const device::Buffer& buffer, std::vector<std::byte*>& batches) const {
+  for (size_t i = 0; i < batches.size(); ++i) batches[i] = buffer.data() + places_.offsets[i];
+}
+
+/// Memory is not cleared: all of it is written, by samples or as padding.
+void Prefetcher::make_room(Slot& slot) {
+  if (allocate_) {
+    ensure(slot.span.count <= most_samples_, "a batch has more samples than were planned");
+    return point_into(slot.buffer, slot.batches);
+  }
+  for (size_t i = 0; i < slot.storage.size(); ++i) {
+    auto& [bytes, capacity] = slot.storage[i];
+    const int64_t size = slot.span.count * reader_.sample_bytes(i);
+    if (size > capacity) {
+      bytes = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(size));
+      held_bytes_ += size - capacity;
+      capacity = size;
+    }
+    slot.batches[i] = bytes.get();
+  }
+}
+
 void Prefetcher::fill(Slot& slot, uint64_t generation) {
   const StageTimes before = stage_times_of_thread();
   try {
     const StageTimer timer(DataStage::read);
-    for (size_t i = 0; i < slot.storage.size(); ++i) {
-      auto& storage = slot.storage[i];
-      const size_t before = storage.capacity();
-      storage.resize(static_cast<size_t>(slot.span.count * reader_.sample_bytes(i)));
-      if (storage.capacity() > before) held_bytes_ += static_cast<int64_t>(storage.capacity() - before);
-      slot.batches[i] = storage.data();
-    }
+    make_room(slot);
     reader_.read(slot.span, slot.batches, slot.scratch,
                  [&] { return generation_.load(std::memory_order_relaxed) != generation; });
   } catch (...) {

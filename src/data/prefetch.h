@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -15,6 +16,8 @@
 #include "data/batch_reader.h"
 #include "data/read_ahead_control.h"
 #include "data/stage_clock.h"
+#include "device/device.h"
+#include "tensor/batch_places.h"
 
 namespace lockstep::data {
 
@@ -25,6 +28,11 @@ struct PrefetchOptions {
   std::vector<std::string>
       fields;  ///< fields that take() fills, in this order; empty: all, in the data set's order
   DType float_type = DType::float32;  ///< in which fields of float32 are delivered
+  bool packed = false;                ///< images are delivered as packed samples (Dataset::read_packed)
+  /// If set, batches lie in memory that it makes, from which a device can copy, and exchange() delivers them.
+  /// A batch has then at most `most_samples`.
+  std::function<device::Buffer(int64_t size_bytes)> allocate = {};
+  int64_t most_samples = 0;
 };
 
 /// Reads micro-batches ahead of the trainer, on its own threads. `next` predicts the order. If the trainer
@@ -49,6 +57,12 @@ class Prefetcher {
   /// Fills `fields`, each of shape [span.count, ...]. Rethrows errors of reading this span; the next call
   /// works again. Throws ConfigError for tensors that do not fit.
   void take(SampleSpan span, std::span<const Tensor> fields);
+  /// The same without a copy: `buffer` becomes the memory that holds the batch, with its fields where
+  /// places() says. What it was before is filled later. REQUIRES: PrefetchOptions::allocate; the buffer is of
+  /// places().size_bytes, and nobody reads it any more.
+  void exchange(SampleSpan span, device::Buffer& buffer);
+  /// Of a batch of most_samples.
+  const tensor::BatchPlaces& places() const { return places_; }
 
   /// Time that take() spent waiting, or reading by itself, since construction. For the thread that calls
   /// take().
@@ -62,11 +76,17 @@ class Prefetcher {
 
  private:
   enum class State { free, filling, ready };
+  /// Grows to the largest that is asked for, and is not cleared.
+  struct Storage {
+    std::unique_ptr<std::byte[]> bytes;
+    int64_t capacity = 0;
+  };
   struct Slot {
     State state = State::free;
     SampleSpan span;
-    std::vector<std::vector<std::byte>> storage;  // per field
-    std::vector<std::byte*> batches;              // into storage
+    std::vector<Storage> storage;     // per field, unless batches are exchanged
+    device::Buffer buffer;            // of all fields, if they are
+    std::vector<std::byte*> batches;  // into one of them
     std::vector<std::byte> scratch;
     std::exception_ptr error;
   };
@@ -77,12 +97,20 @@ class Prefetcher {
   void notify_work();
   bool can_claim() const;
   void fill(Slot& slot, uint64_t generation);
+  void make_room(Slot& slot);
+  void point_into(const device::Buffer& buffer, std::vector<std::byte*>& batches) const;
+  template <class Receive, class Read>
+  void deliver(SampleSpan span, const Receive& receive, const Read& read);
   void predict_from(SampleSpan first);
   void discard();
 
   const BatchReader reader_;
   const Next next_;
   std::vector<std::byte> scratch_;  // of the thread that takes
+  const std::function<device::Buffer(int64_t)> allocate_;
+  const int64_t most_samples_;
+  tensor::BatchPlaces places_;
+  std::vector<std::byte*> taken_batches_;  // of the thread that takes
 
   std::mutex mutex_;  // guards everything down to the threads, save the contents of a slot that is filling
   std::condition_variable work_available_, slot_ready_;

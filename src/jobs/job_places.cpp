@@ -9,12 +9,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <regex>
-#include <sstream>
 
 #include "base/host_name.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "jobs/child_process.h"
+#include "jobs/hostfile.h"
 
 namespace lockstep::jobs {
 namespace {
@@ -50,33 +50,6 @@ std::vector<std::string> abandoned_hosts() {
     if (maker == ::getpid() || (::kill(maker, 0) != 0 && errno == ESRCH)) ids.push_back(match[1]);
   }
   return ids;
-}
-
-/// What of a line of a hostfile mpirun does not read, though people write it; "" where nothing is wrong.
-std::string fault_of_line(const std::string& line, const std::string& host) {
-  if (line.find('\r') != std::string::npos)
-    return "ends in a carriage return, as on Windows; use line feeds only (sed -i 's/\\r$//' FILE)";
-  if (line.starts_with("\xef\xbb\xbf")) return "begins with a byte-order mark; save it as UTF-8 without one";
-  static const std::regex with_slots("([^:]+):([0-9]+)");
-  if (std::smatch match; std::regex_match(host, match, with_slots))
-    return fmt::format("expected 'HOST slots=N', found '{}'; write '{} slots={}'", host, match.str(1),
-                       match.str(2));
-  return "";
-}
-
-std::vector<std::string> hosts_in(const std::string& path, const std::string& hostfile) {
-  std::vector<std::string> hosts;
-  int number = 0;
-  std::istringstream lines(hostfile);
-  for (std::string line; std::getline(lines, line);) {
-    ++number;
-    const std::string said{trim(std::string_view(line).substr(0, line.find('#')))};
-    const std::string host = said.substr(0, said.find_first_of(" \t"));
-    if (const std::string fault = fault_of_line(line, host); !fault.empty())
-      throw ConfigError(fmt::format("--hostfile {}:{}: {}", path, number, fault));
-    if (!said.empty()) hosts.push_back(host);
-  }
-  return hosts;
 }
 
 bool is_this_host(const std::string& name) {
@@ -164,7 +137,7 @@ JobPlace hostfile_place(const std::string& path) {
   } catch (const IoError& error) {
     throw ConfigError(fmt::format("--hostfile: {}", error.what()));
   }
-  const std::vector<std::string> hosts = hosts_in(path, text);
+  const std::vector<std::string> hosts = hosts_of(text, path);
   if (hosts.empty())
     throw ConfigError(fmt::format("--hostfile {}: names no host; a line is 'HOST slots=N'", path));
   const auto far = std::ranges::find_if_not(hosts, is_this_host);

@@ -246,6 +246,12 @@ void ProgramWriter::load(int lane, int micro_batch) {
     batch.index = static_cast<int>(i);
     load.operands.push_back(batch);
   }
+  // Packed samples land in the device's memory, where they become the input.
+  const auto& options = code_of(micro_batch).options();
+  if (options.packed && wants(nth(graph_.inputs, options.packed->input)))
+    load.operands.push_back(
+        {program::Role::temporary, 0, program::Access::write,
+         program.whole(scratch("packed", options.micro_batch * options.packed->layout.sample_bytes()))});
   program.instructions.push_back(std::move(load));
 }
 

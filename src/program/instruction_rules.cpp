@@ -19,7 +19,7 @@ constexpr unsigned kCompute = bit(LaneKind::compute), kCopy = bit(LaneKind::copy
 constexpr int kAny = 1 << 20;
 
 constexpr RoleRule kConstants[] = {{Role::constants, W, 1, 1}};
-constexpr RoleRule kLoad[] = {{Role::batch, W, 1, kAny}};
+constexpr RoleRule kLoad[] = {{Role::batch, W, 1, kAny}, {Role::temporary, W, 0, 1}};
 constexpr RoleRule kForward[] = {{Role::input, R, 0, kAny},    {Role::parameters, R, 0, kAny},
                                  {Role::constants, R, 0, 1},   {Role::output, W, 0, kAny},
                                  {Role::stash, W, 0, kAny},    {Role::metrics, W | RW, 0, 1},

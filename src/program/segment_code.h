@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "model/graph.h"
 #include "model/partition.h"
 #include "ops/op.h"
+#include "pixels/packed_sample.h"
 #include "program/program.h"
 
 namespace lockstep::program {
@@ -93,6 +95,14 @@ struct KernelCall {
   void run(device::Stream& stream, int64_t first_sample) const;
 };
 
+/// An input of the model that comes packed, and is made into the input's values by the load
+/// (pixels/expand.h).
+struct PackedInput {
+  int input = 0;  ///< its place among the graph's inputs
+  pixels::PackedLayout layout;
+  bool operator==(const PackedInput&) const = default;
+};
+
 /// The kernels of a model for one device, mode and size of micro-batches, and the layout of each segment's
 /// private memory; also of smaller micro-batches, if there are any. Thread-safety: kernels of one ModelCode
 /// may be used by one thread at a time; two compute lanes need two.
@@ -113,6 +123,7 @@ class ModelCode {
     /// Backward may find what is cheap to repeat in a separate stash, so that it need not be kept. What a
     /// neighbour's kernel computes is kept.
     bool repeats = false;
+    std::optional<PackedInput> packed = {};
   };
   /// `graph` and `partition` must outlive it.
   ModelCode(const model::Graph& graph, const model::Partition& partition, const Options& options);

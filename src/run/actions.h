@@ -27,6 +27,12 @@ class BatchSource {
   virtual ~BatchSource() = default;
   /// `position`: of the micro-batch's first sample within the iteration's global batch.
   virtual void load(uint64_t iteration, int64_t position, std::span<const Tensor> fields) = 0;
+  /// Whether exchange() may be called, on devices that do not share the host's memory.
+  virtual bool exchanges() const { return false; }
+  /// The same as load() without a copy: `buffer` becomes memory that holds the batch, in exchange for what it
+  /// was. Fields lie as tensor::batch_places() says for the largest micro-batch. REQUIRES: exchanges();
+  /// nobody reads the buffer any more.
+  virtual void exchange(uint64_t /*iteration*/, int64_t /*position*/, device::Buffer& /*buffer*/) {}
 };
 
 /// The inputs of one iteration of a program.
@@ -124,6 +130,6 @@ int64_t staged_bytes(const program::Program& program, int group);
 
 /// Host memory (Device::allocate_host) that these actions need on a device of that kind.
 int64_t staging_bytes(const program::Program& program, const model::Graph& graph, int64_t micro_batch,
-                      device::DeviceKind device);
+                      device::DeviceKind device, const std::optional<program::PackedInput>& packed = {});
 
 }  // namespace lockstep::run

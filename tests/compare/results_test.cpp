@@ -315,6 +315,13 @@ TEST(CompareResults, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read.first_difference(other), "--workers, --layouts or --link");
   for (const char* wrong : {"", "{}", "[1]", R"({"format": 1})"})
     EXPECT_THROW(compare_results_from_text(wrong, "results.json"), DataError) << wrong;
+  // Whole numbers that their fields cannot hold.
+  for (const char* name : {"steps", "seed", "cores"})
+    for (const double value : {1e300, -1e300, 0.5}) {
+      auto json = nlohmann::ordered_json::parse(text);
+      json[name] = value;
+      EXPECT_THROW(compare_results_from_text(json.dump(), "results.json"), DataError) << name << " " << value;
+    }
 }
 
 TEST(CompareResults, CsvHasALineForEachRun) {

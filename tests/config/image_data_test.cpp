@@ -97,6 +97,31 @@ TEST(ImageData, RefusesMixturesThatNobodyReadsOrMakes) {
               AllOf(HasSubstr("model"), HasSubstr("mixup")));
 }
 
+TEST(ImageData, RefusesMixturesForAModelWithoutImages) {
+  EXPECT_THAT(
+      message_of<ConfigError>([] {
+        parse_run_config(
+            "model { input { name: \"features\" shape: 4 } input { name: \"label\" type: INT32 } input { "
+            "name: \"label_mix\" type: INT32 shape: 2 } layer { name: \"fc\" input: \"features\" linear "
+            "{ units: 3 } } layer { name: \"loss\" input: [\"fc\", \"label\", \"label_mix\"] "
+            "softmax_cross_entropy {} } } data { records {} transforms { mixup {} } } trainer { "
+            "global_batch: 8 steps: 2 } optimizer { learning_rate: 0.1 sgd {} }",
+            "c.textproto", {});
+      }),
+      AllOf(HasSubstr("data.transforms"), HasSubstr("mixup")));
+}
+
+TEST(ImageData, TransformsImagesInFilesOnGpus) {
+  EXPECT_FALSE(read("images { train: \"a\" }").data.transforms_on_gpu);
+  const auto config = read("images { train: \"a\" } transforms_on: GPU");
+  EXPECT_TRUE(config.data.transforms_on_gpu);
+  EXPECT_EQ(parse_run_config(config.effective_text, "again", {}).data, config.data);
+  // It changes no number.
+  EXPECT_EQ(config.math_hash, read("images { train: \"a\" }").math_hash);
+  EXPECT_TRUE(read("records {} transforms_on: GPU").data.transforms_on_gpu);
+  EXPECT_THAT(refusal("cifar {} transforms_on: GPU"), HasSubstr("data.transforms_on"));
+}
+
 TEST(ImageData, ModelsAreTheSameWithMixturesAndWithout) {
   const auto model_fields = [](const RunConfig& config) {
     auto fields = config.math_fields;

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include "data/found_damage.h"
 #include "data/images/image_writer.h"
 #include "data/images/inspection.h"
+#include "data/stop.h"
 #include "data/test_files.h"
 #include "lockstep/error.h"
 
@@ -207,6 +209,15 @@ TEST_F(Headers, AreReadIfTheProcessThatReadsThemDoesNotGetOn) {
   headers[0] = {.stamp = *file_stamp(path(0)), .beginning = 1, .header = {.height = 7, .width = 1}};
   index.keep(headers, settling_);
   EXPECT_NE(HeaderIndex(options_.cache_directory, list()).find(0, path(0)), nullptr);
+}
+
+TEST_F(Headers, AreNotWaitedForByWhoIsAskedToStop) {
+  const Holder holder(options_.cache_directory, list());
+  static std::atomic<int> questions = 0;
+  EXPECT_THROW(
+      HeaderIndex(options_.cache_directory, list(), std::chrono::hours(1), [] { return ++questions > 2; }),
+      StopRequested);
+  EXPECT_EQ(questions, 3);
 }
 
 TEST_F(Headers, LockIsGivenBackIfTheOneBeforeKeptNothing) {

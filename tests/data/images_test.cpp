@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <set>
 
 #include "data/images/image_writer.h"
 #include "data/images/inspection.h"
 #include "data/prefetch.h"
+#include "data/stop.h"
 #include "data/test_files.h"
 #include "lockstep/error.h"
 
@@ -222,6 +224,20 @@ TEST_F(Images, MustAllBecomeOfOneSize) {
   EXPECT_EQ(open_datasets(options_).train->fields()[0].spec.shape, (Shape{3, 2, 1}));
   options_.transforms = {CenterCropOptions{5, 5}};
   EXPECT_THAT(message_of<ConfigError>([&] { open_datasets(options_); }), HasSubstr("x.png"));
+}
+
+TEST_F(Images, AreNotAllLookedAtByWhoIsAskedToStop) {
+  for (int i = 0; i < 200; ++i) add("train/cat/" + std::to_string(i) + ".png", plain(1));
+  static std::atomic<int> questions = 0;
+  options_.stop_requested = [] { return ++questions > 2; };
+  try {
+    open_datasets(options_);
+    FAIL() << "it went on";
+  } catch (const StopRequested& stop) {
+    EXPECT_EQ(stop.code(), ExitCode::terminated);
+  }
+  options_.stop_requested = [] { return false; };
+  EXPECT_EQ(open_datasets(options_).train->size(), 200);
 }
 
 TEST_F(Images, RefuseRandomEvaluation) {

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
+#include <set>
+#include <thread>
 
 #include "base/half.h"
 #include "data/allocation_counter.h"
@@ -277,6 +280,103 @@ TEST(Prefetcher, AllocatesNothingPerBatchOnceWarm) {
     take(50);
     EXPECT_EQ(test::allocation_count - before, 0) << threads;
   }
+}
+
+/// Memory that is exchanged, as that of a device without a device.
+TEST(Prefetcher, ExchangesMemoryInsteadOfCopying) {
+  for (const int threads : {0, 1, 3}) {
+    const CountingDataset data(23);
+    const SampleOrder order(1, 23, true);
+    const auto device = device::make_cpu_device();
+    const auto make = [&](int64_t size_bytes) { return device->allocate_host(size_bytes); };
+    Prefetcher prefetcher(data, order, following,
+                          {.threads = threads, .depth = 3, .allocate = make, .most_samples = 7});
+    EXPECT_EQ(prefetcher.places().offsets, (std::vector<int64_t>{0, 256}));
+    EXPECT_EQ(prefetcher.places().size_bytes, 512);
+    const int64_t allocations = device->memory_use(device::MemoryKind::host).allocations;
+    EXPECT_EQ(allocations, threads > 0 ? 3 : 0);
+    device::Buffer buffers[2] = {make(512), make(512)};
+    std::set<const std::byte*> seen;
+    int64_t first = 0;
+    for (int i = 0; i < 40; ++i) {
+      const int64_t count = 1 + i % 7;  // the prediction is of another size, but for one
+      device::Buffer& buffer = buffers[i % 2];
+      prefetcher.exchange({first, count}, buffer);
+      seen.insert(buffer.data());
+      Batch batch(count);
+      std::memcpy(batch.images.data(), buffer.data(), batch.images.size() * sizeof(float));
+      std::memcpy(batch.labels.data(), buffer.data() + 256, batch.labels.size() * sizeof(int32_t));
+      expect_batch(batch, order, first);
+      first += count;
+    }
+    const int64_t before = data.reads;
+    prefetcher.start({first, 7});
+    if (threads > 0) data.wait_for_reads(before + 7);
+    for (int i = 0; i < 40; ++i, first += 7) {
+      prefetcher.exchange({first, 7}, buffers[i % 2]);
+      seen.insert(buffers[i % 2].data());
+      Batch batch(7);
+      std::memcpy(batch.images.data(), buffers[i % 2].data(), batch.images.size() * sizeof(float));
+      std::memcpy(batch.labels.data(), buffers[i % 2].data() + 256, batch.labels.size() * sizeof(int32_t));
+      expect_batch(batch, order, first);
+    }
+    EXPECT_EQ(seen.size() > 2, threads > 0);  // memory that was read ahead into came out
+    EXPECT_EQ(device->memory_use(device::MemoryKind::host).allocations, allocations + 2);
+  }
+}
+
+TEST(Prefetcher, ErrorsLeaveWhatIsExchangedAlone) {
+  CountingDataset data(10);
+  data.bad_sample = 3;
+  const auto device = device::make_cpu_device();
+  const auto make = [&](int64_t size_bytes) { return device->allocate_host(size_bytes); };
+  for (const int threads : {0, 1}) {
+    Prefetcher prefetcher(data, SampleOrder(1, 10, false), following,
+                          {.threads = threads, .depth = 2, .allocate = make, .most_samples = 2});
+    prefetcher.start({0, 2});
+    device::Buffer buffer = make(512);
+    prefetcher.exchange({0, 2}, buffer);
+    const std::byte* before = buffer.data();
+    EXPECT_THROW(prefetcher.exchange({2, 2}, buffer), DataError);
+    EXPECT_EQ(buffer.data(), before);
+    prefetcher.exchange({4, 2}, buffer);
+    EXPECT_EQ(reinterpret_cast<const int32_t*>(buffer.data() + 256)[1], 5);
+  }
+}
+
+/// Leaves memory as it was, so that it shows what others have done to it.
+class SilentDataset : public Dataset {
+ public:
+  const std::vector<Field>& fields() const override { return fields_; }
+  int64_t size() const override { return 100; }
+  int64_t classes() const override { return 1; }
+  uint64_t identity() const override { return 1; }
+  std::string description() const override { return "silent"; }
+  void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
+    auto* value = reinterpret_cast<int32_t*>(destinations[0]);
+    if (key.sample < 8) *value = static_cast<int32_t>(100 + key.sample);
+  }
+
+ private:
+  std::vector<Field> fields_{{"value", {Shape{}, DType::int32}}};
+};
+
+TEST(Prefetcher, ClearsNothingWhenMicroBatchesChangeTheirSize) {
+  const SilentDataset data;
+  // 8 samples, then 2, then 8, in the one piece of memory that there is.
+  const auto next = [](SampleSpan span) {
+    return SampleSpan{span.first_position + span.count, span.count == 8 ? 2 : 8};
+  };
+  Prefetcher prefetcher(data, SampleOrder(1, 100, false), next, {.threads = 1, .depth = 1});
+  prefetcher.start({0, 8});
+  std::vector<int32_t> values(8);
+  for (const SampleSpan span : {SampleSpan{0, 8}, {8, 2}, {10, 8}}) {
+    const Tensor tensor{values.data(), Shape{span.count}, DType::int32};
+    // What is read by take() itself would say nothing.
+    while (prefetcher.stage_times()[static_cast<size_t>(DataStage::read)] == 0) std::this_thread::yield();
+    prefetcher.take(span, std::span(&tensor, 1));
+  }
+  EXPECT_THAT(values, ElementsAre(100, 101, 102, 103, 104, 105, 106, 107));
 }
 
 TEST(Prefetcher, FillsOnlyTheFieldsAskedFor) {

@@ -89,18 +89,20 @@ void measure(const std::string& folder, int64_t floats) {
   std::vector<std::byte> memory(static_cast<size_t>(count) * stride), to(64 * size);
   const auto seconds = [&](auto&& read) {
     const auto begin = Clock::now();
-    for (size_t i = 0; i < order.size(); ++i) read(order[i], to.data() + i % 64 * size);
+    for (size_t i = 0; i < order.size(); ++i)
+      read(order[i], order[std::min(i + 1, order.size() - 1)], to.data() + i % 64 * size);
     return milliseconds_between(begin, Clock::now()) / 1e3;
   };
-  const auto by_record = [&](int64_t sample, std::byte* destination) {
+  const auto by_record = [&](int64_t sample, int64_t next, std::byte* destination) {
     std::byte* const destinations[] = {destination};
+    data->expect(next);  // as BatchReader does
     data->read(sample, destinations);
   };
-  const auto by_memcpy = [&](int64_t sample, std::byte* destination) {
+  const auto by_memcpy = [&](int64_t sample, int64_t /*next*/, std::byte* destination) {
     std::memcpy(destination, memory.data() + static_cast<size_t>(sample) * stride, size);
   };
   const MappedShard mapped(folder + "/" + shard_name(0, 0));
-  const auto by_mapping = [&](int64_t sample, std::byte* destination) {
+  const auto by_mapping = [&](int64_t sample, int64_t /*next*/, std::byte* destination) {
     std::memcpy(destination, mapped.data + mapped.offsets[static_cast<size_t>(sample)], size);
   };
   const double first = seconds(by_record);  // pages are mapped, checksums compared

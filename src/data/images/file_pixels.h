@@ -25,6 +25,7 @@ class FilePixels : public PixelSource {
   ImageShape shape() const override {
     return {header_.shown_height(), header_.shown_width(), options_.channels};
   }
+  bool has_bytes() const override { return true; }
   int64_t reduction(int64_t most) const override;
   PixelView read(const Region& region, int64_t reduction) override;
 

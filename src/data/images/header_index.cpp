@@ -22,6 +22,7 @@
 #include "base/file_system.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "data/stop.h"
 #include "lockstep/error.h"
 
 namespace lockstep::data {
@@ -142,13 +143,13 @@ std::optional<std::vector<KnownHeader>> headers_from_bytes(std::string_view byte
 }
 
 HeaderIndex::HeaderIndex(const std::string& directory, const ImageList& list,
-                         std::chrono::milliseconds patience)
+                         std::chrono::milliseconds patience, bool (*stop_requested)())
     : directory_(directory), list_(paths_hash(list)), count_(list.images.size()) {
   posix_file_system().make_directory(directory);
   path_ = fmt::format("{}/{}{}", directory, to_hex(list_), kIndexEnding);
   known_ = look();
   if (!known_.empty()) return;
-  const bool had_to_wait = wait(patience);
+  const bool had_to_wait = wait(patience, stop_requested);
   if (lock_ < 0) return;
   known_ = look();
   // Whoever had it could keep nothing, and nor will this process: all others read at once, not in turn.
@@ -166,7 +167,7 @@ std::vector<KnownHeader> HeaderIndex::look() const {
   return known;
 }
 
-bool HeaderIndex::wait(std::chrono::milliseconds patience) {
+bool HeaderIndex::wait(std::chrono::milliseconds patience, bool (*stop_requested)()) {
   using namespace std::chrono;
   const std::string path = path_ + std::string(kLockEnding);
   lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -180,6 +181,10 @@ bool HeaderIndex::wait(std::chrono::milliseconds patience) {
     }
     struct stat info {};
     const bool is_busy = errno == EWOULDBLOCK && ::fstat(lock_, &info) == 0;
+    if (stop_requested != nullptr && stop_requested()) {
+      ::close(std::exchange(lock_, -1));  // no destructor follows
+      throw StopRequested();
+    }
     if (is_busy && (info.st_mtim.tv_sec != last.tv_sec || info.st_mtim.tv_nsec != last.tv_nsec)) {
       since = steady_clock::now();
       last = info.st_mtim;

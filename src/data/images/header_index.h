@@ -30,9 +30,10 @@ class HeaderIndex {
  public:
   /// Makes the folder. If nothing is kept there for this list, waits until no other process reads the
   /// list's headers, or the one that does has not got on for `patience`. Throws IoError if the folder cannot
-  /// be made.
+  /// be made, StopRequested if `stop_requested` (may be null) returns true meanwhile.
   HeaderIndex(const std::string& directory, const ImageList& list,
-              std::chrono::milliseconds patience = std::chrono::seconds(60));
+              std::chrono::milliseconds patience = std::chrono::seconds(60),
+              bool (*stop_requested)() = nullptr);
   ~HeaderIndex();
   HeaderIndex(const HeaderIndex&) = delete;
   HeaderIndex& operator=(const HeaderIndex&) = delete;
@@ -49,7 +50,7 @@ class HeaderIndex {
  private:
   std::vector<KnownHeader> look() const;
   /// Takes the lock. Returns whether another process had it.
-  bool wait(std::chrono::milliseconds patience);
+  bool wait(std::chrono::milliseconds patience, bool (*stop_requested)());
   void write(const std::vector<KnownHeader>& headers) const;
 
   std::string directory_, path_;

@@ -94,15 +94,38 @@ class ImagesDataset : public Dataset {
       unused.resize(static_cast<size_t>(fields_[0].spec.shape.count()) * sizeof(float));
       image = reinterpret_cast<float*>(unused.data());
     }
-    const int64_t sample = image != nullptr ? read_image(key, image) : key.sample;
+    int64_t sample = key.sample;
+    if (image != nullptr)
+      sample = read_image(
+          key, [&](PixelSource& source) { chain_.apply(key, source, image, scratch_of_thread()); });
+    write_label(sample, destinations);
+  }
+
+  std::optional<PackedImages> packed() const override {
+    const Shape& shape = fields_[0].spec.shape;
+    const ImageShape image{shape[0], shape[1], shape[2]};
+    const ChainTail tail = chain_.tail(image);
+    return PackedImages{.field = 0,
+                        .layout = {.image = extent_of(image), .steps = tail.steps, .sums = tail.sums}};
+  }
+  void read_packed(const SampleKey& key, std::span<std::byte* const> destinations,
+                   const pixels::PackedSample& packed) const override {
+    const int64_t sample = read_image(key, [&](PixelSource& source) {
+      chain_.pack(key, source, packed.image, packed.steps, scratch_of_thread());
+    });
+    write_label(sample, destinations);
+  }
+
+ private:
+  void write_label(int64_t sample, std::span<std::byte* const> destinations) const {
     if (destinations[1] != nullptr)
       *reinterpret_cast<int32_t*>(destinations[1]) = store_->facts(sample).label;
   }
 
- private:
-  /// Reads the image of the key, or with SKIP the next one in the data set's order that is not damaged, with
-  /// the same numbers drawn. Returns which it was.
-  int64_t read_image(const SampleKey& key, float* image) const {
+  /// Gives `take` the image of the key, or with SKIP the next one in the data set's order that is not
+  /// damaged. Returns which it was.
+  template <class Take>
+  int64_t read_image(const SampleKey& key, const Take& take) const {
     for (int64_t tries = 0;; ++tries) {
       const int64_t sample = (key.sample + tries) % size();
       try {
@@ -110,7 +133,7 @@ class ImagesDataset : public Dataset {
         const auto bytes = store_->bytes(sample, room);
         FilePixels source(store_->facts(sample).header, bytes, options_.pixels);
         const StageTimer timer(DataStage::transform);
-        chain_.apply(key, source, image, scratch_of_thread());
+        take(source);
         return sample;
       } catch (const ImageDamage& damage) {
         const std::string message = damage_message(store_->place(sample), sample, damage);

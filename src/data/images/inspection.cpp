@@ -15,6 +15,7 @@
 #include "data/found_damage.h"
 #include "data/images/header_index.h"
 #include "data/images/image_file.h"
+#include "data/stop.h"
 #include "lockstep/error.h"
 
 namespace lockstep::data {
@@ -65,17 +66,18 @@ void look_at(const ListedImage& listed, int32_t label, int64_t most_pixels, cons
 }
 
 std::vector<LookedAt> look_at_all(const ImageList& list, const std::vector<int32_t>& labels,
-                                  int64_t most_pixels, const std::optional<HeaderIndex>& index) {
+                                  const DataOptions& options, const std::optional<HeaderIndex>& index) {
   const size_t count = list.images.size();
   std::vector<LookedAt> looked(count);
   std::atomic<size_t> next = 0;
   constexpr size_t kAtOnce = 64;
   const auto work = [&] {
     for (size_t begin = next.fetch_add(kAtOnce); begin < count; begin = next.fetch_add(kAtOnce)) {
+      if (options.stop_requested != nullptr && options.stop_requested()) return;
       if (index) index->get_on();
       for (size_t i = begin; i < std::min(count, begin + kAtOnce); ++i) {
         const auto* known = index ? index->find(i, list.images[i].path) : nullptr;
-        look_at(list.images[i], labels[i], most_pixels, known, looked[i]);
+        look_at(list.images[i], labels[i], options.images.most_pixels, known, looked[i]);
       }
     }
   };
@@ -87,6 +89,7 @@ std::vector<LookedAt> look_at_all(const ImageList& list, const std::vector<int32
     for (size_t i = 1; i < helpful; ++i) threads.emplace_back(work);
     work();
   }
+  require_no_stop(options.stop_requested);
   return looked;
 }
 
@@ -132,8 +135,9 @@ Inspection inspect_images(const ImageList& list, const std::vector<int32_t>& lab
                           const DataOptions& options, std::chrono::nanoseconds settling) {
   // Who looks for damage reads all headers.
   std::optional<HeaderIndex> index;
-  if (!options.cache_directory.empty() && !options.found) index.emplace(options.cache_directory, list);
-  std::vector<LookedAt> looked = look_at_all(list, labels, options.images.most_pixels, index);
+  if (!options.cache_directory.empty() && !options.found)
+    index.emplace(options.cache_directory, list, std::chrono::seconds(60), options.stop_requested);
+  std::vector<LookedAt> looked = look_at_all(list, labels, options, index);
   for (const auto& each : looked)
     if (each.error) std::rethrow_exception(each.error);
   if (index) index->keep(headers_of(looked), settling);

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "base/hash.h"
@@ -14,6 +13,7 @@
 #include "data/images/images.h"
 #include "data/records/record_source.h"
 #include "data/transforms/chain.h"
+#include "data/transforms/color.h"
 #include "lockstep/error.h"
 
 namespace lockstep::data {
@@ -153,8 +153,7 @@ class ImageSource : public RecordSource {
     values.resize(bytes.size());
     const TransformOptions resize = ResizeOptions{.height = shape.height, .width = shape.width};
     TransformChain(std::span(&resize, 1)).apply(SampleKey(0), source, values.data(), scratch_of_thread());
-    for (size_t i = 0; i < bytes.size(); ++i)
-      bytes[i] = static_cast<uint8_t>(std::lround(std::clamp(values[i], 0.0f, 1.0f) * 255.0f));
+    to_bytes(shape.count(), values.data(), bytes.data());
   }
 
   PackImages pack_;

@@ -59,6 +59,8 @@ class RecordSamples : public Dataset {
                         fmt::format("{}: {}", records_->place(sample), damage.what)};
   }
 
+  void expect(const SampleKey& key) const override { records_->expect(key.sample); }
+
   /// With SKIP the next sample whose record is whole takes the place of one that is not.
   void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
     for (int64_t tries = 0;; ++tries) {

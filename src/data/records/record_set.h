@@ -39,6 +39,11 @@ class RecordSet {
     const auto [shard, within] = find(record);
     return shard->read(within, read);
   }
+  /// See Shard::expect.
+  void expect(int64_t record) const {
+    const auto [shard, within] = find(record);
+    shard->expect(within);
+  }
   /// Why a record could not be read. REQUIRES: its state is not whole.
   RecordDamage damage(int64_t record, RecordState state) const;
 

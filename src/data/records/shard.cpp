@@ -14,6 +14,11 @@
 #include "lockstep/error.h"
 
 namespace lockstep::data {
+namespace {
+
+int64_t nanoseconds_of(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
+
+}  // namespace
 
 Shard::Shard(const std::string& path) : path_(path) {
   // Without O_NONBLOCK opening a pipe would wait for its writer.
@@ -27,6 +32,7 @@ Shard::Shard(const std::string& path) : path_(path) {
                               one_line(path), reason));
   }
   size_ = static_cast<size_t>(info.st_size);
+  stamp_ = {info.st_dev, info.st_ino, nanoseconds_of(info.st_mtim)};
   if (size_ < kRecordAlignment + sizeof(ShardFooter)) {
     ::close(descriptor);
     refuse(info.st_size, fmt::format("expected at least {} bytes", kRecordAlignment + sizeof(ShardFooter)));
@@ -81,19 +87,30 @@ void Shard::look_at_all() {
   if (hash != footer_.table_hash) refuse(at(table), "the table has another checksum");
   table_ = reinterpret_cast<const ShardEntry*>(data_ + table);
   look_at_entries();
-  whole_ = std::make_unique<std::atomic<bool>[]>(footer_.records);
+}
+
+/// A file of this name that is another one says nothing about the one that is mapped.
+void Shard::look_for_changes() const {
+  struct stat info {};
+  if (::stat(path_.c_str(), &info) != 0) return;
+  const Stamp now{info.st_dev, info.st_ino, nanoseconds_of(info.st_mtim)};
+  const std::lock_guard lock(mutex_);
+  if (now == stamp_ || now.device != stamp_.device || now.inode != stamp_.inode) return;
+  stamp_ = now;
+  ++version_;
 }
 
 void Shard::look_at_entries() {
   const uint64_t name_bytes = size_ - sizeof footer_ - footer_.names_offset;
-  entries_.reserve(footer_.records);
+  known_ = std::make_unique<Known[]>(footer_.records);
   for (int64_t i = 0; i < count(); ++i) {
     const ShardEntry entry = this->entry(i);
     if (!is_within(entry) || entry.name_offset > name_bytes ||
         entry.name_bytes > name_bytes - entry.name_offset)
       refuse(static_cast<int64_t>(footer_.table_offset) + i * static_cast<int64_t>(sizeof entry),
              fmt::format("record {} is not within the file", i));
-    entries_.push_back(hash64(&entry, sizeof entry));
+    known_[i].entry = hash64(&entry, sizeof entry);
+    known_[i].offset = entry.offset;
   }
 }
 
@@ -117,8 +134,10 @@ std::string Shard::name(int64_t record) const {
 }
 
 bool Shard::compare(int64_t record, const ShardEntry& entry) const {
+  // Of the version before it is compared: a change that comes meanwhile has another one.
+  const uint32_t version = version_.load(std::memory_order_relaxed);
   const bool whole = hash64(data_ + entry.offset, entry.size_bytes) == entry.hash;
-  if (whole) whole_[record].store(true, std::memory_order_relaxed);
+  if (whole) known_[record].compared.store(version, std::memory_order_relaxed);
   return whole;
 }
 

@@ -28,6 +28,7 @@ class CenterCrop : public Transform {
                         options_.height, options_.width, input.height, input.width));
     return {options_.height, options_.width, input.channels};
   }
+  bool is_window() const override { return true; }
   std::optional<Window> window(const SampleDraws& /*draws*/, const ImageShape& input) const override {
     return Window::of({middle(input.height, options_.height), middle(input.width, options_.width),
                        options_.height, options_.width},

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 
+#include "data/transforms/color.h"
 #include "data/transforms/memory_pixels.h"
 #include "lockstep/error.h"
+#include "pixels/formulas.h"
 
 namespace lockstep::data {
 namespace {
@@ -17,7 +19,7 @@ void read_whole(PixelSource& source, float* out) {
     std::copy_n(view.floats, shape.count(), out);
     return;
   }
-  for (int64_t i = 0; i < shape.count(); ++i) out[i] = static_cast<float>(view.bytes[i]) * (1.0f / 255);
+  for (int64_t i = 0; i < shape.count(); ++i) out[i] = pixels::value_of(view.bytes[i]);
 }
 
 std::unique_ptr<const Transform> make_transform(const MixupOptions& /*options*/) {
@@ -59,28 +61,78 @@ ImageShape TransformChain::output(ImageShape input) const {
   return input;
 }
 
-void TransformChain::apply(const SampleKey& key, PixelSource& source, float* out,
-                           TransformScratch& scratch) const {
-  ImageShape shape = source.shape();
-  const ImageShape last = output(shape);
+size_t TransformChain::leading_windows() const {
+  const auto end = std::ranges::find_if(transforms_, [](const auto& each) { return !each->is_window(); });
+  return static_cast<size_t>(end - transforms_.begin());
+}
+
+void TransformChain::require_tail() const {
+  if (leading_windows() > 0)
+    throw ConfigError(
+        fmt::format("{} stands behind the mixing of samples, but GPUs change images of bytes "
+                    "that were cut out and resized before; move it to the front",
+                    transforms_.front()->name()));
+}
+
+ChainTail TransformChain::tail(const ImageShape& image) const {
+  ChainTail tail;
+  const size_t first = leading_windows();
+  for (size_t i = first; i < transforms_.size(); ++i) {
+    const Transform& transform = *transforms_[i];
+    const auto count = transform.step_count(image);
+    if (!count)
+      throw ConfigError(
+          transform.is_window()
+              ? fmt::format("{} stands behind {}, but GPUs change images of bytes that were cut out and "
+                            "resized before; move it to the front",
+                            transform.name(), transforms_[first]->name())
+              : fmt::format("{} cannot be done by GPUs; remove it", transform.name()));
+    tail.steps += *count;
+    tail.sums |= transform.sums();
+  }
+  return tail;
+}
+
+void TransformChain::pack(const SampleKey& key, PixelSource& source, uint8_t* out, pixels::Step* steps,
+                          TransformScratch& scratch) const {
+  const ImageShape image = output(source.shape());
+  scratch.packed.resize(static_cast<size_t>(image.count()));
+  apply_first(leading_windows(), key, source, scratch.packed.data(), scratch);
+  to_bytes(image.count(), scratch.packed.data(), out);
+  write_tail(key, image, steps);
+}
+
+void TransformChain::write_tail(const SampleKey& key, const ImageShape& image, pixels::Step* steps) const {
+  for (size_t i = leading_windows(); i < transforms_.size(); ++i) {
+    transforms_[i]->write_steps(draws(key, i), image, steps);
+    steps += transforms_[i]->step_count(image).value_or(0);
+  }
+}
+
+void TransformChain::apply_first(size_t end, const SampleKey& key, PixelSource& source, float* out,
+                                 TransformScratch& scratch) const {
+  ImageShape shape = source.shape(), last = shape;
+  for (size_t i = 0; i < end; ++i) last = transforms_[i]->output(last);
   size_t next = 0;
-  const auto draws = [&](size_t place) {
-    return SampleDraws(key, first_place_ + static_cast<uint32_t>(place));
-  };
+  bool are_bytes = source.has_bytes();
   // The window that `next` begins, with the crops that follow it.
   const auto take_window = [&]() -> std::optional<Window> {
-    if (next == transforms_.size()) return {};
-    auto window = transforms_[next]->window(draws(next), shape);
+    if (next == end) return {};
+    auto window = transforms_[next]->window(draws(key, next), shape);
     for (; window; ++next) {
       shape = {window->part.height, window->part.width, shape.channels};
-      if (next + 1 == transforms_.size()) break;
-      const auto inner = transforms_[next + 1]->window(draws(next + 1), shape);
+      if (next + 1 == end) break;
+      const auto inner = transforms_[next + 1]->window(draws(key, next + 1), shape);
       if (!inner || !inner->is_crop()) break;
       window = window->keep(
           {static_cast<int64_t>(inner->y), static_cast<int64_t>(inner->x), inner->height, inner->width});
     }
     next += window.has_value();
     return window;
+  };
+  const auto compute_window = [&](PixelSource& from, const Window& window, float* to) {
+    resample(from, window, to, scratch.resampling);
+    if (are_bytes && !window.is_crop()) round_to_bytes(shape.count(), to);
   };
   // Steps of the final shape that keep it work where the result belongs.
   const auto place_for = [&](std::vector<float>& room) {
@@ -91,12 +143,12 @@ void TransformChain::apply(const SampleKey& key, PixelSource& source, float* out
   float* pixels = nullptr;
   if (const auto window = take_window()) {
     pixels = place_for(scratch.image);
-    resample(source, *window, pixels, scratch.resampling);
+    compute_window(source, *window, pixels);
   } else {
     pixels = place_for(scratch.image);
     read_whole(source, pixels);
   }
-  while (next < transforms_.size()) {
+  while (next < end) {
     const ImageShape before = shape;
     if (const auto window = take_window()) {
       MemoryPixels from(before, pixels, scratch.step);
@@ -105,10 +157,11 @@ void TransformChain::apply(const SampleKey& key, PixelSource& source, float* out
       float* to = shape == last && pixels != out
                       ? out
                       : (room.resize(static_cast<size_t>(shape.count())), room.data());
-      resample(from, *window, to, scratch.resampling);
+      compute_window(from, *window, to);
       pixels = to;
     } else {
-      transforms_[next]->apply(draws(next), shape, pixels, scratch.step);
+      transforms_[next]->apply(draws(key, next), shape, pixels, scratch.step);
+      are_bytes = false;
       ++next;
     }
   }

@@ -13,4 +13,8 @@ void adjust_saturation(const ImageShape& shape, float factor, float* pixels);  /
 void adjust_hue(const ImageShape& shape, float turns, float* pixels);  ///< around the circle of colors
 void make_gray(const ImageShape& shape, float* pixels);
 
+/// Makes each value that of the nearest byte, or that byte.
+void round_to_bytes(int64_t count, float* values);
+void to_bytes(int64_t count, const float* values, uint8_t* bytes);
+
 }  // namespace lockstep::data

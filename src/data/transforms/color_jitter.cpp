@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "data/transforms/color.h"
 #include "data/transforms/transform.h"
 #include "lockstep/error.h"
 
@@ -32,9 +31,11 @@ class ColorJitter : public Transform {
     require_colors(name(), input);
     return input;
   }
-  void apply(const SampleDraws& draws, const ImageShape& shape, float* pixels,
-             std::vector<float>& /*scratch*/) const override {
-    for (const int what : order(draws)) change(what, draws, shape, pixels);
+  std::optional<int32_t> step_count(const ImageShape& /*shape*/) const override { return kMostSteps; }
+  bool sums() const override { return options_.contrast > 0; }
+  void write_steps(const SampleDraws& draws, const ImageShape& /*shape*/,
+                   pixels::Step* steps) const override {
+    for (const int what : order(draws)) *steps++ = step_of(what, draws);
   }
 
  private:
@@ -44,16 +45,15 @@ class ColorJitter : public Transform {
     return order;
   }
 
-  void change(int what, const SampleDraws& draws, const ImageShape& shape, float* pixels) const {
-    const auto factor = [&](double most) {
-      return static_cast<float>(
-          draws.uniform(static_cast<uint32_t>(4 + what), std::max(0.0, 1 - most), 1 + most));
-    };
-    if (what == 0 && options_.brightness > 0) adjust_brightness(shape, factor(options_.brightness), pixels);
-    if (what == 1 && options_.contrast > 0) adjust_contrast(shape, factor(options_.contrast), pixels);
-    if (what == 2 && options_.saturation > 0) adjust_saturation(shape, factor(options_.saturation), pixels);
-    if (what == 3 && options_.hue > 0)
-      adjust_hue(shape, static_cast<float>(draws.uniform(7, -options_.hue, options_.hue)), pixels);
+  pixels::Step step_of(int what, const SampleDraws& draws) const {
+    constexpr pixels::StepKind kKinds[] = {pixels::StepKind::brightness, pixels::StepKind::contrast,
+                                           pixels::StepKind::saturation, pixels::StepKind::hue};
+    const double most[] = {options_.brightness, options_.contrast, options_.saturation, options_.hue};
+    if (most[what] == 0) return {};
+    const double low = what == 3 ? -most[what] : std::max(0.0, 1 - most[what]);
+    const double high = what == 3 ? most[what] : 1 + most[what];
+    return {.kind = kKinds[what],
+            .value = {static_cast<float>(draws.uniform(static_cast<uint32_t>(4 + what), low, high))}};
   }
 
   ColorJitterOptions options_;
@@ -71,9 +71,10 @@ class Grayscale : public Transform {
     require_colors(name(), input);
     return input;
   }
-  void apply(const SampleDraws& draws, const ImageShape& shape, float* pixels,
-             std::vector<float>& /*scratch*/) const override {
-    if (draws.chance(0, probability_)) make_gray(shape, pixels);
+  std::optional<int32_t> step_count(const ImageShape& /*shape*/) const override { return 1; }
+  void write_steps(const SampleDraws& draws, const ImageShape& /*shape*/,
+                   pixels::Step* steps) const override {
+    steps[0] = {.kind = draws.chance(0, probability_) ? pixels::StepKind::gray : pixels::StepKind::none};
   }
 
  private:

@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "data/transforms/random_box.h"
 #include "data/transforms/transform.h"
 #include "lockstep/error.h"
@@ -18,16 +16,18 @@ class Erase : public Transform {
   }
   const char* name() const override { return "erase"; }
   bool is_random() const override { return true; }
-  void apply(const SampleDraws& draws, const ImageShape& shape, float* pixels,
-             std::vector<float>& /*scratch*/) const override {
+  std::optional<int32_t> step_count(const ImageShape& /*shape*/) const override { return 1; }
+  void write_steps(const SampleDraws& draws, const ImageShape& shape, pixels::Step* steps) const override {
     constexpr uint32_t kWhether = 40;  // behind the numbers of the box
+    steps[0] = {};
     if (!draws.chance(kWhether, options_.probability)) return;
     const auto box = draw_box(draws, shape, options_.area_min, options_.area_max, options_.aspect_min,
                               options_.aspect_max);
     if (!box) return;
-    for (int64_t y = box->y; y < box->y + box->height; ++y)
-      std::fill_n(pixels + (y * shape.width + box->x) * shape.channels, box->width * shape.channels,
-                  static_cast<float>(options_.value));
+    steps[0] = {.kind = pixels::StepKind::erase,
+                .place = {static_cast<int32_t>(box->y), static_cast<int32_t>(box->x),
+                          static_cast<int32_t>(box->height), static_cast<int32_t>(box->width)},
+                .value = {static_cast<float>(options_.value)}};
   }
 
  private:

@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "data/transforms/transform.h"
 #include "lockstep/error.h"
 
@@ -18,18 +16,11 @@ class Flip : public Transform {
   }
   const char* name() const override { return "flip"; }
   bool is_random() const override { return true; }
-  void apply(const SampleDraws& draws, const ImageShape& shape, float* pixels,
-             std::vector<float>& /*scratch*/) const override {
-    const int64_t row = shape.width * shape.channels;
-    if (draws.chance(0, options_.horizontal))
-      for (int64_t y = 0; y < shape.height; ++y)
-        for (int64_t left = 0, right = shape.width - 1; left < right; ++left, --right)
-          std::swap_ranges(pixels + y * row + left * shape.channels,
-                           pixels + y * row + (left + 1) * shape.channels,
-                           pixels + y * row + right * shape.channels);
-    if (draws.chance(1, options_.vertical))
-      for (int64_t top = 0, bottom = shape.height - 1; top < bottom; ++top, --bottom)
-        std::swap_ranges(pixels + top * row, pixels + (top + 1) * row, pixels + bottom * row);
+  std::optional<int32_t> step_count(const ImageShape& /*shape*/) const override { return 1; }
+  void write_steps(const SampleDraws& draws, const ImageShape& /*shape*/,
+                   pixels::Step* steps) const override {
+    steps[0] = {.kind = pixels::StepKind::mirror,
+                .place = {draws.chance(0, options_.horizontal), draws.chance(1, options_.vertical)}};
   }
 
  private:

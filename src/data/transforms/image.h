@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "pixels/step.h"
+
 namespace lockstep::data {
 
 /// Height, width and channels of an image, whose values lie in this order: the channels of a pixel side by
@@ -15,6 +17,11 @@ struct ImageShape {
   std::string to_string() const;  ///< "480x640x3"
   bool operator==(const ImageShape&) const = default;
 };
+
+inline pixels::Extent extent_of(const ImageShape& shape) {
+  return {static_cast<int32_t>(shape.height), static_cast<int32_t>(shape.width),
+          static_cast<int32_t>(shape.channels)};
+}
 
 /// Rows [y, y + height) and columns [x, x + width) of an image.
 struct Region {
@@ -34,6 +41,8 @@ class PixelSource {
  public:
   virtual ~PixelSource() = default;
   virtual ImageShape shape() const = 0;
+  /// Whether the values are bytes. What is cut out of them and resized is rounded to bytes, too.
+  virtual bool has_bytes() const { return false; }
   /// The largest divisor up to `most` by which reading can make the image smaller, for less work. Sizes are
   /// rounded up.
   virtual int64_t reduction(int64_t most) const = 0;

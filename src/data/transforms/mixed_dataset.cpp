@@ -57,6 +57,29 @@ class MixedDataset : public WrappedDataset {
     if (image != nullptr) mix_images(*mixing, shape_, partner_image.data(), image);
   }
 
+  std::optional<PackedImages> packed() const override {
+    auto packed = base_->packed();
+    if (packed && mixing_) packed->layout.mixes = true;
+    return packed;
+  }
+  void read_packed(const SampleKey& key, std::span<std::byte* const> destinations,
+                   const pixels::PackedSample& packed) const override {
+    base_->read_packed(key, destinations.first(base_fields_), packed);
+    auto* mixture = reinterpret_cast<int32_t*>(destinations[base_fields_]);
+    if (mixture != nullptr) mixture[0] = mixture[1] = 0;
+    if (!mixing_) return;
+    *packed.mixing = {};
+    const auto mixing = draw_mixing(*mixing_, key, size(), shape_);
+    if (!mixing || mixing->mixture == 0) return;
+    std::array<std::byte*, kMostFields> partner{};
+    partner[label_] = reinterpret_cast<std::byte*>(mixture);
+    base_->read_packed({mixing->partner, key.epoch, key.seed},
+                       std::span<std::byte* const>(partner.data(), base_fields_),
+                       {.image = packed.partner, .steps = packed.partner_steps});
+    if (mixture != nullptr) mixture[1] = mixing->mixture;
+    *packed.mixing = step_of(*mixing);
+  }
+
  private:
   std::optional<MixingOptions> mixing_;
   size_t base_fields_, label_ = 0, image_ = 0;

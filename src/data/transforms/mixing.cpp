@@ -8,6 +8,7 @@
 
 #include "lockstep/error.h"
 #include "lockstep/ops.h"
+#include "pixels/formulas.h"
 
 namespace lockstep::data {
 namespace {
@@ -65,6 +66,8 @@ Region draw_box(const SampleDraws& draws, double share, const ImageShape& image)
           .height = std::min(image.height, middle_y + half_height) - y,
           .width = std::min(image.width, middle_x + half_width) - x};
 }
+
+float share_of(const Mixing& mixing) { return static_cast<float>(mixing.mixture) / kWholeShare; }
 
 int32_t mixture_of(double share) { return static_cast<int32_t>(std::lround(share * kWholeShare)); }
 
@@ -124,6 +127,14 @@ std::optional<Mixing> draw_mixing(const MixingOptions& options, const SampleKey&
   return mixing;
 }
 
+pixels::Step step_of(const Mixing& mixing) {
+  if (!mixing.is_box) return {.kind = pixels::StepKind::share, .value = {share_of(mixing)}};
+  const Region& box = mixing.box;
+  return {.kind = pixels::StepKind::box,
+          .place = {static_cast<int32_t>(box.y), static_cast<int32_t>(box.x),
+                    static_cast<int32_t>(box.height), static_cast<int32_t>(box.width)}};
+}
+
 void mix_images(const Mixing& mixing, const ImageShape& shape, const float* partner, float* image) {
   if (mixing.is_box) {
     const Region& box = mixing.box;
@@ -133,8 +144,8 @@ void mix_images(const Mixing& mixing, const ImageShape& shape, const float* part
     }
     return;
   }
-  const float share = static_cast<float>(mixing.mixture) / kWholeShare, rest = 1 - share;
-  for (int64_t i = 0; i < shape.count(); ++i) image[i] = rest * image[i] + share * partner[i];
+  const float share = share_of(mixing);
+  for (int64_t i = 0; i < shape.count(); ++i) image[i] = pixels::averaged(image[i], partner[i], share);
 }
 
 }  // namespace lockstep::data

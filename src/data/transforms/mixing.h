@@ -43,6 +43,9 @@ struct Mixing {
 std::optional<Mixing> draw_mixing(const MixingOptions& options, const SampleKey& key, int64_t samples,
                                   const ImageShape& image);
 
+/// The same for GPUs.
+pixels::Step step_of(const Mixing& mixing);
+
 /// Makes `image`, of `shape`, what `mixing` makes of it and of its partner's.
 void mix_images(const Mixing& mixing, const ImageShape& shape, const float* partner, float* image);
 

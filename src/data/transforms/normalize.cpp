@@ -7,6 +7,7 @@
 #include "base/index.h"
 #include "data/transforms/transform.h"
 #include "lockstep/error.h"
+#include "pixels/formulas.h"
 
 namespace lockstep::data {
 namespace {
@@ -33,15 +34,29 @@ class Normalize : public Transform {
                         count));
     return input;
   }
-  void apply(const SampleDraws& /*draws*/, const ImageShape& shape, float* pixels,
+  std::optional<int32_t> step_count(const ImageShape& shape) const override {
+    return shape.channels <= kMostChannels ? std::optional(1) : std::nullopt;
+  }
+  void write_steps(const SampleDraws& /*draws*/, const ImageShape& /*shape*/,
+                   pixels::Step* steps) const override {
+    steps[0] = {.kind = pixels::StepKind::normalize};
+    for (int64_t c = 0; c < kMostChannels; ++c) {
+      const int64_t from = std::min<int64_t>(c, std::ssize(mean_) - 1);
+      steps[0].value[c] = nth(mean_, from);
+      steps[0].value[kMostChannels + c] = nth(deviation_, from);
+    }
+  }
+  void apply(const SampleDraws& /*draws*/, const ImageShape& shape, float* values,
              std::vector<float>& /*scratch*/) const override {
     const int64_t each = mean_.size() == 1 ? 1 : shape.channels;
     const int64_t groups = shape.count() / each;
-    for (int64_t i = 0; i < groups; ++i, pixels += each)
-      for (int64_t c = 0; c < each; ++c) pixels[c] = (pixels[c] - nth(mean_, c)) / nth(deviation_, c);
+    for (int64_t i = 0; i < groups; ++i, values += each)
+      for (int64_t c = 0; c < each; ++c)
+        values[c] = pixels::normalized(values[c], nth(mean_, c), nth(deviation_, c));
   }
 
  private:
+  static constexpr int64_t kMostChannels = 3;  // of a step
   std::vector<float> mean_, deviation_;
 };
 

@@ -39,6 +39,7 @@ class RandomResizedCrop : public Transform {
   ImageShape output(const ImageShape& input) const override {
     return {options_.height, options_.width, input.channels};
   }
+  bool is_window() const override { return true; }
   std::optional<Window> window(const SampleDraws& draws, const ImageShape& input) const override {
     const auto drawn = draw_box(draws, input, options_.area_min, options_.area_max, options_.aspect_min,
                                 options_.aspect_max);

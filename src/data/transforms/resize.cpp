@@ -28,6 +28,7 @@ class Resize : public Transform {
                ? ImageShape{options_.shorter, longer(input.width, input.height), input.channels}
                : ImageShape{longer(input.height, input.width), options_.shorter, input.channels};
   }
+  bool is_window() const override { return true; }
   std::optional<Window> window(const SampleDraws& /*draws*/, const ImageShape& input) const override {
     const ImageShape to = output(input);
     return Window::of({0, 0, input.height, input.width}, to.height, to.width, options_.filter);

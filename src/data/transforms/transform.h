@@ -11,8 +11,12 @@
 
 namespace lockstep::data {
 
-/// One step of a chain: a pure function of an image and of the numbers drawn for it. Immutable. A step either
-/// cuts and resizes (window), or changes values and keeps the shape (apply).
+/// The most steps that a transform has.
+inline constexpr int32_t kMostSteps = 4;
+
+/// One member of a chain: a pure function of an image and of the numbers drawn for it. Immutable. It either
+/// cuts and resizes (window), or changes values and keeps the shape (apply). Of the latter most do so by
+/// steps, which GPUs can do, too (pixels/step.h).
 class Transform {
  public:
   virtual ~Transform() = default;
@@ -20,13 +24,24 @@ class Transform {
   virtual bool is_random() const = 0;
   /// Throws ConfigError for images that it cannot take.
   virtual ImageShape output(const ImageShape& input) const { return input; }
+  virtual bool is_window() const { return false; }  ///< whether it always has a window
   virtual std::optional<Window> window(const SampleDraws& /*draws*/, const ImageShape& /*input*/) const {
     return {};
   }
+  /// How many steps it has for images of this shape; nothing if it does not work by steps.
+  virtual std::optional<int32_t> step_count(const ImageShape& /*shape*/) const { return {}; }
+  /// Whether a step may be a contrast.
+  virtual bool sums() const { return false; }
+  /// Writes step_count() steps. REQUIRES: it works by steps.
+  virtual void write_steps(const SampleDraws& /*draws*/, const ImageShape& /*shape*/,
+                           pixels::Step* /*steps*/) const {}
   /// `scratch`: any values.
-  virtual void apply(const SampleDraws& /*draws*/, const ImageShape& /*shape*/, float* /*pixels*/,
-                     std::vector<float>& /*scratch*/) const {}
+  virtual void apply(const SampleDraws& draws, const ImageShape& shape, float* pixels,
+                     std::vector<float>& scratch) const;
 };
+
+/// Does one step. `scratch`: any values.
+void do_step(const pixels::Step& step, const ImageShape& shape, float* values, std::vector<float>& scratch);
 
 // One function for each kind of options, in the file of that name.
 std::unique_ptr<const Transform> make_transform(const RandomResizedCropOptions& options);

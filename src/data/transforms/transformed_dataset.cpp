@@ -89,6 +89,23 @@ class TransformedDataset : public WrappedDataset {
     }
   }
 
+  /// These are transforms behind the mixing of samples.
+  std::optional<PackedImages> packed() const override {
+    auto packed = base_->packed();
+    if (!packed) return {};
+    const ImageShape shape = images_.front().shape;
+    chain_.require_tail();
+    const ChainTail tail = chain_.tail(shape);
+    packed->layout.after = tail.steps;
+    packed->layout.sums_after = tail.sums;
+    return packed;
+  }
+  void read_packed(const SampleKey& key, std::span<std::byte* const> destinations,
+                   const pixels::PackedSample& packed) const override {
+    base_->read_packed(key, destinations, packed);
+    chain_.write_tail(key, images_.front().shape, packed.after);
+  }
+
  private:
   struct ImageField {
     size_t field;

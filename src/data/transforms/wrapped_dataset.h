@@ -36,6 +36,7 @@ class WrappedDataset : public Dataset {
   std::optional<SampleDamage> find_damage(int64_t sample) const override {
     return base_->find_damage(sample);
   }
+  void expect(const SampleKey& key) const override { base_->expect(key); }
   uint64_t content_hash(int64_t sample) const override { return base_->content_hash(sample); }
 
  protected:

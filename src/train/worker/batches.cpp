@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/ensure.h"
+#include "base/index.h"
 #include "base/text.h"
 #include "lockstep/error.h"
+#include "run/staging.h"
 
 namespace lockstep::train {
 
@@ -19,13 +22,23 @@ ReadAhead read_ahead_of(const data::DataOptions& data, int cores) {
 PrefetchedBatches::PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph,
                                      data::SampleOrder order, int64_t batch_samples,
                                      std::vector<data::SampleSpan> micro_batches, const ReadAhead& ahead,
-                                     int64_t stride)
-    : batch_samples_(batch_samples), stride_(stride), micro_batches_(std::move(micro_batches)) {
+                                     int64_t stride, const BatchForm& form)
+    : batch_samples_(batch_samples),
+      stride_(stride),
+      exchanges_(form.device != nullptr),
+      micro_batches_(std::move(micro_batches)) {
   data::PrefetchOptions options{.threads = ahead.threads,
                                 .depth = ahead.depth,
                                 .adapts = ahead.adapts,
                                 .fields = {},
-                                .float_type = graph.compute};
+                                .float_type = graph.compute,
+                                .packed = form.packed,
+                                .allocate = {},
+                                .most_samples = form.most_samples};
+  if (form.device != nullptr)
+    options.allocate = [device = form.device](int64_t size_bytes) {
+      return device->allocate_host(size_bytes);
+    };
   for (const int input : graph.inputs) options.fields.push_back(graph.value(input).name);
   const auto next = [this](data::SampleSpan span) {
     const int64_t read = span.first_position - shift_, batch = read / batch_samples_;
@@ -54,20 +67,30 @@ void PrefetchedBatches::load(uint64_t iteration, int64_t position, std::span<con
   prefetcher_->take(span_of(iteration, position), fields);
 }
 
+void PrefetchedBatches::exchange(uint64_t iteration, int64_t position, device::Buffer& buffer) {
+  prefetcher_->exchange(span_of(iteration, position), buffer);
+}
+
 void PrefetchedBatches::start(uint64_t iteration) {
   prefetcher_->start(span_of(iteration, micro_batches_.front()));
 }
 
-int64_t read_ahead_bytes(const model::Graph& graph, int64_t micro_batch, const ReadAhead& ahead) {
-  int64_t batch_bytes = 0, converted_bytes = 0;
-  for (const int input : graph.inputs) {
-    const auto& spec = graph.value(input).spec;
+ReadAheadBytes read_ahead_bytes(const model::Graph& graph, int64_t micro_batch, const ReadAhead& ahead,
+                                bool exchanged, const std::optional<program::PackedInput>& packed) {
+  std::vector<int64_t> fields;
+  int64_t converted_bytes = 0;
+  for (const Tensor& field : run::batch_fields(graph, micro_batch, packed)) {
+    const int input = nth(graph.inputs, std::ssize(fields));
     const TensorSpec read = graph.logical_spec(input);
-    batch_bytes += micro_batch * spec.shape.count() * size_of(spec.dtype);
-    if (read.dtype != spec.dtype) converted_bytes += read.shape.count() * size_of(read.dtype);
+    if (read.dtype != field.dtype && field.dtype != DType::uint8)
+      converted_bytes += read.shape.count() * size_of(read.dtype);
+    fields.push_back(field.size_bytes());
   }
+  const int64_t batch_bytes = exchanged ? tensor::batch_places(fields).size_bytes
+                                        : std::accumulate(fields.begin(), fields.end(), int64_t{0});
   // A sample that is converted lies with each micro-batch and with the thread that takes them.
-  return (ahead.threads > 0 ? ahead.depth * batch_bytes : 0) + (ahead.depth + 1) * converted_bytes;
+  return {.batches = ahead.threads > 0 ? ahead.depth * batch_bytes : 0,
+          .samples = (ahead.depth + 1) * converted_bytes};
 }
 
 namespace {
@@ -108,7 +131,8 @@ void check_tokens(const data::Dataset& dataset, const model::Graph& graph) {
 
 }  // namespace
 
-void check_data_fits_model(const data::Dataset& dataset, const model::Graph& graph) {
+void check_data_fits_model(const data::Dataset& dataset, const model::Graph& graph,
+                           const std::optional<program::PackedInput>& packed) {
   std::vector<std::string> names;
   for (const auto& field : dataset.fields()) names.push_back(field.name);
   for (const int input : graph.inputs) {
@@ -129,6 +153,15 @@ void check_data_fits_model(const data::Dataset& dataset, const model::Graph& gra
   }
   check_labels(dataset, graph);
   check_tokens(dataset, graph);
+  if (!packed) return;
+  const auto images = dataset.packed();
+  require(images.has_value(),
+          fmt::format("data.transforms_on is GPU, but that is for images in files or records, and the data "
+                      "({}) are others; set data.transforms_on: CPU",
+                      dataset.description()));
+  ensure(images->layout == packed->layout && nth(dataset.fields(), static_cast<int>(images->field)).name ==
+                                                 graph.value(nth(graph.inputs, packed->input)).name,
+         "samples are packed otherwise than programs were compiled for");
 }
 
 }  // namespace lockstep::train

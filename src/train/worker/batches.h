@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "data/prefetch.h"
@@ -18,6 +19,13 @@ struct ReadAhead {
 /// As the data's options say. `cores`: this rank's share of its host's, which threads that adapt may use.
 ReadAhead read_ahead_of(const data::DataOptions& data, int cores);
 
+/// In what form micro-batches get to a device.
+struct BatchForm {
+  bool packed = false;               ///< images are packed samples (data.transforms_on: GPU)
+  device::Device* device = nullptr;  ///< that copies them from where they were read to; may be null
+  int64_t most_samples = 0;          ///< of a micro-batch; if there is a device
+};
+
 /// Feeds a rank's `load` instructions from a data set. Reads ahead in the order in which the program loads.
 class PrefetchedBatches : public run::BatchSource {
  public:
@@ -26,12 +34,14 @@ class PrefetchedBatches : public run::BatchSource {
   /// loaded.
   PrefetchedBatches(const data::Dataset& dataset, const model::Graph& graph, data::SampleOrder order,
                     int64_t batch_samples, std::vector<data::SampleSpan> micro_batches,
-                    const ReadAhead& ahead, int64_t stride = 1);
+                    const ReadAhead& ahead, int64_t stride = 1, const BatchForm& form = {});
 
   /// Moves all iterations by so many samples in the data set's order, compared with batches 0, 1, 2...
   /// REQUIRES: nothing is being read.
   void shift(int64_t samples) { shift_ = samples; }
   void load(uint64_t iteration, int64_t position, std::span<const Tensor> fields) override;
+  bool exchanges() const override { return exchanges_; }
+  void exchange(uint64_t iteration, int64_t position, device::Buffer& buffer) override;
   /// Begins to read what `iteration` will load first.
   void start(uint64_t iteration);
   double data_wait_ms() const { return prefetcher_->data_wait_ms(); }
@@ -43,14 +53,24 @@ class PrefetchedBatches : public run::BatchSource {
   data::SampleSpan span_of(uint64_t iteration, const data::SampleSpan& micro_batch) const;
 
   int64_t batch_samples_, stride_, shift_ = 0;
+  bool exchanges_;
   std::vector<data::SampleSpan> micro_batches_;
   std::unique_ptr<data::Prefetcher> prefetcher_;
 };
 
 /// Bytes that PrefetchedBatches holds once all of its micro-batches have been read ahead.
-int64_t read_ahead_bytes(const model::Graph& graph, int64_t micro_batch, const ReadAhead& ahead);
+struct ReadAheadBytes {
+  int64_t batches = 0;  ///< with BatchForm::device, memory of that device's host
+  int64_t samples = 0;  ///< that are converted
+};
+/// `exchanged`: there is a BatchForm::device.
+ReadAheadBytes read_ahead_bytes(const model::Graph& graph, int64_t micro_batch, const ReadAhead& ahead,
+                                bool exchanged = false,
+                                const std::optional<program::PackedInput>& packed = {});
 
-/// Throws ConfigError if the data set does not have the model's inputs: names, shapes, types, classes.
-void check_data_fits_model(const data::Dataset& dataset, const model::Graph& graph);
+/// Throws ConfigError if the data set does not have the model's inputs: names, shapes, types, classes; or if
+/// it is not packed as `packed` says.
+void check_data_fits_model(const data::Dataset& dataset, const model::Graph& graph,
+                           const std::optional<program::PackedInput>& packed = {});
 
 }  // namespace lockstep::train

@@ -1,8 +1,28 @@
 #include "train/worker/compile_options.h"
 
+#include <algorithm>
+
+#include "data/packed_images.h"
+#include "lockstep/error.h"
 #include "plan/balance.h"
 
 namespace lockstep::train {
+
+namespace {
+
+/// What of images comes packed, in training or in evaluation; nothing if none is.
+std::optional<pixels::PackedLayout> packed_layout(const config::RunConfig& config, bool training) {
+  if (!config.data.transforms_on_gpu) return {};
+  const auto image = std::ranges::find(config.model.inputs, "image", &ModelInput::name);
+  if (image == config.model.inputs.end() || image->spec.shape.rank() != 3)
+    throw ConfigError(
+        "data.transforms_on is GPU, but the model has no input 'image' of three dimensions; set "
+        "data.transforms_on: CPU");
+  const Shape& shape = image->spec.shape;
+  return data::packed_layout(config.data, {shape[0], shape[1], shape[2]}, training);
+}
+
+}  // namespace
 
 compile::CompileOptions compile_options(const config::RunConfig& config) {
   return {.model = config.model,
@@ -16,7 +36,9 @@ compile::CompileOptions compile_options(const config::RunConfig& config) {
           .state_slots = optim::state_slots(config.optimizer),
           .clips_gradients = config.trainer.clip_norm != 0,
           .compares_replicas = config.trainer.check_every_steps > 0,
-          .skips_nonfinite = config.trainer.nonfinite != config::NonFinitePolicy::ignore};
+          .skips_nonfinite = config.trainer.nonfinite != config::NonFinitePolicy::ignore,
+          .packed_training = packed_layout(config, true),
+          .packed_evaluation = packed_layout(config, false)};
 }
 
 compile::CompileOptions fitted_options(const config::RunConfig& config, const compile::CompileFacts& facts) {

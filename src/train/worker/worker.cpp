@@ -9,11 +9,13 @@
 #include "base/hash.h"
 #include "base/index.h"
 #include "base/log.h"
+#include "data/stop.h"
 #include "device/openmp_team.h"
 #include "lockstep/error.h"
 #include "observe/process_memory.h"
 #include "plan/memory_limit.h"
 #include "train/faults/position.h"
+#include "train/loop/stop_request.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/fingerprint.h"
 #include "train/worker/worker_memory.h"
@@ -26,6 +28,20 @@ compile::CompileFacts Worker::compile_facts() const {
           .hosts = options_.hosts,
           .device = options_.device};
 }
+
+namespace {
+
+/// Reading headers may take minutes: who is asked to stop meanwhile does not wait for it.
+data::DatasetPair open_data(data::DataOptions options) {
+  options.stop_requested = stop_requested;
+  try {
+    return data::open_datasets(options);
+  } catch (const data::StopRequested& stop) {
+    throw Error(stop.what(), stop_exit_code());
+  }
+}
+
+}  // namespace
 
 Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
     : options_(options), config_(config) {
@@ -45,12 +61,14 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
     enter_phase(options.progress, Phase::prepare);
   }
   spent_on(observe::StartupPart::programs);
-  data_ = data::open_datasets(config.data);
-  for (const auto* dataset : {data_.train.get(), data_.eval.get()})
-    if (dataset != nullptr) check_data_fits_model(*dataset, compiled_->graph());
+  data_ = open_data(config.data);
+  if (data_.train)
+    check_data_fits_model(*data_.train, compiled_->graph(), compiled_->training_code().options().packed);
+  if (data_.eval)
+    check_data_fits_model(*data_.eval, compiled_->graph(), compiled_->evaluation_code().options().packed);
   if (data_.train) length_.emplace(config.trainer, data_.train->size());
 
-  const Positions positions = is_worker() ? read_positions() : Positions{};
+  const Positions positions = is_worker() ? micro_batches() : Positions{};
   spent_on(observe::StartupPart::data);
 
   device_ = computes_on_gpu()      ? device::make_cuda_device(options.gpu_ordinal)
@@ -61,6 +79,7 @@ Worker::Worker(const config::RunConfig& config, const WorkerOptions& options)
   if (compiled_->device_of(options.rank) == compiled_->device()) compiled_->prepare(*device_);
   spent_on(observe::StartupPart::kernels);
   private_bytes_before_plan_ = observe::process_private_bytes();
+  if (program::loads(programs_.step)) make_batches(positions);
   memory_ = std::make_unique<run::ProgramMemory>(*device_, programs_.plans());
   window_ = std::make_unique<device::HostWindow>(*device_, largest_tensor_bytes(programs_.step));
   spent_on(observe::StartupPart::memory);
@@ -84,7 +103,7 @@ bool Worker::computes_on_gpu() const {
   return compiled_->device_of(options_.rank) == device::DeviceKind::cuda;
 }
 
-Worker::Positions Worker::read_positions() {
+Worker::Positions Worker::micro_batches() const {
   const auto& division = compiled_->division();
   const int replica = compiled_->ownership().replica_of(options_.rank);
   Positions positions;
@@ -96,18 +115,30 @@ Worker::Positions Worker::read_positions() {
     positions.train.push_back({part.first_sample, part.samples});
   for (const layout::BatchPart& part : evaluation.parts_of(replica))
     positions.eval.push_back({part.first_sample, part.samples});
-  if (!program::loads(programs_.step)) return positions;  // its stage reads what others have made
+  return positions;
+}
+
+void Worker::make_batches(const Positions& positions) {
+  const auto& division = compiled_->division();
+  const bool by_share = compiled_->layout().mode == layout::ServerMode::asynchronous;
+  const int64_t shares = by_share ? division.leaves : 1;
+  device::Device* const exchanging = device_->shares_host_memory() ? nullptr : device_.get();
+  const auto form_of = [&](const program::ModelCode& code) {
+    return BatchForm{.packed = code.options().packed.has_value(),
+                     .device = exchanging,
+                     .most_samples = code.options().micro_batch};
+  };
   const ReadAhead ahead = read_ahead_of(config_.data, options_.reading_threads);
   if (data_.train)
     train_batches_ = std::make_unique<PrefetchedBatches>(
         *data_.train, compiled_->graph(),
         data::SampleOrder(config_.trainer.seed, data_.train->size(), config_.data.shuffle),
-        division.global_batch / shares, positions.train, ahead, shares);
+        division.global_batch / shares, positions.train, ahead, shares, form_of(compiled_->training_code()));
   if (data_.eval)
     eval_batches_ = std::make_unique<PrefetchedBatches>(*data_.eval, compiled_->graph(),
                                                         data::SampleOrder::once(data_.eval->size()),
-                                                        evaluation.global_batch, positions.eval, ahead);
-  return positions;
+                                                        division.of_evaluation().global_batch, positions.eval,
+                                                        ahead, 1, form_of(compiled_->evaluation_code()));
 }
 
 void Worker::share_progress() {

@@ -189,7 +189,8 @@ class Worker {
   struct Positions {
     std::vector<data::SampleSpan> train, eval;
   };
-  Positions read_positions();
+  Positions micro_batches() const;
+  void make_batches(const Positions& positions);
   program::Verdict verdict_of(const program::Program& program) const;
   std::unique_ptr<run::Executor> make_executor(int program_number, const run::ExecutionContext& context,
                                                const run::KernelObserver* observer = nullptr);
@@ -210,8 +211,8 @@ class Worker {
   compile::CompiledRun::RankPrograms programs_;
   std::optional<RunLength> length_;  // none if there is nothing to train on
   data::DatasetPair data_;
-  std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;  // null if nothing is loaded
   std::unique_ptr<device::Device> device_;
+  std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;  // null if nothing is loaded
   bool device_tells_ = true;  // to options_.progress, where its lanes are
   int64_t private_bytes_before_plan_ = 0;
   std::unique_ptr<run::ProgramMemory> memory_;

@@ -63,7 +63,8 @@ WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
   }
   const auto micro_batch = run.division().micro_batch;
   const auto staged_by = [&](const program::Program& program) {
-    return run::staging_bytes(program, run.graph(), micro_batch, device);
+    const auto& code = &program == &programs.evaluate ? run.evaluation_code() : run.training_code();
+    return run::staging_bytes(program, run.graph(), micro_batch, device, code.options().packed);
   };
   for (const program::Program* program : {&programs.step, &programs.evaluate, &programs.boundary})
     host.staging_bytes += staged_by(*program);
@@ -75,7 +76,12 @@ WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
         host.staging_bytes += bytes + comm::kStagedWordBytes;
   host.served_bytes += staged_by(programs.serve);
   if (program::loads(programs.step))
-    host.read_ahead_bytes = 2 * read_ahead_bytes(run.graph(), micro_batch, read_ahead_of(config.data, 1));
+    for (const program::ModelCode* code : {&run.training_code(), &run.evaluation_code()}) {
+      const ReadAheadBytes bytes =
+          read_ahead_bytes(run.graph(), micro_batch, read_ahead_of(config.data, 1), is_gpu, code->options().packed);
+      host.read_ahead_bytes += bytes.batches + bytes.samples;
+      if (is_gpu) host.pinned_read_ahead_bytes += bytes.batches;
+    }
   if (config.evaluates_average && run.ownership().is_worker(programs.step.rank))
     host.averages_bytes = averages_bytes(run.graph(), programs.step);
   return memory;

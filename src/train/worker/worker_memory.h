@@ -14,12 +14,17 @@ struct HostMemory {
       0;  ///< the copy that a checkpoint is written from; 0 on CPUs, where the device holds it
   int64_t staging_bytes = 0;  ///< for transfers between device and host: batches, records, one tensor
   int64_t served_bytes = 0;   ///< on GPUs, in sessions: served parameters, optimizer state, room for pushes
-  int64_t read_ahead_bytes = 0;  ///< micro-batches (data.prefetch_depth), of training and of evaluation
-  int64_t averages_bytes = 0;    ///< while moving averages are evaluated: the parameters, and one average
+  /// Micro-batches (data.prefetch_depth), of training and of evaluation. GPUs copy them from where they were
+  /// read: that part is `pinned_read_ahead_bytes`.
+  int64_t read_ahead_bytes = 0;
+  int64_t pinned_read_ahead_bytes = 0;
+  int64_t averages_bytes = 0;  ///< while moving averages are evaluated: the parameters, and one average
 
   /// Device::allocate_host
-  int64_t pinned_bytes() const { return checkpoint_copy_bytes + staging_bytes + served_bytes; }
-  int64_t total_bytes() const { return pinned_bytes() + read_ahead_bytes + averages_bytes; }
+  int64_t pinned_bytes() const {
+    return checkpoint_copy_bytes + staging_bytes + served_bytes + pinned_read_ahead_bytes;
+  }
+  int64_t total_bytes() const { return pinned_bytes() + read_ahead_bytes - pinned_read_ahead_bytes + averages_bytes; }
 };
 
 struct WorkerMemory {

@@ -151,6 +151,28 @@ TEST_F(Records, OfRowsInAShardThatIsCutShortAreNamed) {
   }
 }
 
+/// Under the same table, after all of them were read.
+TEST_F(Records, ThatChangeInPlaceAreNoticed) {
+  pack_table(7);
+  const auto data = open_datasets(packed());
+  const auto before = all_bytes(*data.train);
+  const std::string shard = path("train-00000.records");
+  const auto time = fs::last_write_time(shard);
+  change("train-00000.records", kRecordAlignment);             // the first record
+  fs::last_write_time(shard, time + std::chrono::seconds(1));  // whatever the file system's clock ticks in
+  const auto reads = [&] {                                     // so many of them that the file is looked at
+    for (int i = 0; i < 64; ++i) all_bytes(*data.train);
+  };
+  EXPECT_THAT(message_of<DataError>(reads), Mentions("train-00000.records ... checksum"));
+  change("train-00000.records", kRecordAlignment);  // as it was
+  fs::last_write_time(shard, time + std::chrono::seconds(2));
+  for (int i = 0; i < 64; ++i) try {
+      all_bytes(*data.train);
+    } catch (const DataError&) {  // until it is looked at
+    }
+  EXPECT_EQ(all_bytes(*data.train), before);
+}
+
 TEST_F(Records, OfAShardThatIsOverwrittenAreNamed) {
   pack_table(7);
   const auto data = open_datasets(packed());

@@ -336,10 +336,12 @@ TEST(GpuTrainingOnce, TheHostsMemoryIsPlannedBesideTheDevices) {
   // The largest weight; twice image and label, 256 bytes each, and constants of 64, for step, replay and
   // evaluation; four records of 16 bytes and one of 32.
   EXPECT_EQ(plan.host.staging_bytes, 36 * 17 * 4 + 2 * 3 * 2 * 256 + 3 * 64 + 4 * 16 + 32);
-  // Four images and labels, twice.
-  EXPECT_EQ(plan.host.read_ahead_bytes, 2 * 4 * (36 * 4 + 4));
-  // In two bytes; five images on their way there are as they were read.
-  EXPECT_EQ(planned("BFLOAT16").host.read_ahead_bytes, 2 * (4 * (36 * 2 + 4) + 5 * 36 * 4));
+  // Four images and labels, twice, of 256 bytes each, from which the device copies.
+  EXPECT_EQ(plan.host.read_ahead_bytes, 2 * 4 * 2 * 256);
+  EXPECT_EQ(plan.host.pinned_read_ahead_bytes, plan.host.read_ahead_bytes);
+  // In two bytes; five images on their way there are as they were read, in ordinary memory.
+  EXPECT_EQ(planned("BFLOAT16").host.read_ahead_bytes, 2 * (4 * 2 * 256 + 5 * 36 * 4));
+  EXPECT_EQ(planned("BFLOAT16").host.pinned_read_ahead_bytes, 2 * 4 * 2 * 256);
 }
 
 TEST(GpuTrainingOnce, AnOverflowUpdatesNothing) {
