@@ -44,6 +44,7 @@ constexpr ElementwiseLoops kLoopsOf{forward_of<Formula>, backward_of<Formula>};
 }  // namespace
 
 const ElementwiseLoops kReluLoops = kLoopsOf<ReluFormula>, kGeluLoops = kLoopsOf<GeluFormula>,
+                       kGeluErfLoops = kLoopsOf<GeluErfFormula>,
                        kSiluLoops = kLoopsOf<SiluFormula>, kSigmoidLoops = kLoopsOf<SigmoidFormula>,
                        kTanhLoops = kLoopsOf<TanhFormula>;
 

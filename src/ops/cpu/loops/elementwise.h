@@ -6,7 +6,7 @@
 namespace lockstep::ops {
 inline namespace LOCKSTEP_SIMD {
 
-extern const ElementwiseLoops kReluLoops, kGeluLoops, kSiluLoops, kSigmoidLoops, kTanhLoops;
+extern const ElementwiseLoops kReluLoops, kGeluLoops, kGeluErfLoops, kSiluLoops, kSigmoidLoops, kTanhLoops;
 
 float exponential_sum(const float* row, int64_t count, float offset);
 void scaled_exponentials(float* to, const float* row, int64_t count, float offset, float factor);
