@@ -68,7 +68,7 @@ class CustomOp {
     std::string name;  ///< "weight", "bias", ...: of letters, digits, '_' and '-'
     Shape shape;
     Initial initial = Initial::zero;
-    float scale = 0;  ///< normal: standard deviation; uniform: numbers are in [-scale, scale)
+    float scale = 0;               ///< normal: standard deviation; uniform: numbers are in [-scale, scale)
     bool is_norm_or_bias = false;  ///< exempt from weight decay if the config says so
   };
 
@@ -110,7 +110,8 @@ class CustomOp {
 };
 
 /// Makes an op known under a name, in this process: every rank registers the same ones. Throws ConfigError if
-/// the name is taken, empty, or has other characters than letters, digits, '_', '-', '.' and '/'. Thread-safe.
+/// the name is taken, empty, or has other characters than letters, digits, '_', '-', '.' and '/'.
+/// Thread-safe.
 void register_op(const std::string& name, std::shared_ptr<const CustomOp> op);
 
 struct GradientCheck {

@@ -4,7 +4,6 @@ MODELS has, by a config's name, a Peer: make() the model, batch, sample(count) i
 norm to which gradients are clipped or None, and whether it reads tokens."""
 
 import dataclasses
-import math
 import typing
 
 import torch
@@ -119,14 +118,14 @@ class ResnetBlock(nn.Module):
         return F.relu(y + (x if self.downsample is None else self.downsample(x)))
 
 
-def resnet18(classes=10):
+def resnet18(classes=10, width=64):
     """torchvision's, with the stem for images of 32 x 32."""
-    blocks, channels = [], 64
-    for out, stride in ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)):
-        blocks.append(ResnetBlock(channels, out, stride))
-        channels = out
-    return nn.Sequential(nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU(), *blocks, nn.AdaptiveAvgPool2d(1),
-                         nn.Flatten(), nn.Linear(512, classes)).to(memory_format=torch.channels_last)
+    blocks, channels = [], width
+    for out, stride in ((1, 1), (1, 1), (2, 2), (2, 1), (4, 2), (4, 1), (8, 2), (8, 1)):
+        blocks.append(ResnetBlock(channels, width * out, stride))
+        channels = width * out
+    return nn.Sequential(nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(), *blocks,
+                         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)).to(memory_format=torch.channels_last)
 
 
 def tokens(count):
@@ -173,9 +172,3 @@ def loss_of(network, x, y):
     logits = network(x)
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
 
-
-def cosine_rate(peak, minimum, warmup, steps, step):
-    """The learning rate of step `step`, from 0: lockstep's warm-up and cosine."""
-    if step < warmup:
-        return peak * (step + 1) / warmup
-    return minimum + 0.5 * (peak - minimum) * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))

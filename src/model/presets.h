@@ -122,8 +122,8 @@ ModelSpec make_lstm(const LstmOptions& options);
 
 /// torchvision's vision transformer: patches as a convolution, a class token, learned positions, and pre-norm
 /// blocks of attention and an MLP. Layers have torchvision's names, but for `in_proj`, whose parameters are
-/// in_proj_weight and in_proj_bias there. in_proj and MLPs begin at N(0, 2 / (in + out)) with biases of 0, the
-/// class token at 0, out_proj and the head uniform in ±1/sqrt(in).
+/// in_proj_weight and in_proj_bias there. in_proj and MLPs begin at N(0, 2 / (in + out)) with biases of 0,
+/// the class token at 0, out_proj and the head uniform in ±1/sqrt(in).
 struct VitOptions {
   Shape image{224, 224, 3};
   int64_t patch = 16;  ///< divides the image's sides

@@ -35,7 +35,9 @@ class Guarded {
   std::vector<float> values() const { return {numbers().begin(), numbers().end()}; }
   const std::string& name() const { return name_; }
   bool is_within() const {
-    const auto is_guard = [](float value) { return std::bit_cast<uint32_t>(value) == std::bit_cast<uint32_t>(kGuard); };
+    const auto is_guard = [](float value) {
+      return std::bit_cast<uint32_t>(value) == std::bit_cast<uint32_t>(kGuard);
+    };
     return std::all_of(all_.begin(), all_.begin() + kGuards, is_guard) &&
            std::all_of(all_.end() - kGuards, all_.end(), is_guard);
   }
@@ -46,9 +48,8 @@ class Guarded {
 };
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return std::ranges::equal(a, b, [](float x, float y) {
-    return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
-  });
+  return std::ranges::equal(
+      a, b, [](float x, float y) { return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y); });
 }
 
 /// What lies where a call may not read.
@@ -256,9 +257,10 @@ class Checker {
                     "backward_input leaves elements unwritten, or depends on more than what it reads");
         for (size_t k = 0; k < first[i].size(); ++k)
           if (!std::isfinite(first[i][k]))
-            fail(fmt::format("element {} of {} is {}: backward_input may read inputs and outputs only if the "
-                             "signature says so",
-                             k, what, first[i][k]));
+            fail(
+                fmt::format("element {} of {} is {}: backward_input may read inputs and outputs only if the "
+                            "signature says so",
+                            k, what, first[i][k]));
         expect_same(first[i], input_gradients(sample, 0.0f, Unread::nothing)[i], what,
                     "backward_input depends on whether there is what it may not read");
         for (size_t unwanted = 0; unwanted < shapes_.size(); ++unwanted)
@@ -274,22 +276,25 @@ class Checker {
   void check_parameter_gradients() {
     if (parameters_.empty()) return;
     parameter_gradients_ = parameter_gradients(0.0f, Unread::nan);
-    const auto again = parameter_gradients(0.0f, Unread::nothing), added = parameter_gradients(1.0f, Unread::nan);
+    const auto again = parameter_gradients(0.0f, Unread::nothing),
+               added = parameter_gradients(1.0f, Unread::nan);
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const std::string what = fmt::format("the gradient of parameter '{}'", signature_.parameters[i].name);
       for (size_t k = 0; k < parameters_[i].size(); ++k)
         if (!std::isfinite(parameter_gradients_[i][k]))
-          fail(fmt::format("element {} of {} is {}: backward_parameters may read inputs and outputs only if "
-                           "the signature says so",
-                           k, what, parameter_gradients_[i][k]));
+          fail(
+              fmt::format("element {} of {} is {}: backward_parameters may read inputs and outputs only if "
+                          "the signature says so",
+                          k, what, parameter_gradients_[i][k]));
       expect_same(parameter_gradients_[i], again[i], what,
                   "backward_parameters depends on more than what it reads");
       for (size_t k = 0; k < parameters_[i].size(); ++k) {
         const float sum = 1.0f + parameter_gradients_[i][k];
         if (std::fabs(added[i][k] - sum) > 1e-4f * (1.0f + std::fabs(sum)))
-          fail(fmt::format("element {} of {} is {} if 1 stood there before, and {} if 0 did: "
-                           "backward_parameters must add to it",
-                           k, what, added[i][k], parameter_gradients_[i][k]));
+          fail(
+              fmt::format("element {} of {} is {} if 1 stood there before, and {} if 0 did: "
+                          "backward_parameters must add to it",
+                          k, what, added[i][k], parameter_gradients_[i][k]));
       }
       for (size_t unwanted = 0; unwanted < parameters_.size(); ++unwanted)
         if (unwanted != i)

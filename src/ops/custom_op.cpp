@@ -106,8 +106,8 @@ CustomOp::Signature checked_signature(const Custom& op, const std::vector<Shape>
     if (!(weight.scale >= 0) || !std::isfinite(weight.scale))
       refuse(op, fmt::format("parameter '{}' begins with the scale {}", weight.name, weight.scale));
   }
-  if (signature.by_position && (signature.output.rank() == 0 || inputs[0].rank() == 0 ||
-                                signature.output[0] != inputs[0][0]))
+  if (signature.by_position &&
+      (signature.output.rank() == 0 || inputs[0].rank() == 0 || signature.output[0] != inputs[0][0]))
     refuse(op, fmt::format("its signature says by_position, but output {} and input {} have other positions",
                            signature.output.to_string(), inputs[0].to_string()));
   return signature;

@@ -43,25 +43,27 @@ OpSignature infer_op(const Upsample2d& op, Inputs inputs) {
   if (!(op.scale >= 0) || !std::isfinite(op.scale))  // so written that NaN is refused
     throw ConfigError(fmt::format("{}: scale must be positive, is {}", op.kName, op.scale));
   if (op.height < 0 || op.width < 0)
-    throw ConfigError(fmt::format("{}: height and width must be positive, are {} and {}", op.kName, op.height,
-                                  op.width));
+    throw ConfigError(
+        fmt::format("{}: height and width must be positive, are {} and {}", op.kName, op.height, op.width));
   if ((op.scale == 0) != (op.height > 0 && op.width > 0) || (op.height > 0) != (op.width > 0))
-    throw ConfigError(fmt::format("{}: needs either scale, or height and width; scale is {}, height {}, width {}",
-                                  op.kName, op.scale, op.height, op.width));
+    throw ConfigError(
+        fmt::format("{}: needs either scale, or height and width; scale is {}, height {}, width {}", op.kName,
+                    op.scale, op.height, op.width));
   if (op.kind == UpsampleKind::nearest && op.align_corners)
     throw ConfigError(fmt::format(
         "{}: align_corners applies only to kind: BILINEAR, since nearest pixels are copied; remove it",
         op.kName));
   const double most = static_cast<double>(kMostPixels);
   for (int axis = 0; axis < 2; ++axis)
-    if (image[axis] > kMostPixels || static_cast<double>(image[axis]) * static_cast<double>(op.scale) > most ||
-        op.height > kMostPixels || op.width > kMostPixels)
+    if (image[axis] > kMostPixels ||
+        static_cast<double>(image[axis]) * static_cast<double>(op.scale) > most || op.height > kMostPixels ||
+        op.width > kMostPixels)
       throw ConfigError(fmt::format("{}: a side of an image has at most {} pixels; the input is {}", op.kName,
                                     kMostPixels, image.to_string()));
   const Shape output = output_of(op, image);
   if (output[0] == 0 || output[1] == 0)
-    throw ConfigError(fmt::format("{}: scale {} leaves nothing of input {}", op.kName, op.scale,
-                                  image.to_string()));
+    throw ConfigError(
+        fmt::format("{}: scale {} leaves nothing of input {}", op.kName, op.scale, image.to_string()));
   return {.outputs = {{output}}, .differentiable = {true}, .backward_needs_input = {false}};
 }
 

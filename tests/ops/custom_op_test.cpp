@@ -80,8 +80,8 @@ class Exponentials : public CustomOp {
   }
   void backward_input(const Call& call) const override {
     for (size_t i = 0; i < call.output_gradient.size(); ++i)
-      call.input_gradients[0][i] = static_cast<float>(call.attributes->number("rate")) *
-                                   call.kept_output[i] * call.output_gradient[i];
+      call.input_gradients[0][i] =
+          static_cast<float>(call.attributes->number("rate")) * call.kept_output[i] * call.output_gradient[i];
   }
 };
 

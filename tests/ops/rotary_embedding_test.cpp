@@ -44,8 +44,8 @@ TEST(RotaryEmbedding, ScalesSlowPairsAndPartOfThoseBetween) {
                                                       .original_positions = 6434}),
       plain(RotaryEmbedding{.head_size = 32, .theta = 65536});
   for (int64_t pair = 0; pair < 16; ++pair) {
-    const double turns = 6434 * plain.turns_by_position(pair), factor = scaled.turns_by_position(pair) /
-                                                                       plain.turns_by_position(pair);
+    const double turns = 6434 * plain.turns_by_position(pair),
+                 factor = scaled.turns_by_position(pair) / plain.turns_by_position(pair);
     const double expected = turns >= 4 ? 1 : turns <= 1 ? 0.125 : 0.125 + 0.875 * (turns - 1) / 3;
     EXPECT_NEAR(factor, expected, 1e-12) << pair;
   }
@@ -99,9 +99,10 @@ std::vector<OpCase> cases_of<RotaryEmbedding>() {
                 std::pow(static_cast<double>(op.theta), -static_cast<double>(i) / static_cast<double>(half));
             // Scaled frequencies have tests of their own above.
             const double frequency =
-                op.scaling_factor == 0 ? plain
-                                       : ops::RotaryFrequencies(op).turns_by_position(static_cast<int64_t>(i)) *
-                                             ops::RotaryFrequencies::kTurn;
+                op.scaling_factor == 0
+                    ? plain
+                    : ops::RotaryFrequencies(op).turns_by_position(static_cast<int64_t>(i)) *
+                          ops::RotaryFrequencies::kTurn;
             const double angle = static_cast<double>(row % static_cast<size_t>(positions)) * frequency;
             const size_t at = row * width + head * 2 * half + i;
             const double a = y.values[at], b = y.values[at + half];

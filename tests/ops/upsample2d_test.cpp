@@ -1,3 +1,5 @@
+#include "ops/upsample2d.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 
 #include "ops/op_cases.h"
 #include "ops/op_expect.h"
-#include "ops/upsample2d.h"
 
 namespace lockstep::testing {
 namespace {
@@ -14,10 +15,11 @@ namespace {
 constexpr auto kNearest = UpsampleKind::nearest, kBilinear = UpsampleKind::bilinear;
 
 /// The value at (row, column), between pixels, of one channel.
-double interpolated(const Upsample2d& op, double row, double column, const std::function<double(int64_t, int64_t)>& at,
-                    int64_t height, int64_t width) {
+double interpolated(const Upsample2d& op, double row, double column,
+                    const std::function<double(int64_t, int64_t)>& at, int64_t height, int64_t width) {
   if (op.kind == kNearest)
-    return at(std::min(static_cast<int64_t>(row), height - 1), std::min(static_cast<int64_t>(column), width - 1));
+    return at(std::min(static_cast<int64_t>(row), height - 1),
+              std::min(static_cast<int64_t>(column), width - 1));
   row = std::clamp(row, 0.0, static_cast<double>(height - 1));
   column = std::clamp(column, 0.0, static_cast<double>(width - 1));
   const auto top = static_cast<int64_t>(row), left = static_cast<int64_t>(column);
@@ -29,8 +31,8 @@ double interpolated(const Upsample2d& op, double row, double column, const std::
 
 /// Where place `to` lies in the input.
 double source_of(const Upsample2d& op, int64_t to, int64_t in, int64_t out) {
-  const double step = op.scale == 0 ? static_cast<double>(in) / static_cast<double>(out)
-                                    : 1 / static_cast<double>(op.scale);
+  const double step =
+      op.scale == 0 ? static_cast<double>(in) / static_cast<double>(out) : 1 / static_cast<double>(op.scale);
   if (op.kind == kNearest) return static_cast<double>(to) * step + 1e-4;  // whole numbers stay whole
   if (!op.align_corners) return (static_cast<double>(to) + 0.5) * step - 0.5;
   return out == 1 ? 0 : static_cast<double>(to * (in - 1)) / static_cast<double>(out - 1);
@@ -39,7 +41,8 @@ double source_of(const Upsample2d& op, int64_t to, int64_t in, int64_t out) {
 std::vector<Array> reference(const Upsample2d& op, const Array& x) {
   const int64_t height = x.shape[1], width = x.shape[2], channels = x.shape[3];
   const auto size = [&](int64_t n, int64_t stated) {
-    return op.scale == 0 ? stated : static_cast<int64_t>(static_cast<double>(n) * static_cast<double>(op.scale));
+    return op.scale == 0 ? stated
+                         : static_cast<int64_t>(static_cast<double>(n) * static_cast<double>(op.scale));
   };
   Array y{{x.shape[0], size(height, op.height), size(width, op.width), channels}, {}};
   for (int64_t n = 0; n < x.shape[0]; ++n)

@@ -84,26 +84,27 @@ std::string gpt2_config(const ModelSpec& model, const ConfigFacts& facts) {
   const model::GptOptions options = gpt_options(model);
   const LayerMatch match = match_layers(model, model::make_gpt(options), kGpt2);
   const nlohmann::json end = facts.end_of_text ? nlohmann::json(*facts.end_of_text) : nlohmann::json(nullptr);
-  const nlohmann::ordered_json config{{"architectures", {"GPT2LMHeadModel"}},
-                                      {"model_type", "gpt2"},
-                                      {"activation_function", options.gelu == GeluKind::erf ? "gelu" : "gelu_new"},
-                                      {"attn_pdrop", number_of(need<Attention>(model, kGpt2).dropout)},
-                                      {"bos_token_id", end},
-                                      {"embd_pdrop", number_of(rate_behind(match, "wpe"))},
-                                      {"eos_token_id", end},
-                                      {"initializer_range", 0.02},
-                                      {"layer_norm_epsilon", number_of(options.epsilon)},
-                                      {"n_embd", options.width},
-                                      {"n_head", options.heads},
-                                      {"n_inner", nullptr},
-                                      {"n_layer", options.layers},
-                                      {"n_positions", need<PositionEmbedding>(model, kGpt2).positions},
-                                      {"resid_pdrop", number_of(rate_behind(match, "h.0.attn.c_proj"))},
-                                      {"scale_attn_weights", true},
-                                      {"tie_word_embeddings", options.tied_head},
-                                      {"torch_dtype", facts.dtype},
-                                      {"use_cache", true},
-                                      {"vocab_size", options.vocabulary}};
+  const nlohmann::ordered_json config{
+      {"architectures", {"GPT2LMHeadModel"}},
+      {"model_type", "gpt2"},
+      {"activation_function", options.gelu == GeluKind::erf ? "gelu" : "gelu_new"},
+      {"attn_pdrop", number_of(need<Attention>(model, kGpt2).dropout)},
+      {"bos_token_id", end},
+      {"embd_pdrop", number_of(rate_behind(match, "wpe"))},
+      {"eos_token_id", end},
+      {"initializer_range", 0.02},
+      {"layer_norm_epsilon", number_of(options.epsilon)},
+      {"n_embd", options.width},
+      {"n_head", options.heads},
+      {"n_inner", nullptr},
+      {"n_layer", options.layers},
+      {"n_positions", need<PositionEmbedding>(model, kGpt2).positions},
+      {"resid_pdrop", number_of(rate_behind(match, "h.0.attn.c_proj"))},
+      {"scale_attn_weights", true},
+      {"tie_word_embeddings", options.tied_head},
+      {"torch_dtype", facts.dtype},
+      {"use_cache", true},
+      {"vocab_size", options.vocabulary}};
   return config.dump(2) + "\n";
 }
 

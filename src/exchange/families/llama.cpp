@@ -139,11 +139,17 @@ void read_positions(const std::string& field, const nlohmann::json& positions, m
   const auto type =
       field_of<std::string>(positions, "rope_type", field_of<std::string>(positions, "type", "default"));
   if (type == "llama3") {
+    const model::LlamaOptions before = options;
     options.scaling_factor = required_field_of<float>(positions, "factor");
     options.low_frequency_factor = required_field_of<float>(positions, "low_freq_factor");
     options.high_frequency_factor = required_field_of<float>(positions, "high_freq_factor");
     options.original_positions =
         field_of<int64_t>(positions, "original_max_position_embeddings", options.context);
+    if (before.scaling_factor > 0 && before != options)
+      throw ConfigError(fmt::format(
+          "config.json: rope_parameters and {} scale positions differently; which one the weights were "
+          "trained with is not said",
+          field));
   } else if (type != "default") {
     throw ConfigError(
         fmt::format("config.json: {} asks for rotary positions of type '{}'; lockstep computes only "
@@ -246,8 +252,8 @@ std::string llama_preset(const nlohmann::json& config, int64_t context) {
       "    key_value_heads: {}\n    width: {}\n    hidden: {}\n    theta: {}\n{}    epsilon: {}\n"
       "    tied_head: {}\n  }}\n}}\n",
       options.vocabulary, context > 0 ? context : options.context, options.layers, options.heads,
-      options.key_value_heads, options.width, options.hidden, options.theta, scaling,
-      options.epsilon, options.tied_head);
+      options.key_value_heads, options.width, options.hidden, options.theta, scaling, options.epsilon,
+      options.tied_head);
 }
 
 }  // namespace

@@ -98,16 +98,14 @@ class CustomKernel : public Kernel {
 
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
     stream.launch([this, inputs = List(arguments.inputs, true),
-                   parameters = List(arguments.parameters, false),
-                   outputs = List(arguments.outputs, true)] {
+                   parameters = List(arguments.parameters, false), outputs = List(arguments.outputs, true)] {
       const List none({}, false);
-      in_shares(
-          [&] { return std::make_unique<Views>(inputs, parameters, none, none); },
-          [&](Views& views, int64_t sample) {
-            CustomOp::Call& call = views.of(sample, inputs, none, [](size_t) { return true; });
-            call.output = outputs.of(0, sample);
-            op_->forward(with_constants(call));
-          });
+      in_shares([&] { return std::make_unique<Views>(inputs, parameters, none, none); },
+                [&](Views& views, int64_t sample) {
+                  CustomOp::Call& call = views.of(sample, inputs, none, [](size_t) { return true; });
+                  call.output = outputs.of(0, sample);
+                  op_->forward(with_constants(call));
+                });
     });
   }
 
@@ -132,7 +130,8 @@ class CustomKernel : public Kernel {
       if (std::ranges::any_of(input_gradients.data, is_wanted))
         in_shares([&] { return std::make_unique<Views>(inputs, parameters, input_gradients, none); },
                   [&](Views& views, int64_t sample) {
-          op_->backward_input(call_of(views, sample, input_gradients)); });
+                    op_->backward_input(call_of(views, sample, input_gradients));
+                  });
       if (std::ranges::none_of(parameter_gradients.data, is_wanted)) return;
       for (size_t i = 0; i < parameter_gradients.data.size() && !accumulate; ++i)
         std::ranges::fill(parameter_gradients.of(i, 0), 0.0f);

@@ -80,8 +80,7 @@ std::unique_ptr<Kernel> make_gpu_kernel(const Relu&, Inputs inputs, const Kernel
 }
 template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Gelu& op, Inputs inputs, const KernelOptions& options) {
-  if (op.kind == GeluKind::erf)
-    return std::make_unique<ActivationKernel<GeluErfFormula>>(inputs[0], options);
+  if (op.kind == GeluKind::erf) return std::make_unique<ActivationKernel<GeluErfFormula>>(inputs[0], options);
   return std::make_unique<ActivationKernel<GeluFormula>>(inputs[0], options);
 }
 template <>

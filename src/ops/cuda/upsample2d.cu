@@ -51,8 +51,8 @@ __global__ void upsample_kernel(const T* x, Sizes s, T* y) {
         values[i] = left * (up * values[i] + above.share * below[i]) +
                     beside.share * (up * right[i] + above.share * corner[i]);
     }
-    store_floats<N>(
-        y + ((sample * s.rows.out + row) * s.columns.out + column) * s.channels + channel, values);
+    store_floats<N>(y + ((sample * s.rows.out + row) * s.columns.out + column) * s.channels + channel,
+                    values);
   });
 }
 

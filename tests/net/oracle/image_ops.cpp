@@ -181,7 +181,8 @@ void for_parts(const Upsample2d& op, const OpCall& call, const Work& work) {
 
 Values forward_of(const Upsample2d& op, const OpCall& call) {
   Values y(static_cast<size_t>(call.samples * call.output_shape.count()));
-  for_parts(op, call, [&](int64_t to, int64_t from, double weight) { y[to] += weight * (*call.inputs[0])[from]; });
+  for_parts(op, call,
+            [&](int64_t to, int64_t from, double weight) { y[to] += weight * (*call.inputs[0])[from]; });
   return y;
 }
 

@@ -44,9 +44,8 @@ constexpr ElementwiseLoops kLoopsOf{forward_of<Formula>, backward_of<Formula>};
 }  // namespace
 
 const ElementwiseLoops kReluLoops = kLoopsOf<ReluFormula>, kGeluLoops = kLoopsOf<GeluFormula>,
-                       kGeluErfLoops = kLoopsOf<GeluErfFormula>,
-                       kSiluLoops = kLoopsOf<SiluFormula>, kSigmoidLoops = kLoopsOf<SigmoidFormula>,
-                       kTanhLoops = kLoopsOf<TanhFormula>;
+                       kGeluErfLoops = kLoopsOf<GeluErfFormula>, kSiluLoops = kLoopsOf<SiluFormula>,
+                       kSigmoidLoops = kLoopsOf<SigmoidFormula>, kTanhLoops = kLoopsOf<TanhFormula>;
 
 float exponential_sum(const float* row, int64_t count, float offset) {
   Lanes sum = splat(0.0f);
