@@ -48,9 +48,12 @@ class ReadOption {
     v = reflection_.GetString(message_, &field_of(message_, name));
   }
   void operator()(const char* name, std::vector<CustomAttribute>& v) const {
-    for (const auto& attribute :
-         reflection_.GetRepeatedFieldRef<schema::Attribute>(message_, &field_of(message_, name)))
-      v.push_back({attribute.name(), attribute.value()});
+    const auto& field = field_of(message_, name);
+    for (int i = 0; i < reflection_.FieldSize(message_, &field); ++i) {
+      const auto& one =
+          dynamic_cast<const schema::Attribute&>(reflection_.GetRepeatedMessage(message_, &field, i));
+      v.push_back({one.name(), one.value()});
+    }
   }
   template <class Enum>
   requires std::is_enum_v<Enum>
@@ -79,13 +82,11 @@ class WriteOption {
     reflection_.SetString(&message_, &field_of(message_, name), v);
   }
   void operator()(const char* name, const std::vector<CustomAttribute>& v) const {
-    const auto written =
-        reflection_.GetMutableRepeatedFieldRef<schema::Attribute>(&message_, &field_of(message_, name));
     for (const CustomAttribute& attribute : v) {
-      schema::Attribute one;
+      auto& one =
+          dynamic_cast<schema::Attribute&>(*reflection_.AddMessage(&message_, &field_of(message_, name)));
       one.set_name(attribute.name);
       one.set_value(attribute.value);
-      written.Add(one);
     }
   }
   template <class Enum>

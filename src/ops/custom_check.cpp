@@ -351,7 +351,7 @@ class Checker {
         fail(fmt::format("element {} of {} is {}, but by differences of forward it is {:.6g}", element, what,
                          gradient[element], fine[n]));
     }
-    if (2 * kinks > count)
+    if (2 * kinks >= count)
       fail(fmt::format("forward has no derivative at {} of {} elements of {}, by differences of two widths",
                        kinks, count, what.substr(what.find("of ") + 3)));
   }
@@ -391,7 +391,7 @@ void check_gradients(const std::string& name, const std::vector<Shape>& inputs,
   const Custom op{name, attributes};
   std::vector<TensorSpec> specs;
   for (const Shape& shape : inputs) specs.push_back({shape});
-  ops::infer_op(op, specs);  // refuses empty inputs
+  ops::infer(op, specs);  // refuses empty inputs
   require(options.samples > 0, "check_gradients: needs at least one sample");
   ops::Checker(op, inputs, options).check();
 }
