@@ -263,8 +263,9 @@ def main():
     if "generate" in options.parts and writers and not options.data_dir:
         sys.exit("bench_train.py: generation needs --data-dir DATA with tinyshakespeare.txt; leave it out by --parts train evaluate")
     with tempfile.TemporaryDirectory() as options.cache:
-        print(f"{processor()}. {run_lockstep(options, ['--version']).strip()}, medians of {options.rounds}\n")
-        run_lockstep(options, ["bench", "--quiet"], stderr=subprocess.DEVNULL)   # keeps the machine's rates for the shares of them
+        version = run_lockstep(options, ["--version"]).splitlines()[0]
+        print(f"{processor()}. {version}, medians of {options.rounds}\n", flush=True)
+        run_lockstep(options, ["bench", "--json"], stderr=subprocess.DEVNULL)   # keeps the machine's rates for the shares of them
         peers = installed_peers(options)
         if "train" in options.parts:
             train_table(options, models, peers)

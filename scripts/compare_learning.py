@@ -104,9 +104,9 @@ format_version: 1
 model { resnet { image: [32, 32, 3] depth: 18 classes: 10 small_stem: true width: 16 } }
 data {
   images { train: "train" eval: "eval" }
-  transforms { resize { height: 32 width: 32 } }
+  transforms { resize {} }
   transforms { normalize { mean: 0.35 deviation: 0.25 } }
-  eval_transforms { resize { height: 32 width: 32 } }
+  eval_transforms { resize {} }
   eval_transforms { normalize { mean: 0.35 deviation: 0.25 } }
 }
 trainer { global_batch: 64 virtual_replicas: 1 micro_batch: 64 steps: 400 seed: 1 }
