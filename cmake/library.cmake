@@ -3,7 +3,7 @@ include(GNUInstallDirs)
 # All modules in one library, which other programs link: what include/lockstep declares is defined in these, and the rest is
 # what they call.
 add_library(lockstep_library SHARED)
-foreach(module base tensor data model config train)
+foreach(module base tensor ops data model config train)
   target_sources(lockstep_library PRIVATE $<TARGET_OBJECTS:lockstep_${module}>)
 endforeach()
 target_link_libraries(lockstep_library PRIVATE lockstep_train)

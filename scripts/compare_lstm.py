@@ -10,20 +10,15 @@ is too small to change a number, under PyTorch's names (`lockstep export --forma
 if a loss, or a number after one step, differs by more than 1e-5.
 """
 
-import argparse
-import json
-import pathlib
 import random
-import subprocess
-import sys
-import tempfile
+
+from peers import beside
 
 SAMPLES, CONTEXT, MOMENTUM, RATE = 8, 12, 0.9, 0.05
 MODELS = {
     "language": "lstm { vocabulary: 7 context: 12 layers: 2 width: 6 units: 10 }",
     "classifier": "lstm { vocabulary: 256 context: 12 width: 6 units: 10 classes: 3 bidirectional: true pool: LAST }",
 }
-TOLERANCE = 1e-5
 LETTERS = "abcdefg"
 
 
@@ -53,33 +48,6 @@ trainer {{ global_batch: {SAMPLES} micro_batch: {SAMPLES} virtual_replicas: 1 st
 optimizer {{ learning_rate: {rate} sgd {{ momentum: {MOMENTUM} }} }}
 metrics {{ tensorboard: false machine_every_seconds: 0 }}
 """
-
-
-def train(lockstep, folder, model, steps, rate):
-    """Trains; returns the losses and the folder of the run."""
-    run = folder / f"{model}-{steps}-{rate}"
-    text = folder / "config.textproto"
-    text.write_text(config(model, steps, rate))
-    subprocess.run([lockstep, "train", text, "--data-dir", folder, "--out", run, "--quiet", "--device", "cpu"], check=True,
-                   stdout=subprocess.DEVNULL)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [line["loss"] for line in lines if "loss" in line], run
-
-
-def tensors_of(lockstep, run):
-    """Parameters of a run, under PyTorch's names."""
-    import torch
-    out = run / "exported"
-    subprocess.run([lockstep, "export", run, "--format", "pytorch", "--out", out], check=True, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL)
-    content = (out / "model.safetensors").read_bytes()
-    begin = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:begin])
-    tensors = {}
-    for name in header.keys() - {"__metadata__"}:
-        first, end = (begin + offset for offset in header[name]["data_offsets"])
-        tensors[name] = torch.frombuffer(bytearray(content[first:end]), dtype=torch.float32).reshape(header[name]["shape"])
-    return tensors
 
 
 def make_peer(model):
@@ -125,42 +93,13 @@ def train_peer(model, start, steps, rate):
     return losses, {name: value.clone() for name, value in peer.state_dict().items()}
 
 
-def farthest(ours, theirs):
-    """(difference, name) of the numbers that differ most."""
-    assert ours.keys() == theirs.keys(), ours.keys() ^ theirs.keys()
-    return max(((ours[name] - theirs[name]).abs().max().item(), name) for name in ours)
-
-
 def compare(lockstep, model, steps):
-    """Prints how far the two are apart; whether that is within the tolerance."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = pathlib.Path(place)
-        write_data(folder)
-        start = tensors_of(lockstep, train(lockstep, folder, model, 1, 1e-30)[1])
-        one = farthest(tensors_of(lockstep, train(lockstep, folder, model, 1, RATE)[1]), train_peer(model, start, 1, RATE)[1])
-        ours = train(lockstep, folder, model, steps, RATE)[0]
-    losses = train_peer(model, start, steps, RATE)[0]
-    apart = max(abs(a - b) for a, b in zip(ours, losses, strict=True))
-    print(f"{model}: losses from {losses[0]:.6f} to {losses[-1]:.6f}, apart by at most {apart:.2g}; after one step numbers are "
-          f"apart by at most {one[0]:.2g} ({one[1]})")
-    print(f"  PyTorch's losses: {[round(loss, 7) for loss in losses]}")
-    return apart <= TOLERANCE and one[0] <= TOLERANCE
+    def ours(folder, steps, rate):
+        losses, run = beside.train(lockstep, folder, f"{model}-{steps}-{rate}", config(model, steps, rate))
+        return losses, lambda: beside.tensors_in(beside.exported(lockstep, run) / "model.safetensors")
 
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("lockstep")
-    parser.add_argument("--model", choices=MODELS, action="append")
-    parser.add_argument("--steps", type=int, default=20)
-    arguments = parser.parse_args()
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        print(f"skipped: {error}")
-        sys.exit(77)
-    good = [compare(arguments.lockstep, model, arguments.steps) for model in arguments.model or MODELS]
-    sys.exit(0 if all(good) else 1)
+    return beside.compare(model, steps, RATE, RATE, write_data, ours, lambda *given: train_peer(model, *given))
 
 
 if __name__ == "__main__":
-    main()
+    beside.main(__doc__, "torch", MODELS, compare)

@@ -9,14 +9,10 @@ checkpoint after a step whose rate is too small to change a number. Numbers are 
 own. Exits with 1 if a loss, or a number after one step, differs by more than 1e-5.
 """
 
-import argparse
-import json
-import pathlib
 import random
 import struct
-import subprocess
-import sys
-import tempfile
+
+from peers import beside
 
 SAMPLES, CLASSES, MOMENTUM = 8, 10, 0.9
 # Height and width, the rate of one step, that of the steps whose losses are compared, and the preset. At rates at which a
@@ -27,7 +23,6 @@ MODELS = {
     "vit": (16, 0.05, 0.01, "vit { patch: 4 layers: 2 heads: 2 width: 32 classes: %d image: [16, 16, 3] }" % CLASSES),
     "vgg11": (32, 0.05, 0.05, "vgg { depth: 11 hidden: 256 dropout: 0 classes: %d image: [32, 32, 3] }" % CLASSES),
 }
-TOLERANCE = 1e-5
 
 
 def draw(size):
@@ -52,17 +47,6 @@ metrics {{ tensorboard: false machine_every_seconds: 0 }}
 """
 
 
-def train(lockstep, folder, model, steps, rate):
-    """Trains; returns the losses and the folder of the run."""
-    run = folder / f"{model}-{steps}-{rate}"
-    text = folder / "config.textproto"
-    text.write_text(config(model, steps, rate))
-    subprocess.run([lockstep, "train", text, "--data-dir", folder, "--out", run, "--quiet", "--device", "cpu"], check=True,
-                   stdout=subprocess.DEVNULL)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [line["loss"] for line in lines if "loss" in line], run
-
-
 def name_there(name):
     """A parameter's name in torchvision."""
     if name in ("class_token.weight", "encoder.pos_embedding.weight"):
@@ -72,15 +56,9 @@ def name_there(name):
 
 def tensors_of(run):
     """Parameters and statistics of a run's checkpoint, in PyTorch's layout."""
-    import torch
     tensors = {}
     for path in sorted((run / "checkpoints").glob("step-*/model-*.safetensors")):
-        content = path.read_bytes()
-        begin = 8 + int.from_bytes(content[:8], "little")
-        header = json.loads(content[8:begin])
-        for name in header.keys() - {"__metadata__"}:
-            first, end = (begin + offset for offset in header[name]["data_offsets"])
-            value = torch.frombuffer(bytearray(content[first:end]), dtype=torch.float32).reshape(header[name]["shape"])
+        for name, value in beside.tensors_in(path).items():
             there = name_there(name)
             value = value[None] if there in ("class_token", "encoder.pos_embedding") else value
             tensors[there] = (value.permute(0, 3, 1, 2) if value.dim() == 4 else value).contiguous()
@@ -97,11 +75,8 @@ def make_peer(model):
         peer.classifier[6] = torch.nn.Linear(256, CLASSES)
         return peer
     if model == "vit":
-        peer = torchvision.models.VisionTransformer(image_size=16, patch_size=4, num_layers=2, num_heads=2, hidden_dim=32,
+        return torchvision.models.VisionTransformer(image_size=16, patch_size=4, num_layers=2, num_heads=2, hidden_dim=32,
                                                     mlp_dim=128, num_classes=CLASSES)
-        for block in peer.encoder.layers:  # torchvision's GELU is exact
-            block.mlp[1] = torch.nn.GELU(approximate="tanh")
-        return peer
     peer = torchvision.models.resnet18(num_classes=CLASSES)
     peer.conv1, peer.maxpool = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False), torch.nn.Identity()
     return peer
@@ -130,43 +105,16 @@ def train_peer(model, start, steps, rate):
     return losses, state_of(peer)
 
 
-def farthest(ours, theirs):
-    """(difference, name) of the numbers that differ most."""
-    assert ours.keys() == theirs.keys(), ours.keys() ^ theirs.keys()
-    return max(((ours[name] - theirs[name]).abs().max().item(), name) for name in ours)
-
-
 def compare(lockstep, model, steps):
-    """Prints how far the two are apart; whether that is within the tolerance."""
     size, one_rate, rate, _ = MODELS[model]
-    with tempfile.TemporaryDirectory() as place:
-        folder = pathlib.Path(place)
-        write_data(folder, size)
-        start = tensors_of(train(lockstep, folder, model, 1, 1e-30)[1])
-        one = farthest(tensors_of(train(lockstep, folder, model, 1, one_rate)[1]), train_peer(model, start, 1, one_rate)[1])
-        ours = train(lockstep, folder, model, steps, rate)[0]
-    losses = train_peer(model, start, steps, rate)[0]
-    apart = max(abs(a - b) for a, b in zip(ours, losses, strict=True))
-    print(f"{model}: losses from {losses[0]:.6f} to {losses[-1]:.6f}, apart by at most {apart:.2g}; after one step numbers are "
-          f"apart by at most {one[0]:.2g} ({one[1]})")
-    print(f"  PyTorch's losses: {[round(loss, 7) for loss in losses]}")
-    return apart <= TOLERANCE and one[0] <= TOLERANCE
 
+    def ours(folder, steps, rate):
+        losses, run = beside.train(lockstep, folder, f"{model}-{steps}-{rate}", config(model, steps, rate))
+        return losses, lambda: tensors_of(run)
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("lockstep")
-    parser.add_argument("--model", choices=MODELS, action="append")
-    parser.add_argument("--steps", type=int, default=20)
-    arguments = parser.parse_args()
-    try:
-        import torchvision  # noqa: F401
-    except ImportError as error:
-        print(f"skipped: {error}")
-        sys.exit(77)
-    good = [compare(arguments.lockstep, model, arguments.steps) for model in arguments.model or MODELS]
-    sys.exit(0 if all(good) else 1)
+    return beside.compare(model, steps, one_rate, rate, lambda folder: write_data(folder, size), ours,
+                          lambda *given: train_peer(model, *given))
 
 
 if __name__ == "__main__":
-    main()
+    beside.main(__doc__, "torchvision", MODELS, compare)

@@ -2,7 +2,7 @@
 """Writes tests/ops/goldens/<op>.txt: inputs, parameters, outputs and gradients of ops as PyTorch computes them, and
 tests/optim/goldens: the parameters after each of five updates, their moving averages, and learning rates by step.
 
-    python3 scripts/make_goldens.py [OP ...]      # needs torch, and transformers for llama; without OP: all
+    python3 scripts/make_goldens.py [OP ...]      # needs torch, and transformers for llama and rotary_embedding; without OP: all
 
 PyTorch runs in double precision on numbers that float32 represents exactly, so the files hold the true values (except for
 narrow_linear). Images are
@@ -104,6 +104,21 @@ def global_pool2d():
     yield "plain", run(lambda x: x.mean(dim=(2, 3)), [random(2, 3, 4, 5)], {}, channels_last)
 
 
+def upsample2d():
+    def case(image, **options):
+        function = lambda x: F.interpolate(x, **options)
+        return run(function, [random(2, 3, *image)], {}, channels_last)
+
+    yield "nearest_twice", case((4, 5), scale_factor=2, mode="nearest")
+    yield "nearest_by_half_more", case((5, 7), scale_factor=1.5, mode="nearest")
+    yield "nearest_to_size", case((5, 7), size=(9, 4), mode="nearest")
+    yield "bilinear_twice", case((4, 5), scale_factor=2, mode="bilinear")
+    yield "bilinear_by_1_7", case((5, 7), scale_factor=1.7, mode="bilinear")
+    yield "bilinear_to_size", case((5, 7), size=(3, 16), mode="bilinear")
+    yield "bilinear_aligned", case((5, 7), size=(9, 4), mode="bilinear", align_corners=True)
+    yield "bilinear_aligned_by_3", case((3, 4), scale_factor=3, mode="bilinear", align_corners=True)
+
+
 def batch_norm():
     def case(shape, epsilon, training):
         channels = shape[1]
@@ -139,6 +154,7 @@ def relu():
 
 def gelu():
     yield "wide", activation(lambda x: F.gelu(x, approximate="tanh"))
+    yield "by_erf", activation(F.gelu)
 
 
 def silu():
@@ -177,9 +193,10 @@ def multiply():
 
 def rotary_embedding():
     """As transformers writes it for Llama: x cos + rotate_half(x) sin."""
-    def rotate(x, size, heads):
+    def rotate(x, size, heads, frequencies=None):
         batch, positions, channels = x.shape
-        frequencies = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+        if frequencies is None:
+            frequencies = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
         angles = torch.outer(torch.arange(positions, dtype=torch.float64), frequencies).repeat(1, 2)[:, None]
         split = x.reshape(batch, positions, channels // size, size)
         turned, same = split[:, :, :heads], split[:, :, heads:]
@@ -187,6 +204,14 @@ def rotary_embedding():
         return torch.cat((turned * angles.cos() + half * angles.sin(), same), dim=2).reshape(x.shape)
 
     yield "two_of_three_heads", run(lambda x: rotate(x, 6, 2), [random(2, 5, 18)], {})
+
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+    scaled = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+              "original_max_position_embeddings": 64}
+    config = LlamaConfig(hidden_size=16, num_attention_heads=1, head_dim=16, rope_parameters=scaled)
+    by_llama_3 = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")[0].double()
+    yield "scaled_as_in_llama_3", run(lambda x: rotate(x, 16, 1, by_llama_3), [random(2, 40, 16)], {})
 
 
 def embedding():
@@ -392,7 +417,7 @@ def schedules():
 
 
 OF_OPTIM = [optimizers, averages, schedules]
-OPS = [linear, narrow_linear, conv2d, pool2d, global_pool2d, batch_norm, mean_squared_error, relu, gelu, silu, sigmoid, tanh, layer_norm,
+OPS = [linear, narrow_linear, conv2d, pool2d, global_pool2d, upsample2d, batch_norm, mean_squared_error, relu, gelu, silu, sigmoid, tanh, layer_norm,
        rms_norm, multiply, embedding, rotary_embedding, attention, lstm, softmax_cross_entropy, llama,
        *OF_OPTIM]
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #pragma GCC visibility push(default)
 namespace lockstep {
@@ -90,6 +91,30 @@ struct GlobalPool2d {
   bool operator==(const GlobalPool2d&) const = default;
 };
 
+enum class UpsampleKind : int { nearest, bilinear };
+
+/// Resizes images, [H, W, C] -> [H', W', C], with the rules of PyTorch's interpolate: either by `scale`, to
+/// floor(H scale) and floor(W scale) pixels, or to `height` and `width`. Pixel i of the output lies at
+/// i / scale of the input (nearest, rounded down), at (i + 1/2) / scale - 1/2 (bilinear), or, with
+/// align_corners, where the centers of both images' corner pixels coincide.
+struct Upsample2d {
+  static constexpr std::string_view kName = "upsample2d";
+  UpsampleKind kind = UpsampleKind::nearest;
+  float scale = 0;     ///< 0: height and width say the size
+  int64_t height = 0;  ///< 0: scale says the size
+  int64_t width = 0;
+  bool align_corners = false;  ///< REQUIRES: false for nearest
+  template <class V>
+  void visit(V&& v) {
+    v("kind", kind);
+    v("scale", scale);
+    v("height", height);
+    v("width", width);
+    v("align_corners", align_corners);
+  }
+  bool operator==(const Upsample2d&) const = default;
+};
+
 /// Normalizes over all dimensions but the last, per micro-batch. Parameters weight, bias [C]. Statistics
 /// running_mean, running_var [C] change once per optimizer step: running += momentum (mean over micro-batches
 /// - running).
@@ -164,16 +189,28 @@ struct PositionEmbedding {
 /// multiple of head_size D. In each of the first `heads` heads of position t, elements i and i + D / 2 are
 /// turned by the angle t theta^(-2 i / D); the heads behind them, such as an attention's values, stay as they
 /// are.
+///
+/// With a scaling_factor F, frequencies f are scaled as in Llama 3.1: a pair that makes fewer than
+/// low_frequency_factor turns within original_positions turns F times more slowly, one that makes more than
+/// high_frequency_factor turns stays, and between them the share of the unscaled frequency rises evenly.
 struct RotaryEmbedding {
   static constexpr std::string_view kName = "rotary_embedding";
   int64_t head_size = 0;
   int64_t heads = 0;  ///< 0: all that the input has
   float theta = 10000;
+  float scaling_factor = 0;         ///< 0: frequencies are not scaled
+  float low_frequency_factor = 1;   ///< below high_frequency_factor
+  float high_frequency_factor = 4;  ///< of Llama 3.1, like all defaults here
+  int64_t original_positions = 8192;
   template <class V>
   void visit(V&& v) {
     v("head_size", head_size);
     v("heads", heads);
     v("theta", theta);
+    v("scaling_factor", scaling_factor);
+    v("low_frequency_factor", low_frequency_factor);
+    v("high_frequency_factor", high_frequency_factor);
+    v("original_positions", original_positions);
   }
   bool operator==(const RotaryEmbedding&) const = default;
 };
@@ -253,11 +290,17 @@ struct Relu {
   void visit(V&&) {}
   bool operator==(const Relu&) const = default;
 };
-/// The tanh approximation: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x³))), as GPT-2 uses it.
+enum class GeluKind : int { tanh, erf };
+
+/// tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x³))), as GPT-2 uses it. erf: 0.5 x (1 + erf(x / sqrt 2)),
+/// of which that is an approximation; PyTorch's default.
 struct Gelu {
   static constexpr std::string_view kName = "gelu";
+  GeluKind kind = GeluKind::tanh;
   template <class V>
-  void visit(V&&) {}
+  void visit(V&& v) {
+    v("kind", kind);
+  }
   bool operator==(const Gelu&) const = default;
 };
 /// x sigmoid(x), also called swish.
@@ -375,6 +418,26 @@ struct PrependToken {
   bool operator==(const PrependToken&) const = default;
 };
 
+/// A number of a custom op, by name.
+struct CustomAttribute {
+  std::string name;
+  double value = 0;
+  bool operator==(const CustomAttribute&) const = default;
+};
+
+/// An op that the program has registered under `name` (lockstep/custom_op.h).
+struct Custom {
+  static constexpr std::string_view kName = "custom";
+  std::string name;
+  std::vector<CustomAttribute> attribute;
+  template <class V>
+  void visit(V&& v) {
+    v("name", name);
+    v("attribute", attribute);
+  }
+  bool operator==(const Custom&) const = default;
+};
+
 /// Shares of a label that is a mixture are whole numbers of these parts: 2^24 is all of it.
 inline constexpr int32_t kWholeShare = 1 << 24;
 
@@ -407,10 +470,10 @@ struct MeanSquaredError {
 };
 
 /// The table of all ops. Only ops in it can be used, and tests cover each of them.
-using Op = std::variant<Linear, Conv2d, Pool2d, GlobalPool2d, BatchNorm, LayerNorm, RmsNorm, Embedding,
-                        PositionEmbedding, RotaryEmbedding, Attention, Lstm, SequencePool, Dropout, Relu,
-                        Gelu, Silu, Sigmoid, Tanh, Add, Multiply, Fork, Flatten, Reshape, Concatenate, Slice,
-                        Transpose, PrependToken, SoftmaxCrossEntropy, MeanSquaredError>;
+using Op = std::variant<Linear, Conv2d, Pool2d, GlobalPool2d, Upsample2d, BatchNorm, LayerNorm, RmsNorm,
+                        Embedding, PositionEmbedding, RotaryEmbedding, Attention, Lstm, SequencePool, Dropout,
+                        Relu, Gelu, Silu, Sigmoid, Tanh, Add, Multiply, Fork, Flatten, Reshape, Concatenate,
+                        Slice, Transpose, PrependToken, Custom, SoftmaxCrossEntropy, MeanSquaredError>;
 
 inline std::string_view name_of(const Op& op) {
   return std::visit([](const auto& o) { return o.kName; }, op);

@@ -34,7 +34,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from pytorch_train import Gpt, lenet, mlp
+from pytorch_models import Gpt, lenet, mlp
 
 IMPORTED = time.perf_counter()
 UNTIMED = 5

@@ -100,6 +100,14 @@ void clear_later_defaults(schema::Layer& layer) {
   }
   if (layer.has_softmax_cross_entropy() && layer.softmax_cross_entropy().label_smoothing() == 0)
     layer.mutable_softmax_cross_entropy()->clear_label_smoothing();
+  if (layer.has_gelu() && layer.gelu().kind() == schema::Gelu::TANH) layer.mutable_gelu()->clear_kind();
+  if (layer.has_rotary_embedding() && layer.rotary_embedding().scaling_factor() == 0) {
+    auto& rotary = *layer.mutable_rotary_embedding();  // without a factor nothing else of the scaling counts
+    rotary.clear_scaling_factor();
+    rotary.clear_low_frequency_factor();
+    rotary.clear_high_frequency_factor();
+    rotary.clear_original_positions();
+  }
   if (layer.has_batch_norm() && !layer.batch_norm().zero_weight())
     layer.mutable_batch_norm()->clear_zero_weight();
 }

@@ -47,6 +47,14 @@ class ReadOption {
   void operator()(const char* name, std::string& v) const {
     v = reflection_.GetString(message_, &field_of(message_, name));
   }
+  void operator()(const char* name, std::vector<CustomAttribute>& v) const {
+    const auto& field = field_of(message_, name);
+    for (int i = 0; i < reflection_.FieldSize(message_, &field); ++i) {
+      const auto& one =
+          dynamic_cast<const schema::Attribute&>(reflection_.GetRepeatedMessage(message_, &field, i));
+      v.push_back({one.name(), one.value()});
+    }
+  }
   template <class Enum>
   requires std::is_enum_v<Enum>
   void operator()(const char* name, Enum& v) const {
@@ -72,6 +80,14 @@ class WriteOption {
   }
   void operator()(const char* name, const std::string& v) const {
     reflection_.SetString(&message_, &field_of(message_, name), v);
+  }
+  void operator()(const char* name, const std::vector<CustomAttribute>& v) const {
+    for (const CustomAttribute& attribute : v) {
+      auto& one =
+          dynamic_cast<schema::Attribute&>(*reflection_.AddMessage(&message_, &field_of(message_, name)));
+      one.set_name(attribute.name);
+      one.set_value(attribute.value);
+    }
   }
   template <class Enum>
   requires std::is_enum_v<Enum>
@@ -261,7 +277,8 @@ ModelSpec expand_vit(const schema::Vit& vit) {
                           .attention_dropout = vit.attention_dropout(),
                           .pools_mean = vit.pool() == schema::Vit::MEAN,
                           .epsilon = vit.epsilon(),
-                          .label_smoothing = vit.label_smoothing()});
+                          .label_smoothing = vit.label_smoothing(),
+                          .gelu = static_cast<GeluKind>(vit.gelu())});
 }
 
 ModelSpec expand_preset(const schema::Model& model) {
@@ -315,7 +332,11 @@ ModelSpec expand_preset(const schema::Model& model) {
                               .epsilon = llama.epsilon(),
                               .init_std = llama.init_std(),
                               .tied_head = llama.tied_head(),
-                              .label_smoothing = llama.label_smoothing()});
+                              .label_smoothing = llama.label_smoothing(),
+                              .scaling_factor = llama.scaling_factor(),
+                              .low_frequency_factor = llama.low_frequency_factor(),
+                              .high_frequency_factor = llama.high_frequency_factor(),
+                              .original_positions = llama.original_positions()});
   }
   if (model.has_lstm()) {
     const auto& lstm = model.lstm();
@@ -342,7 +363,8 @@ ModelSpec expand_preset(const schema::Model& model) {
                           .bias = gpt.bias(),
                           .tied_head = gpt.tied_head(),
                           .label_smoothing = gpt.label_smoothing(),
-                          .epsilon = gpt.epsilon()});
+                          .epsilon = gpt.epsilon(),
+                          .gelu = static_cast<GeluKind>(gpt.gelu())});
 }
 
 }  // namespace

@@ -28,8 +28,12 @@ std::vector<std::string> options_of(const Op& op) {
           // Rows that a shorter sample never sees.
           if (name == "init_std" || name == "dropout" || name == "positions" || name == "ignore_index")
             return;
-          if constexpr (std::is_enum_v<std::decay_t<decltype(value)>>)
+          using Value = std::decay_t<decltype(value)>;
+          if constexpr (std::is_enum_v<Value>)
             options.push_back(fmt::format("{}: {}", name, static_cast<int>(value)));
+          else if constexpr (std::is_same_v<Value, std::vector<CustomAttribute>>)
+            for (const auto& attribute : value)
+              options.push_back(fmt::format("{}: {}", attribute.name, attribute.value));
           else
             options.push_back(fmt::format("{}: {}", name, value));
         });

@@ -22,7 +22,7 @@ class Fuser {
     const int nodes = static_cast<int>(graph_.nodes.size());
     for (int n = 0; n < nodes; ++n) {
       if (is_norm(n)) fuse_norm(n);
-      if (fusions.gelu && holds<Gelu>(n)) fuse_gelu(n);
+      if (fusions.gelu && ops::is_fusible_gelu(node(n).op)) fuse_gelu(n);
       if (fusions.loss && holds<SoftmaxCrossEntropy>(n)) fuse_loss(n);
     }
     for (int n = 0; n < nodes; ++n)

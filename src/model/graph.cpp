@@ -11,6 +11,7 @@
 #include "base/index.h"
 #include "base/text.h"
 #include "lockstep/error.h"
+#include "ops/fusion.h"
 #include "tensor/convert.h"
 
 namespace lockstep::model {
@@ -306,7 +307,7 @@ class GraphMaker {
           (node.signature.elementwise || node.signature.alias))
         joins = joins || follows_directly(n);
       const bool is_linear = std::holds_alternative<Linear>(node.op);
-      if (n > 0 && is_linear && linear_layers < 2 && std::holds_alternative<Gelu>(graph_.nodes[n - 1].op))
+      if (n > 0 && is_linear && linear_layers < 2 && ops::is_fusible_gelu(graph_.nodes[n - 1].op))
         joins = joins || follows_directly(n);
       if (!joins) {
         ++group;
@@ -336,17 +337,34 @@ struct OptionText {
   std::string text;
   template <class T>
   void operator()(std::string_view field, const T& value) {
-    // They came later: profiles from before them are of the same model.
-    const bool is_new = field == "count_include_pad" || field == "key_value_heads" ||
-                        field == "zero_weight" || field == "label_smoothing" ||
-                        (op == Conv2d::kName && field == "init_std");
-    if (is_new && value == T{}) return;
-    if ((field == "causal" || field == "groups" || field == "dilation") && value == T{1}) return;
+    if (is_later_default(field, value)) return;
     if constexpr (std::is_enum_v<T>) {
       text += fmt::format(" {}={}", field, static_cast<int>(value));
     } else {
       text += fmt::format(" {}={}", field, value);
     }
+  }
+  void operator()(std::string_view, const std::vector<CustomAttribute>& attributes) {
+    for (const auto& attribute : attributes) text += fmt::format(" {}={}", attribute.name, attribute.value);
+  }
+
+ private:
+  /// Of options that came later: profiles from before them are of the same model.
+  template <class T>
+  bool is_later_default(std::string_view field, const T& value) const {
+    constexpr std::string_view kZero[] = {"count_include_pad", "key_value_heads", "zero_weight",
+                                          "label_smoothing", "scaling_factor"};
+    if (std::ranges::find(kZero, field) != std::end(kZero) || (op == Conv2d::kName && field == "init_std") ||
+        (op == Gelu::kName && field == "kind"))
+      return value == T{};
+    if constexpr (std::is_arithmetic_v<T>) {
+      const auto number = static_cast<double>(value);
+      constexpr std::string_view kOne[] = {"causal", "groups", "dilation", "low_frequency_factor"};
+      return (std::ranges::find(kOne, field) != std::end(kOne) && number == 1) ||
+             (field == "high_frequency_factor" && number == 4) ||
+             (field == "original_positions" && number == 8192);
+    }
+    return false;
   }
 };
 

@@ -104,7 +104,7 @@ ModelSpec make_gpt(const GptOptions& options) {
     residual = chain.last = builder.add(block + "attn.residual", Add{}, {residual, chain.last});
     chain.then(builder, block + "ln_2", norm);
     chain.then(builder, block + "mlp.c_fc", linear(4 * options.width, std));
-    chain.then(builder, block + "mlp.gelu", Gelu{});
+    chain.then(builder, block + "mlp.gelu", Gelu{options.gelu});
     chain.then(builder, block + "mlp.c_proj", linear(options.width, residual_std));
     dropout(block + "mlp.drop");
     chain.last = builder.add(block + "mlp.residual", Add{}, {residual, chain.last});
@@ -154,7 +154,13 @@ void add_llama_block(ModelBuilder& builder, Chain& chain, const std::string& nam
   chain.then(builder, name + "input_layernorm", norm);
   chain.then(builder, name + "self_attn.qkv_proj", linear((turned + options.key_value_heads) * head_size));
   chain.then(builder, name + "self_attn.rotary",
-             RotaryEmbedding{.head_size = head_size, .heads = turned, .theta = options.theta});
+             RotaryEmbedding{.head_size = head_size,
+                             .heads = turned,
+                             .theta = options.theta,
+                             .scaling_factor = options.scaling_factor,
+                             .low_frequency_factor = options.low_frequency_factor,
+                             .high_frequency_factor = options.high_frequency_factor,
+                             .original_positions = options.original_positions});
   chain.then(builder, name + "self_attn.core",
              Attention{.heads = options.heads, .key_value_heads = options.key_value_heads});
   chain.then(builder, name + "self_attn.o_proj", linear(options.width));

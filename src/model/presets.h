@@ -73,6 +73,7 @@ struct GptOptions {
   bool tied_head = true;      ///< the head's weight is wte.weight
   float label_smoothing = 0;  ///< of the loss
   float epsilon = 1e-5f;      ///< of the layer norms
+  GeluKind gelu = GeluKind::tanh;
   bool operator==(const GptOptions&) const = default;
 };
 ModelSpec make_gpt(const GptOptions& options);
@@ -94,6 +95,10 @@ struct LlamaOptions {
   float init_std = 0.02f;
   bool tied_head = false;     ///< the head's weight is embed_tokens.weight
   float label_smoothing = 0;  ///< of the loss
+  float scaling_factor = 0;   ///< of rotary positions, as in RotaryEmbedding
+  float low_frequency_factor = 1;
+  float high_frequency_factor = 4;
+  int64_t original_positions = 8192;
   bool operator==(const LlamaOptions&) const = default;
 };
 ModelSpec make_llama(const LlamaOptions& options);
@@ -117,8 +122,8 @@ ModelSpec make_lstm(const LstmOptions& options);
 
 /// torchvision's vision transformer: patches as a convolution, a class token, learned positions, and pre-norm
 /// blocks of attention and an MLP. Layers have torchvision's names, but for `in_proj`, whose parameters are
-/// in_proj_weight and in_proj_bias there. GELU is the tanh approximation. in_proj and MLPs begin at N(0, 2 /
-/// (in + out)) with biases of 0, the class token at 0, out_proj and the head uniform in ±1/sqrt(in).
+/// in_proj_weight and in_proj_bias there. in_proj and MLPs begin at N(0, 2 / (in + out)) with biases of 0,
+/// the class token at 0, out_proj and the head uniform in ±1/sqrt(in).
 struct VitOptions {
   Shape image{224, 224, 3};
   int64_t patch = 16;  ///< divides the image's sides
@@ -132,6 +137,7 @@ struct VitOptions {
   bool pools_mean = false;      ///< the mean of all patches in place of a class token
   float epsilon = 1e-6f;        ///< of the layer norms
   float label_smoothing = 0;    ///< of the loss
+  GeluKind gelu = GeluKind::erf;
 };
 ModelSpec make_vit(const VitOptions& options);
 

@@ -47,7 +47,7 @@ void add_vit_block(ModelBuilder& builder, Chain& chain, const std::string& name,
   residual = chain.last = builder.add(name + "self_attention.residual", Add{}, {residual, chain.last});
   chain.then(builder, name + "ln_2", LayerNorm{.epsilon = options.epsilon});
   chain.then(builder, name + "mlp.0", linear(width, options.hidden));
-  chain.then(builder, name + "mlp.1", Gelu{});
+  chain.then(builder, name + "mlp.1", Gelu{options.gelu});
   dropout("mlp.2");
   chain.then(builder, name + "mlp.3", linear(options.hidden, width));
   dropout("mlp.4");

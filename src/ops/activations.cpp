@@ -32,7 +32,8 @@ OpSignature infer_op(const Relu& op, Inputs inputs) {
 }
 template <>
 OpSignature infer_op(const Gelu& op, Inputs inputs) {
-  OpSignature signature = infer_activation<GeluFormula>(op.kName, inputs);
+  OpSignature signature = op.kind == GeluKind::tanh ? infer_activation<GeluFormula>(op.kName, inputs)
+                                                    : infer_activation<GeluErfFormula>(op.kName, inputs);
   signature.cheap_to_repeat = true;
   return signature;
 }
@@ -57,8 +58,9 @@ OpCost cost_op(const Relu&, Inputs inputs, int64_t batch) {
   return activation_cost(inputs, batch, 1, 1);
 }
 template <>
-OpCost cost_op(const Gelu&, Inputs inputs, int64_t batch) {
-  return activation_cost(inputs, batch, 27, 38);
+OpCost cost_op(const Gelu& op, Inputs inputs, int64_t batch) {
+  return op.kind == GeluKind::tanh ? activation_cost(inputs, batch, 27, 38)
+                                   : activation_cost(inputs, batch, 48, 52);
 }
 template <>
 OpCost cost_op(const Silu&, Inputs inputs, int64_t batch) {

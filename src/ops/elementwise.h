@@ -58,6 +58,45 @@ struct GeluFormula {
   }
 };
 
+/// x Phi(x), Phi the normal distribution: relu(x) - |x| Phi(-|x|), in which nothing cancels. Phi(-z) is
+/// exp(-z²/2) times a polynomial in 1 / (1 + c z), fitted to a relative error of 4e-8 for all z >= 0.
+struct GeluErfFormula {
+  static constexpr ForwardValue kBackwardReads = ForwardValue::input;
+  template <class Math = PreciseMath>
+  LOCKSTEP_HOST_DEVICE static float forward(float x) {
+    const float z = bounded(std::fabs(x));
+    return (x < 0.0f ? 0.0f : x) - z * tail<Math>(z, Math::exp(-0.5f * z * z));
+  }
+  template <class Math = PreciseMath>
+  LOCKSTEP_HOST_DEVICE static float backward(float gradient, float x) {
+    constexpr float kInverseSqrtTwoPi = 0.3989422804014327f;
+    const float z = bounded(std::fabs(x)), e = Math::exp(-0.5f * z * z), phi = tail<Math>(z, e);
+    const float density = kInverseSqrtTwoPi * e;
+    return gradient * (x < 0.0f ? std::fma(-z, density, phi) : std::fma(z, density, 1.0f - phi));
+  }
+
+ private:
+  /// Beyond it Phi(-z) is 0 in float32, and infinity times it would not be.
+  LOCKSTEP_HOST_DEVICE static float bounded(float z) { return z > 15.0f ? 15.0f : z; }
+  /// Phi(-z); `e` is exp(-z²/2).
+  template <class Math>
+  LOCKSTEP_HOST_DEVICE static float tail(float z, float e) {
+    constexpr float kNearness = 0.31819805f;  // 0.45 / sqrt(2)
+    const float t = Math::divide(1.0f, std::fma(kNearness, z, 1.0f));
+    float p = -0.041391156f;
+    p = std::fma(p, t, 0.19068808f);
+    p = std::fma(p, t, -0.30058279f);
+    p = std::fma(p, t, 0.14240121f);
+    p = std::fma(p, t, -0.022358034f);
+    p = std::fma(p, t, 0.11995045f);
+    p = std::fma(p, t, 0.17525213f);
+    p = std::fma(p, t, 0.22827164f);
+    p = std::fma(p, t, 0.25388316f);
+    p = std::fma(p, t, 0.25388532f);
+    return 0.5f * e * (t * p);
+  }
+};
+
 struct SiluFormula {
   static constexpr ForwardValue kBackwardReads = ForwardValue::input;
   template <class Math = PreciseMath>

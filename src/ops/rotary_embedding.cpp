@@ -18,6 +18,16 @@ OpSignature infer_op(const RotaryEmbedding& op, Inputs inputs) {
                                   shape[1] / op.head_size, op.heads));
   if (!(op.theta > 0) || !std::isfinite(op.theta))  // so written that NaN is refused
     throw ConfigError(fmt::format("{}: theta must be positive, is {}", op.kName, op.theta));
+  if (!(op.scaling_factor >= 0) || !std::isfinite(op.scaling_factor))
+    throw ConfigError(fmt::format("{}: scaling_factor must be positive, is {}", op.kName, op.scaling_factor));
+  if (op.scaling_factor > 0) {
+    if (!(op.low_frequency_factor < op.high_frequency_factor) || !std::isfinite(op.low_frequency_factor) ||
+        !std::isfinite(op.high_frequency_factor))
+      throw ConfigError(
+          fmt::format("{}: low_frequency_factor must be below high_frequency_factor, but they are {} and {}",
+                      op.kName, op.low_frequency_factor, op.high_frequency_factor));
+    expect_positive(op.kName, "original_positions", op.original_positions);
+  }
   return {.outputs = {inputs[0]},
           .differentiable = {true},
           .backward_needs_input = {false},

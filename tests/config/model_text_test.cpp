@@ -59,17 +59,42 @@ TEST(Ops, OptionsHaveTheNamesOfTheirFields) {
   expect_op("pool2d { kind: AVERAGE kernel: 2 }", Pool2d{.kind = PoolKind::average, .kernel = 2});
   expect_op("pool2d { kind: AVERAGE kernel: 3 padding: 1 count_include_pad: true }",
             Pool2d{.kind = PoolKind::average, .kernel = 3, .padding = 1, .count_include_pad = true});
+  expect_op("gelu { kind: ERF }", Gelu{GeluKind::erf});
+  expect_op("upsample2d { kind: BILINEAR scale: 2 align_corners: true }",
+            Upsample2d{.kind = UpsampleKind::bilinear, .scale = 2, .align_corners = true});
+  expect_op("upsample2d { height: 5 width: 7 }", Upsample2d{.height = 5, .width = 7});
+  expect_op(
+      "rotary_embedding { head_size: 8 scaling_factor: 8 low_frequency_factor: 2 high_frequency_factor: 3 "
+      "original_positions: 64 }",
+      RotaryEmbedding{.head_size = 8,
+                      .scaling_factor = 8,
+                      .low_frequency_factor = 2,
+                      .high_frequency_factor = 3,
+                      .original_positions = 64});
+  expect_op(
+      "custom { name: \"snake\" attribute { name: \"a\" value: 0.1 } attribute { name: \"b\" value: -2 } }",
+      Custom{"snake", {{"a", 0.1}, {"b", -2}}});
   expect_op("dropout { rate: 0.25 }", Dropout{.rate = 0.25f});
   expect_op("reshape { shape: \"2,-1\" }", Reshape{"2,-1"});
 }
 
 /// Gives each option but `kept` a value that is not its default, and lists all their names.
 struct Change {
-  std::string_view kept;
-  std::vector<std::string>* names;
+  Change(std::string_view kept_option, std::vector<std::string>* all) : kept(kept_option), names(all) {}
 
   template <class T>
   void operator()(const char* name, T& v) const {
+    if constexpr (std::is_same_v<T, std::vector<CustomAttribute>>) {  // a list, empty if it is left out
+      v = {{"a", 0.25}, {"b", -1e9}};
+      return;
+    } else {
+      change(name, v);
+    }
+  }
+
+ private:
+  template <class T>
+  void change(const char* name, T& v) const {
     names->push_back(name);
     if (name == kept) return;
     if constexpr (std::is_same_v<T, int64_t>)
@@ -83,6 +108,9 @@ struct Change {
     else
       v = "3, -1";
   }
+
+  std::string_view kept;
+  std::vector<std::string>* names;
 };
 
 /// An op of the table with all its options changed but `kept`, and their names.

@@ -149,6 +149,36 @@ TEST(Llama, DividesTheProjectionIntoThree) {
   EXPECT_EQ(value.first, 96);
 }
 
+TEST(Llama, DescribesScaledPositionsAndReadsThem) {
+  ModelSpec model = small_llama();
+  for (auto& layer : model.layers)
+    if (auto* rotary = std::get_if<RotaryEmbedding>(&layer.op)) {
+      rotary->scaling_factor = 8;
+      rotary->original_positions = 64;
+    }
+  auto config = nlohmann::json::parse(families::kLlama.config_text(model, {}));
+  for (const char* where : {"rope_parameters", "rope_scaling"}) {
+    EXPECT_EQ(config.at(where).at("rope_type"), "llama3");
+    EXPECT_EQ(config.at(where).at("factor"), 8);
+    EXPECT_EQ(config.at(where).at("original_max_position_embeddings"), 64);
+  }
+  EXPECT_THAT(families::kLlama.differences(model, config), IsEmpty());
+  EXPECT_THAT(families::kLlama.differences(small_llama(), config), ElementsAre(Mentions("factor ... 8")));
+  EXPECT_THAT(families::kLlama.preset_text(config, 0),
+              Mentions("scaling_factor: 8 ... original_positions: 64"));
+  auto unclear = config;
+  unclear["rope_scaling"]["low_freq_factor"] = 2.0;
+  EXPECT_THAT(message_of<ConfigError>([&] { families::kLlama.differences(model, unclear); }),
+              Mentions("rope_parameters ... rope_scaling"));
+  config.erase("rope_parameters");  // as versions before 5 write it
+  EXPECT_THAT(families::kLlama.differences(model, config), IsEmpty());
+  config["rope_scaling"]["factor"] = 4.0;
+  EXPECT_THAT(families::kLlama.differences(model, config), ElementsAre(Mentions("factor ... 4 ... 8")));
+  config["rope_scaling"].erase("high_freq_factor");
+  EXPECT_THAT(message_of<ConfigError>([&] { families::kLlama.differences(model, config); }),
+              Mentions("high_freq_factor"));
+}
+
 TEST(Llama, DescribesItsConfigAndReadsIt) {
   const ModelSpec model = small_llama(/*tied=*/true);
   auto config = nlohmann::json::parse(families::kLlama.config_text(model, {}));
@@ -169,9 +199,9 @@ TEST(Llama, DescribesItsConfigAndReadsIt) {
     EXPECT_THROW(families::kLlama.differences(model, config), ConfigError) << odd;
   }
   config["rope_scaling"] = nullptr;
-  config["rope_parameters"]["rope_type"] = "llama3";
+  config["rope_parameters"]["rope_type"] = "yarn";
   EXPECT_THAT(message_of<ConfigError>([&] { families::kLlama.differences(model, config); }),
-              Mentions("rope_parameters ... llama3"));
+              Mentions("rope_parameters ... yarn ... llama3"));
 }
 
 TEST(Layers, ReorderTheLinearLayerBehindAFlattenedImage) {

@@ -41,6 +41,9 @@ PRESETS = {
     "gpt2_untied_without_bias":
         f"gpt {{ vocabulary: {VOCABULARY} context: {CONTEXT} layers: 2 heads: 4 width: 32 tied_head: false bias: false }}",
     "llama": f"llama {{ vocabulary: {VOCABULARY} context: {CONTEXT} layers: 2 heads: 4 key_value_heads: 2 width: 32 theta: 500 }}",
+    "gpt2_by_erf": f"gpt {{ vocabulary: {VOCABULARY} context: {CONTEXT} layers: 2 heads: 2 width: 32 gelu: ERF }}",
+    "llama_scaled": f"llama {{ vocabulary: {VOCABULARY} context: {CONTEXT} layers: 2 heads: 2 key_value_heads: 1 width: 32 theta: 500"
+                    " scaling_factor: 8 original_positions: 40 }",
     "llama_tied": f"llama {{ vocabulary: {VOCABULARY} context: {CONTEXT} layers: 2 heads: 4 width: 32 tied_head: true }}",
 }
 CONFIG = """format_version: 1
@@ -58,6 +61,10 @@ def their_models():
                  num_attention_heads=4, bos_token_id=None, eos_token_id=None)
     yield "gpt2", transformers.GPT2LMHeadModel(transformers.GPT2Config(**gpt2))
     yield "gpt2 untied", transformers.GPT2LMHeadModel(transformers.GPT2Config(**gpt2, tie_word_embeddings=False))
+    yield "gpt2 by erf", transformers.GPT2LMHeadModel(transformers.GPT2Config(**gpt2, activation_function="gelu"))
+    scaled = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+              "original_max_position_embeddings": 40}
+    yield "llama scaled", transformers.LlamaForCausalLM(transformers.LlamaConfig(**llama, rope_parameters=scaled))
     yield "llama", transformers.LlamaForCausalLM(transformers.LlamaConfig(**llama, num_key_value_heads=2))
     yield "llama tied", transformers.LlamaForCausalLM(
         transformers.LlamaConfig(**llama, tie_word_embeddings=True, rms_norm_eps=1e-5))

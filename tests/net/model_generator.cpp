@@ -129,7 +129,7 @@ void ModelMaker::activation() {
       then("tanh", Tanh{}, {last_}, same);
       break;
     case 1:
-      then("gelu", Gelu{}, {last_}, same);
+      then("gelu", Gelu{draw_.of({GeluKind::tanh, GeluKind::erf})}, {last_}, same);
       break;
     case 2:
       then("sigmoid", Sigmoid{}, {last_}, same);
@@ -153,7 +153,13 @@ void ModelMaker::attention() {
   const int64_t key_heads = op.key_value_heads == 0 ? op.heads : op.key_value_heads;
   linear((op.heads + 2 * key_heads) * size);
   if (size % 2 == 0 && draw_.percent(60)) {
-    const RotaryEmbedding rotary{.head_size = size, .heads = draw_.percent(70) ? op.heads + key_heads : 0};
+    RotaryEmbedding rotary{.head_size = size, .heads = draw_.percent(70) ? op.heads + key_heads : 0};
+    if (draw_.percent(30)) {  // so few positions that some pairs turn often, and some do not
+      rotary.scaling_factor = draw_.of({2.0f, 8.0f});
+      rotary.low_frequency_factor = 0.5f;
+      rotary.high_frequency_factor = 2.0f;
+      rotary.original_positions = draw_.between(1, 20);
+    }
     then("rotary", rotary, {last_}, Shape(shape()));
   }
   then("attention", op, {last_}, {positions, op.heads * size});
@@ -205,6 +211,23 @@ void ModelMaker::pool() {
   then("pool", op, {last_}, {extent(shape()[0]), extent(shape()[1]), shape()[2]});
 }
 
+void ModelMaker::upsample() {
+  Upsample2d op{.kind = draw_.of({UpsampleKind::nearest, UpsampleKind::bilinear})};
+  op.align_corners = op.kind == UpsampleKind::bilinear && draw_.percent(40);
+  Shape made;
+  if (draw_.percent(50)) {
+    op.scale = draw_.of({1.0f, 1.5f, 2.0f, 3.0f});
+    const auto size = [&](int64_t n) { return static_cast<int64_t>(static_cast<float>(n) * op.scale); };
+    made = {size(shape()[0]), size(shape()[1]), shape()[2]};
+  } else {
+    op.height = draw_.between(1, 9);
+    op.width = draw_.between(1, 9);
+    made = {op.height, op.width, shape()[2]};
+  }
+  if (made.count() > kMostElements) return;
+  then("up", op, {last_}, made);
+}
+
 /// Goes on from an earlier value.
 void ModelMaker::branch() {
   const int earlier = static_cast<int>(draw_.below(static_cast<int64_t>(values_.size())));
@@ -223,7 +246,7 @@ bool ModelMaker::add_by_rank(int rank) {
       if (rank == 2 && (tokens_ || draw_.percent(50))) return attention(), true;
       return false;
     case 1:
-      if (rank == 3) return pool(), true;
+      if (rank == 3) return draw_.percent(30) ? upsample() : pool(), true;
       if (tokens_ && rank == 2) return mix_positions(), true;
       return false;
     case 2:

@@ -50,6 +50,7 @@ class ModelMaker {
   void attention();
   void convolution();
   void pool();
+  void upsample();
   void view();
   void mix_positions();
   std::vector<int> masked_or_not();

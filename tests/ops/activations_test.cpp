@@ -40,6 +40,7 @@ double relu(double x) { return x > 0 ? x : 0; }
 double gelu(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
+double gelu_by_erf(double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); }
 double silu(double x) { return x / (1 + std::exp(-x)); }
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double hyperbolic_tangent(double x) { return std::tanh(x); }
@@ -81,6 +82,38 @@ TEST(Gelu, StaysFiniteWhereCubesOverflow) {
   expect_near(gradient(Gelu{}, {1e30, -1e30}), {1, 0}, 1e-25, "derivative");
 }
 
+constexpr Gelu kErf{GeluKind::erf};
+
+TEST(GeluByErf, AgreesWithTheNormalDistribution) {
+  // Phi(1) = 0.841344746068543, and the density there 0.241970724519143.
+  expect_near(values_after(kErf, {0, 1, -1}), {0, 0.841344746, -0.158655254}, 1e-7, "gelu");
+  expect_near(gradient(kErf, {0, 1, -1}), {0.5, 1.083315471, -0.083315471}, 2e-7, "derivative");
+}
+
+TEST(GeluByErf, KeepsItsRelativeAccuracyWhereItIsTiny) {
+  // 16 x² / 2 roundings of the exponent are more than the fit's error there.
+  for (const double x : {-0.1, -1.0, -3.0, -6.0, -9.0})
+    EXPECT_NEAR(values_after(kErf, {x})[0] / gelu_by_erf(x), 1, 1e-5) << x;
+}
+
+TEST(GeluByErf, IsOffByAFewRoundingsAnywhere) {
+  std::vector<double> x;
+  for (int i = -12000; i <= 12000; ++i) x.push_back(static_cast<float>(i) / 1024);
+  const auto y = values_after(kErf, x), slopes = gradient(kErf, x);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double phi = 0.5 * std::erfc(-x[i] / std::sqrt(2.0)),
+                 density = std::exp(-x[i] * x[i] / 2) / std::sqrt(2 * std::acos(-1.0));
+    EXPECT_NEAR(y[i], gelu_by_erf(x[i]), 3e-7 * std::max(1.0, std::fabs(x[i]))) << x[i];
+    EXPECT_NEAR(slopes[i], phi + x[i] * density, 5e-7) << x[i];
+  }
+}
+
+TEST(GeluByErf, StaysFiniteWhereSquaresOverflow) {
+  EXPECT_EQ(values_after(kErf, {1e30, -1e30, kInfinity}),
+            (std::vector<double>{static_cast<float>(1e30), 0, kInfinity}));
+  expect_near(gradient(kErf, {1e30, -1e30, kInfinity, -kInfinity}), {1, 0, 1, 0}, 1e-25, "derivative");
+}
+
 TEST(Silu, AgreesWithValuesWorkedOutByHand) {
   // ln 3 times 3/4; the derivative there is 3/4 + ln 3 times 3/16.
   const double log3 = std::log(3.0);
@@ -104,7 +137,7 @@ TEST(Tanh, SaturatesAndIsOdd) {
 }
 
 TEST(Activations, LetNotANumberThrough) {
-  for (const Op& op : {Op{Relu{}}, Op{Gelu{}}, Op{Silu{}}, Op{Sigmoid{}}, Op{Tanh{}}}) {
+  for (const Op& op : {Op{Relu{}}, Op{Gelu{}}, Op{kErf}, Op{Silu{}}, Op{Sigmoid{}}, Op{Tanh{}}}) {
     EXPECT_TRUE(std::isnan(values_after(op, {kNan})[0])) << name_of(op);
     OpHarness harness(op, {{Shape{1}}}, {.batch = 1});
     fill(harness.inputs[0], 0.5);
@@ -133,6 +166,7 @@ void expect_bits_of_formula(const Op& op) {
 TEST(Activations, KernelsGiveTheBitsOfTheirFormulas) {
   expect_bits_of_formula<ops::ReluFormula>(Relu{});
   expect_bits_of_formula<ops::GeluFormula>(Gelu{});
+  expect_bits_of_formula<ops::GeluErfFormula>(kErf);
   expect_bits_of_formula<ops::SiluFormula>(Silu{});
   expect_bits_of_formula<ops::SigmoidFormula>(Sigmoid{});
   expect_bits_of_formula<ops::TanhFormula>(Tanh{});
@@ -155,6 +189,7 @@ TEST(Activations, RefuseIntegersAndWrongNumbersOfInputs) {
 TEST(Activations, MatchPyTorch) {
   expect_matches_golden(Relu{}, read_golden("relu", "wide"));
   expect_matches_golden(Gelu{}, read_golden("gelu", "wide"), {}, 5e-7);
+  expect_matches_golden(kErf, read_golden("gelu", "by_erf"), {}, 5e-7);
   expect_matches_golden(Silu{}, read_golden("silu", "wide"), {}, 5e-7);
   expect_matches_golden(Sigmoid{}, read_golden("sigmoid", "wide"), {}, 5e-7);
   expect_matches_golden(Tanh{}, read_golden("tanh", "wide"), {}, 5e-7);

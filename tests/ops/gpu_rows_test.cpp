@@ -74,6 +74,13 @@ std::vector<Case> cases() {
       {"max_overlapping_16", overlapping, {{{9, 8, 16}}}, 2},
       {"max_wide", max, {{{3, 70, 64}}}, 2},
       {"average_16", average, {{{9, 12, 16}}}, 2},
+      {"upsample_16", Upsample2d{.kind = UpsampleKind::bilinear, .scale = 2}, {{{9, 12, 16}}}, 2},
+      // Rows of more packs than a block has threads, in both directions.
+      {"upsample_wide",
+       Upsample2d{.kind = UpsampleKind::bilinear, .height = 3, .width = 310},
+       {{{5, 300, 8}}},
+       2},
+      {"upsample_nearest_wide", Upsample2d{.height = 2, .width = 700}, {{{3, 290, 5}}}, 1},
       {"average_counting_padding_16", counted, {{{9, 12, 16}}}, 2},
       {"global_264", GlobalPool2d{}, {{{7, 7, 264}}}, 3},
       {"global_long", GlobalPool2d{}, {{{61, 67, 8}}}, 2},

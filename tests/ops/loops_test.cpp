@@ -90,6 +90,7 @@ TEST(Loops, OfActivationsHaveTheBitsOfTheirFormulas) {
   };
   check("relu", &Loops::relu, ReluFormula{});
   check("gelu", &Loops::gelu, GeluFormula{});
+  check("gelu_erf", &Loops::gelu_erf, GeluErfFormula{});
   check("sigmoid", &Loops::sigmoid, SigmoidFormula{});
   check("tanh", &Loops::tanh, TanhFormula{});
 }

@@ -11,7 +11,10 @@ namespace lockstep::testing {
 namespace {
 
 TEST(OpTable, EveryOpHasCases) {
-  for (const OpCasesRow& row : op_cases()) EXPECT_FALSE(row.cases().empty()) << row.op;
+  for (const OpCasesRow& row : op_cases())
+    if (row.op != Custom::kName || tested_device() == device::DeviceKind::cpu) {
+      EXPECT_FALSE(row.cases().empty()) << row.op;
+    }
 }
 
 TEST(OpTable, CasesAreOfTheOpTheyStandUnder) {

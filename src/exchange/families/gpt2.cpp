@@ -15,6 +15,9 @@ namespace {
 // GPT-2's linear layers are transformers' Conv1D, whose weights are [in, out].
 constexpr std::string_view kGpt2 = "a GPT-2", kTransformer = "transformer.";
 
+/// As the preset's field says it.
+std::string_view name_of(GeluKind kind) { return kind == GeluKind::erf ? "ERF" : "TANH"; }
+
 bool resembles_gpt2(const ModelSpec& model) {
   return first_of<PositionEmbedding>(model) != nullptr && first_of<Attention>(model) != nullptr;
 }
@@ -22,6 +25,7 @@ bool resembles_gpt2(const ModelSpec& model) {
 model::GptOptions gpt_options(const ModelSpec& model) {
   const auto& embedding = need<Embedding>(model, kGpt2);
   const auto& norm = need<LayerNorm>(model, kGpt2);
+  const auto* gelu = first_of<Gelu>(model);  // without one, it is no GPT-2, as comparing all layers finds
   return {.vocabulary = embedding.vocabulary,
           .context = context_of(model, kGpt2),
           .layers = count_of<Attention>(model),
@@ -29,7 +33,8 @@ model::GptOptions gpt_options(const ModelSpec& model) {
           .width = embedding.width,
           .bias = norm.bias,
           .tied_head = has_tied_head(model),
-          .epsilon = norm.epsilon};
+          .epsilon = norm.epsilon,
+          .gelu = gelu == nullptr ? GeluKind::tanh : gelu->kind};
 }
 
 /// The biases that transformers has, and a model without biases has not. Zeros change nothing.
@@ -79,26 +84,27 @@ std::string gpt2_config(const ModelSpec& model, const ConfigFacts& facts) {
   const model::GptOptions options = gpt_options(model);
   const LayerMatch match = match_layers(model, model::make_gpt(options), kGpt2);
   const nlohmann::json end = facts.end_of_text ? nlohmann::json(*facts.end_of_text) : nlohmann::json(nullptr);
-  const nlohmann::ordered_json config{{"architectures", {"GPT2LMHeadModel"}},
-                                      {"model_type", "gpt2"},
-                                      {"activation_function", "gelu_new"},
-                                      {"attn_pdrop", number_of(need<Attention>(model, kGpt2).dropout)},
-                                      {"bos_token_id", end},
-                                      {"embd_pdrop", number_of(rate_behind(match, "wpe"))},
-                                      {"eos_token_id", end},
-                                      {"initializer_range", 0.02},
-                                      {"layer_norm_epsilon", number_of(options.epsilon)},
-                                      {"n_embd", options.width},
-                                      {"n_head", options.heads},
-                                      {"n_inner", nullptr},
-                                      {"n_layer", options.layers},
-                                      {"n_positions", need<PositionEmbedding>(model, kGpt2).positions},
-                                      {"resid_pdrop", number_of(rate_behind(match, "h.0.attn.c_proj"))},
-                                      {"scale_attn_weights", true},
-                                      {"tie_word_embeddings", options.tied_head},
-                                      {"torch_dtype", facts.dtype},
-                                      {"use_cache", true},
-                                      {"vocab_size", options.vocabulary}};
+  const nlohmann::ordered_json config{
+      {"architectures", {"GPT2LMHeadModel"}},
+      {"model_type", "gpt2"},
+      {"activation_function", options.gelu == GeluKind::erf ? "gelu" : "gelu_new"},
+      {"attn_pdrop", number_of(need<Attention>(model, kGpt2).dropout)},
+      {"bos_token_id", end},
+      {"embd_pdrop", number_of(rate_behind(match, "wpe"))},
+      {"eos_token_id", end},
+      {"initializer_range", 0.02},
+      {"layer_norm_epsilon", number_of(options.epsilon)},
+      {"n_embd", options.width},
+      {"n_head", options.heads},
+      {"n_inner", nullptr},
+      {"n_layer", options.layers},
+      {"n_positions", need<PositionEmbedding>(model, kGpt2).positions},
+      {"resid_pdrop", number_of(rate_behind(match, "h.0.attn.c_proj"))},
+      {"scale_attn_weights", true},
+      {"tie_word_embeddings", options.tied_head},
+      {"torch_dtype", facts.dtype},
+      {"use_cache", true},
+      {"vocab_size", options.vocabulary}};
   return config.dump(2) + "\n";
 }
 
@@ -111,10 +117,12 @@ model::GptOptions gpt_options(const nlohmann::json& config) {
                             .tied_head = field_of(config, "tie_word_embeddings", true),
                             .epsilon = field_of(config, "layer_norm_epsilon", 1e-5f)};
   const auto activation = field_of<std::string>(config, "activation_function", "gelu_new");
-  // Names of one formula, the tanh approximation.
-  if (!std::set<std::string>{"gelu_new", "gelu_fast", "gelu_pytorch_tanh"}.contains(activation))
-    throw ConfigError(
-        fmt::format("config.json: activation_function is {}; lockstep computes only gelu_new", activation));
+  // Three names of one formula, the tanh approximation.
+  if (activation == "gelu")
+    options.gelu = GeluKind::erf;
+  else if (!std::set<std::string>{"gelu_new", "gelu_fast", "gelu_pytorch_tanh"}.contains(activation))
+    throw ConfigError(fmt::format(
+        "config.json: activation_function is {}; lockstep computes only gelu and gelu_new", activation));
   demand<bool>(config, "scale_attn_weights", true, true);
   demand<bool>(config, "scale_attn_by_inverse_layer_idx", false, false);
   demand<bool>(config, "add_cross_attention", false, false);
@@ -131,6 +139,7 @@ std::vector<std::string> gpt2_differences(const ModelSpec& model, const nlohmann
   note_difference(differences, "width (n_embd)", theirs.width, ours.width);
   note_difference(differences, "tied_head (tie_word_embeddings)", theirs.tied_head, ours.tied_head);
   note_difference(differences, "epsilon (layer_norm_epsilon)", theirs.epsilon, ours.epsilon);
+  note_difference(differences, "gelu (activation_function)", name_of(theirs.gelu), name_of(ours.gelu));
   return differences;
 }
 
@@ -139,9 +148,9 @@ std::string gpt2_preset(const nlohmann::json& config, int64_t context) {
   return fmt::format(
       "model {{\n  gpt {{\n    vocabulary: {}\n    context: {}\n    layers: {}\n    heads: {}\n    width: "
       "{}\n"
-      "    tied_head: {}\n    epsilon: {}\n  }}\n}}\n",
+      "    tied_head: {}\n    epsilon: {}\n    gelu: {}\n  }}\n}}\n",
       options.vocabulary, context > 0 ? context : options.context, options.layers, options.heads,
-      options.width, options.tied_head, options.epsilon);
+      options.width, options.tied_head, options.epsilon, name_of(options.gelu));
 }
 
 }  // namespace

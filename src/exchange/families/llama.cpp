@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "base/index.h"
@@ -31,6 +32,7 @@ int64_t hidden_of(const ModelSpec& model) {
 model::LlamaOptions llama_options(const ModelSpec& model) {
   const auto& embedding = need<Embedding>(model, kLlama);
   const auto& attention = need<Attention>(model, kLlama);
+  const auto& rotary = need<RotaryEmbedding>(model, kLlama);
   return {.vocabulary = embedding.vocabulary,
           .context = context_of(model, kLlama),
           .layers = count_of<Attention>(model),
@@ -38,9 +40,13 @@ model::LlamaOptions llama_options(const ModelSpec& model) {
           .key_value_heads = attention.key_value_heads > 0 ? attention.key_value_heads : attention.heads,
           .width = embedding.width,
           .hidden = hidden_of(model),
-          .theta = need<RotaryEmbedding>(model, kLlama).theta,
+          .theta = rotary.theta,
           .epsilon = need<RmsNorm>(model, kLlama).epsilon,
-          .tied_head = has_tied_head(model)};
+          .tied_head = has_tied_head(model),
+          .scaling_factor = rotary.scaling_factor,
+          .low_frequency_factor = rotary.low_frequency_factor,
+          .high_frequency_factor = rotary.high_frequency_factor,
+          .original_positions = rotary.original_positions};
 }
 
 /// The rows of the one matrix here that are three there.
@@ -76,10 +82,27 @@ Mapping llama_mapping(const ModelSpec& model) {
   return mapping;
 }
 
+/// Positions as versions from 5 on say them, in rope_parameters.
+nlohmann::ordered_json rope_parameters(const model::LlamaOptions& options) {
+  const double theta = number_of(options.theta);
+  if (options.scaling_factor == 0) return {{"rope_theta", theta}, {"rope_type", "default"}};
+  return {{"rope_theta", theta},
+          {"rope_type", "llama3"},
+          {"factor", number_of(options.scaling_factor)},
+          {"low_freq_factor", number_of(options.low_frequency_factor)},
+          {"high_freq_factor", number_of(options.high_frequency_factor)},
+          {"original_max_position_embeddings", options.original_positions}};
+}
+
 std::string llama_config(const ModelSpec& model, const ConfigFacts& facts) {
   const model::LlamaOptions options = llama_options(model);
   const nlohmann::json end = facts.end_of_text ? nlohmann::json(*facts.end_of_text) : nlohmann::json(nullptr);
-  const double theta = number_of(options.theta);
+  // Before version 5, scaled positions stood in rope_scaling, and theta beside them.
+  nlohmann::ordered_json scaling = nullptr;
+  if (options.scaling_factor > 0) {
+    scaling = rope_parameters(options);
+    scaling.erase("rope_theta");
+  }
   const nlohmann::ordered_json config{
       {"architectures", {"LlamaForCausalLM"}},
       {"model_type", "llama"},
@@ -98,9 +121,9 @@ std::string llama_config(const ModelSpec& model, const ConfigFacts& facts) {
       {"num_hidden_layers", options.layers},
       {"num_key_value_heads", options.key_value_heads},
       {"rms_norm_eps", number_of(options.epsilon)},
-      // Of versions from 5 on, and of those before.
-      {"rope_parameters", {{"rope_theta", theta}, {"rope_type", "default"}}},
-      {"rope_theta", theta},
+      {"rope_parameters", rope_parameters(options)},
+      {"rope_scaling", scaling},
+      {"rope_theta", number_of(options.theta)},
       {"tie_word_embeddings", options.tied_head},
       {"torch_dtype", facts.dtype},
       {"use_cache", true},
@@ -108,30 +131,46 @@ std::string llama_config(const ModelSpec& model, const ConfigFacts& facts) {
   return config.dump(2) + "\n";
 }
 
-/// What stands in rope_scaling and changes nothing.
-void check_positions(const std::string& field, const nlohmann::json& positions) {
+/// Reads rope_scaling or rope_parameters, both of which a file may have. Refuses what is not computed.
+void read_positions(const std::string& field, const nlohmann::json& positions, model::LlamaOptions& options) {
   if (!positions.is_object())
     throw ConfigError(fmt::format("config.json: {} is {}; expected an object with a rope_type", field,
                                   positions.dump(-1, ' ', true)));
   const auto type =
       field_of<std::string>(positions, "rope_type", field_of<std::string>(positions, "type", "default"));
-  if (type != "default")
+  if (type == "llama3") {
+    const model::LlamaOptions before = options;
+    options.scaling_factor = required_field_of<float>(positions, "factor");
+    options.low_frequency_factor = required_field_of<float>(positions, "low_freq_factor");
+    options.high_frequency_factor = required_field_of<float>(positions, "high_freq_factor");
+    options.original_positions =
+        field_of<int64_t>(positions, "original_max_position_embeddings", options.context);
+    if (before.scaling_factor > 0 && before != options)
+      throw ConfigError(fmt::format(
+          "config.json: rope_parameters and {} scale positions differently; which one the weights were "
+          "trained with is not said",
+          field));
+  } else if (type != "default") {
     throw ConfigError(
         fmt::format("config.json: {} asks for rotary positions of type '{}'; lockstep computes only "
-                    "'default'",
+                    "'default' and 'llama3'",
                     field, type));
+  }
+  constexpr std::string_view kScaling[] = {"factor", "low_freq_factor", "high_freq_factor",
+                                           "original_max_position_embeddings"};
   for (const auto& [name, value] : positions.items()) {
     if (name == "rope_type" || name == "type" || name == "rope_theta" || value.is_null()) continue;
+    if (type == "llama3" && std::ranges::find(kScaling, name) != std::end(kScaling)) continue;
     const bool is_neutral = name.ends_with("factor") && value.is_number() && value.get<double>() == 1;
     if (!is_neutral)
       throw ConfigError(
-          fmt::format("config.json: {} has {}: {}, which is not computed for positions of type 'default'",
-                      field, name, value.dump(-1, ' ', true)));
+          fmt::format("config.json: {} has {}: {}, which is not computed for positions of type '{}'", field,
+                      name, value.dump(-1, ' ', true), type));
   }
 }
 
-/// It may stand in several places, but only once with a value of its own.
-float theta_of(const nlohmann::json& config) {
+/// Sets theta, which may stand in several places, but only once with a value of its own, and the scaling.
+void read_all_positions(const nlohmann::json& config, model::LlamaOptions& options) {
   std::optional<float> theta;
   std::string first;
   const auto meet = [&](const std::string& where, const nlohmann::json& object) {
@@ -147,11 +186,11 @@ float theta_of(const nlohmann::json& config) {
   };
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
     if (!config.contains(name) || config[name].is_null()) continue;
-    check_positions(name, config[name]);
+    read_positions(name, config[name], options);
     meet(std::string(name) + ".", config[name]);
   }
   meet("", config);
-  return theta.value_or(10000.0f);
+  options.theta = theta.value_or(10000.0f);
 }
 
 model::LlamaOptions llama_options(const nlohmann::json& config) {
@@ -161,10 +200,10 @@ model::LlamaOptions llama_options(const nlohmann::json& config) {
                               .heads = required_field_of<int64_t>(config, "num_attention_heads"),
                               .width = required_field_of<int64_t>(config, "hidden_size"),
                               .hidden = required_field_of<int64_t>(config, "intermediate_size"),
-                              .theta = theta_of(config),
                               .epsilon = field_of(config, "rms_norm_eps", 1e-6f),
                               .tied_head = field_of(config, "tie_word_embeddings", false)};
   options.key_value_heads = field_of(config, "num_key_value_heads", options.heads);
+  read_all_positions(config, options);
   demand<std::string>(config, "hidden_act", "silu", "silu");
   demand<bool>(config, "attention_bias", false, false);
   demand<bool>(config, "mlp_bias", false, false);
@@ -184,6 +223,15 @@ std::vector<std::string> llama_differences(const ModelSpec& model, const nlohman
   note_difference(differences, "width (hidden_size)", theirs.width, ours.width);
   note_difference(differences, "hidden (intermediate_size)", theirs.hidden, ours.hidden);
   note_difference(differences, "theta (rope_theta)", theirs.theta, ours.theta);
+  note_difference(differences, "scaling_factor (factor)", theirs.scaling_factor, ours.scaling_factor);
+  if (theirs.scaling_factor > 0 && ours.scaling_factor > 0) {
+    note_difference(differences, "low_frequency_factor (low_freq_factor)", theirs.low_frequency_factor,
+                    ours.low_frequency_factor);
+    note_difference(differences, "high_frequency_factor (high_freq_factor)", theirs.high_frequency_factor,
+                    ours.high_frequency_factor);
+    note_difference(differences, "original_positions (original_max_position_embeddings)",
+                    theirs.original_positions, ours.original_positions);
+  }
   note_difference(differences, "epsilon (rms_norm_eps)", theirs.epsilon, ours.epsilon);
   note_difference(differences, "tied_head (tie_word_embeddings)", theirs.tied_head, ours.tied_head);
   return differences;
@@ -191,13 +239,20 @@ std::vector<std::string> llama_differences(const ModelSpec& model, const nlohman
 
 std::string llama_preset(const nlohmann::json& config, int64_t context) {
   const model::LlamaOptions options = llama_options(config);
+  const std::string scaling =
+      options.scaling_factor == 0
+          ? ""
+          : fmt::format(
+                "    scaling_factor: {}\n    low_frequency_factor: {}\n    high_frequency_factor: {}\n"
+                "    original_positions: {}\n",
+                options.scaling_factor, options.low_frequency_factor, options.high_frequency_factor,
+                options.original_positions);
   return fmt::format(
       "model {{\n  llama {{\n    vocabulary: {}\n    context: {}\n    layers: {}\n    heads: {}\n"
-      "    key_value_heads: {}\n    width: {}\n    hidden: {}\n    theta: {}\n    epsilon: {}\n    "
-      "tied_head: {}\n"
-      "  }}\n}}\n",
+      "    key_value_heads: {}\n    width: {}\n    hidden: {}\n    theta: {}\n{}    epsilon: {}\n"
+      "    tied_head: {}\n  }}\n}}\n",
       options.vocabulary, context > 0 ? context : options.context, options.layers, options.heads,
-      options.key_value_heads, options.width, options.hidden, options.theta, options.epsilon,
+      options.key_value_heads, options.width, options.hidden, options.theta, scaling, options.epsilon,
       options.tied_head);
 }
 

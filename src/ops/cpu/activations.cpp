@@ -47,7 +47,9 @@ std::unique_ptr<Kernel> make_cpu_kernel(const Relu&, Inputs, const KernelOptions
   return std::make_unique<ActivationKernel<ReluFormula>>(loops().relu, options);
 }
 template <>
-std::unique_ptr<Kernel> make_cpu_kernel(const Gelu&, Inputs, const KernelOptions& options) {
+std::unique_ptr<Kernel> make_cpu_kernel(const Gelu& op, Inputs, const KernelOptions& options) {
+  if (op.kind == GeluKind::erf)
+    return std::make_unique<ActivationKernel<GeluErfFormula>>(loops().gelu_erf, options);
   return std::make_unique<ActivationKernel<GeluFormula>>(loops().gelu, options);
 }
 template <>

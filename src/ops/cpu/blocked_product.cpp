@@ -12,12 +12,17 @@ namespace {
 constexpr int64_t kPackedRows = 96, kPackedPanels = 8;
 constexpr int64_t kElementBytes = sizeof(float);
 
-int64_t block_panels(int64_t columns) { return std::min(kPackedPanels, panels_of(columns)); }
+/// Panels of a block that are packed. Of a right factor that is not transposed, this is at most the last.
+int64_t block_panels(int64_t columns, bool right_is_transposed) {
+  if (!right_is_transposed) return columns % kPanelColumns == 0 ? 0 : 1;
+  return std::min(kPackedPanels, panels_of(columns));
+}
 int64_t block_inner(int64_t inner) { return std::min(kBlockInner, inner); }
 
 /// Floats of a thread's workspace: a block of the left factor, then one of the right.
-int64_t product_floats(int64_t columns, int64_t inner) {
-  return kPackedRows * kLeftStride + block_panels(columns) * block_inner(inner) * kPanelColumns;
+int64_t product_floats(int64_t columns, int64_t inner, bool right_is_transposed) {
+  return kPackedRows * kLeftStride +
+         block_panels(columns, right_is_transposed) * block_inner(inner) * kPanelColumns;
 }
 
 class BlockedProduct {
@@ -50,10 +55,15 @@ class BlockedProduct {
     return !product_.right_is_transposed && column + kPanelColumns <= product_.columns;
   }
 
+  /// Of the panel at `column`, in a block from `first` on.
+  float* packed(int64_t column, int64_t first, int64_t inner) const {
+    return product_.right_is_transposed ? right_ + (column - first) * inner : right_;
+  }
+
   void pack_right(int64_t begin, int64_t end, int64_t k, int64_t inner) const {
     for (int64_t column = begin; column < end; column += kPanelColumns) {
       if (is_read_in_place(column)) continue;
-      float* panel = right_ + (column - begin) * inner;
+      float* panel = packed(column, begin, inner);
       const int64_t width = std::min(kPanelColumns, product_.columns - column);
       if (product_.right_is_transposed) {
         loops().pack_rows(panel, product_.right + column * product_.inner + k, product_.inner, width, inner);
@@ -78,7 +88,7 @@ class BlockedProduct {
                            .inner = inner,
                            .left = left_,
                            .panel = in_place ? product_.right + k * product_.columns + column
-                                             : right_ + (column - first_column) * inner,
+                                             : packed(column, first_column, inner),
                            .panel_stride = in_place ? product_.columns : kPanelColumns,
                            .offsets = nullptr,
                            .result = product_.result + row * product_.result_stride + column,
@@ -107,15 +117,16 @@ void pack_strip(const float* x, int64_t stride, int64_t count, int64_t width, fl
 
 void multiply(const MatrixProduct& product, int threads, float* workspace) {
   const Sharing sharing(threads, product.columns, product.rows);
-  const int64_t floats = product_floats(product.columns, product.inner);
+  const int64_t floats = product_floats(product.columns, product.inner, product.right_is_transposed);
   parallel_for(threads, sharing.count(), [&](int64_t part) {
     BlockedProduct(product, workspace + part * floats)
         .run(sharing.rows(part, product.rows), sharing.columns(part, product.columns));
   });
 }
 
-int64_t product_bytes(int threads, int64_t rows, int64_t columns, int64_t inner) {
-  return Sharing(threads, columns, rows).count() * product_floats(columns, inner) * kElementBytes;
+int64_t product_bytes(int threads, int64_t rows, int64_t columns, int64_t inner, bool right_is_transposed) {
+  return Sharing(threads, columns, rows).count() * product_floats(columns, inner, right_is_transposed) *
+         kElementBytes;
 }
 
 }  // namespace lockstep::ops

@@ -55,6 +55,6 @@ void pack_strip(const float* x, int64_t stride, int64_t count, int64_t width, fl
 
 /// Computes a product, on several threads. Workspace: product_bytes, aligned to 64 bytes.
 void multiply(const MatrixProduct& product, int threads, float* workspace);
-int64_t product_bytes(int threads, int64_t rows, int64_t columns, int64_t inner);
+int64_t product_bytes(int threads, int64_t rows, int64_t columns, int64_t inner, bool right_is_transposed);
 
 }  // namespace lockstep::ops

@@ -30,8 +30,8 @@ bool ChainedProducts::transposes() const {
 }
 
 int64_t ChainedProducts::forward_bytes() const {
-  if (!transposes()) return product_bytes(threads_, rows_, units_, inputs_);
-  return product_bytes(threads_, units_, rows_, inputs_) + units_ * rows_ * kFloatBytes;
+  if (!transposes()) return product_bytes(threads_, rows_, units_, inputs_, true);
+  return product_bytes(threads_, units_, rows_, inputs_, true) + units_ * rows_ * kFloatBytes;
 }
 
 void ChainedProducts::forward(const float* x, const float* weight, const float* bias, float* y,
@@ -49,7 +49,7 @@ void ChainedProducts::forward(const float* x, const float* weight, const float* 
                      .result_stride = units_,
                      .bias = bias},
                     threads_, own);
-  float* transposed = own + product_bytes(threads_, units_, rows_, inputs_) / kFloatBytes;
+  float* transposed = own + product_bytes(threads_, units_, rows_, inputs_, true) / kFloatBytes;
   multiply({.rows = units_,
             .columns = rows_,
             .inner = inputs_,
@@ -69,7 +69,7 @@ void ChainedProducts::forward(const float* x, const float* weight, const float* 
 }
 
 int64_t ChainedProducts::input_gradient_bytes() const {
-  return product_bytes(threads_, rows_, inputs_, units_);
+  return product_bytes(threads_, rows_, inputs_, units_, false);
 }
 
 void ChainedProducts::input_gradient(const float* dy, const float* weight, float* dx, void* workspace) const {
@@ -105,8 +105,18 @@ bool ChainedProducts::folds_in_tiles() const { return replicas_ > 1 && rows_ <= 
 /// Of a weight's gradient: a panel of x, but for the last one, beyond which there may be no memory. Rows that
 /// lie further apart would meet in few sets of a cache.
 bool ChainedProducts::is_read_in_place(int64_t column) const {
+  return has_near_inputs() && column + kPanelColumns <= inputs_;
+}
+
+bool ChainedProducts::has_near_inputs() const {
   constexpr int64_t kNearInputs = 512;
-  return inputs_ <= kNearInputs && column + kPanelColumns <= inputs_;
+  return inputs_ <= kNearInputs;
+}
+
+/// Where only the last panel is packed, it needs no place behind the others.
+int64_t ChainedProducts::packed_panels() const {
+  if (!has_near_inputs()) return panels_at_once();
+  return inputs_ % kPanelColumns == 0 ? 0 : 1;
 }
 
 int64_t ChainedProducts::packed_rows() const {
@@ -115,7 +125,7 @@ int64_t ChainedProducts::packed_rows() const {
 
 int64_t ChainedProducts::packed_floats() const {
   return Sharing(threads_, inputs_, units_).count() * packed_rows() *
-         (panels_at_once() * kPanelColumns + kLeftRows);
+         (packed_panels() * kPanelColumns + kLeftRows);
 }
 
 int64_t ChainedProducts::weight_gradient_bytes() const {
@@ -142,17 +152,20 @@ void ChainedProducts::add_rows(int64_t first_row, int64_t rows, int replicas, co
   dy += first_row * units_;
   x += first_row * inputs_;
   const Sharing sharing(threads_, inputs_, units_);
-  const int64_t at_once = panels_at_once() * kPanelColumns;
+  const int64_t at_once = panels_at_once() * kPanelColumns, packed_columns = packed_panels() * kPanelColumns;
   parallel_for(threads_, sharing.count(), [&](int64_t i) {
     const Part units = sharing.rows(i, units_), columns = sharing.columns(i, inputs_);
-    float* panels = workspace + i * packed_rows() * (at_once + kLeftRows);
-    float* strip = panels + packed_rows() * at_once;
+    float* panels = workspace + i * packed_rows() * (packed_columns + kLeftRows);
+    float* strip = panels + packed_rows() * packed_columns;
+    const auto packed = [&](int64_t column, int64_t first) {
+      return has_near_inputs() ? panels : panels + (column - first) * rows;
+    };
     for (int64_t first = columns.begin; first < columns.end; first += at_once) {
       const int64_t end = std::min(columns.end, first + at_once);
       for (int64_t column = first; column < end; column += kPanelColumns) {
         if (is_read_in_place(column)) continue;
         const int64_t width = std::min(kPanelColumns, inputs_ - column);
-        float* panel = panels + (column - first) * rows;
+        float* panel = packed(column, first);
         for (int64_t row = 0; row < rows; ++row, panel += kPanelColumns) {
           std::memcpy(panel, x + row * inputs_ + column, static_cast<size_t>(width * kFloatBytes));
           std::fill(panel + width, panel + kPanelColumns, 0.0f);
@@ -168,7 +181,7 @@ void ChainedProducts::add_rows(int64_t first_row, int64_t rows, int replicas, co
                               .inner = rows / replicas,
                               .replicas = replicas,
                               .left = strip,
-                              .panel = in_place ? x + column : panels + (column - first) * rows,
+                              .panel = in_place ? x + column : packed(column, first),
                               .panel_stride = in_place ? inputs_ : kPanelColumns,
                               .result = dweight + unit * inputs_ + column,
                               .result_stride = inputs_,

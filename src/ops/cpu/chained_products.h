@@ -34,7 +34,9 @@ class ChainedProducts {
   bool transposes() const;
   // Of weight_gradient: panels and rows of x that are packed at once.
   bool is_read_in_place(int64_t column) const;
+  bool has_near_inputs() const;
   int64_t panels_at_once() const;
+  int64_t packed_panels() const;
   int64_t packed_rows() const;
   int64_t packed_floats() const;  ///< of all threads
   bool folds_in_tiles() const;

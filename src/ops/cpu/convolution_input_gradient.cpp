@@ -38,7 +38,7 @@ int64_t ConvolutionInputGradient::thread_floats() const {
   if (gathers_) return images_at_once() * gathering_.padded_floats();
   const int64_t at_once = pixels_at_once(sizes_), window = sizes_.window();
   return padded_image_floats(sizes_) + whole_line(at_once * window) +
-         product_bytes(1, at_once, window, sizes_.group_units()) / kNumberBytes;
+         product_bytes(1, at_once, window, sizes_.group_units(), false) / kNumberBytes;
 }
 
 int64_t ConvolutionInputGradient::bytes() const {

@@ -21,7 +21,7 @@ DepthwiseConvolution::DepthwiseConvolution(const ConvolutionSizes& sizes, int re
 
 DepthwiseConvolution::Shares::Shares(int threads, int64_t channels, int64_t places)
     : channel_parts(std::min<int64_t>(threads, divided_up(channels, kChannelLanes))),
-      place_parts(std::min(divided_up(threads, channel_parts), places)) {}
+      place_parts(std::min(threads / channel_parts, places)) {}
 
 DepthwiseConvolution::Share DepthwiseConvolution::Shares::share(int64_t index, int64_t channels,
                                                                 int64_t places) const {
@@ -128,13 +128,28 @@ void DepthwiseConvolution::gather(const PixelClass& one, const float* padded, co
          .bias = nullptr});
 }
 
-/// Of one part: sums, and the last row of a gradient, behind which registers read.
-int64_t DepthwiseConvolution::sums_floats() const {
-  return packed_floats() + whole_line(sizes_.out_width * sizes_.channels) + kChannelLanes;
+int64_t DepthwiseConvolution::share_channels() const {
+  const int64_t lanes = divided_up(divided_up(sizes_.channels, kChannelLanes), sharing_.channel_parts);
+  return std::min(sizes_.channels, lanes * kChannelLanes);
+}
+
+/// An image's part, beyond whose last channel registers read.
+int64_t DepthwiseConvolution::share_image_floats() const {
+  return whole_line(sizes_.padded_height() * sizes_.padded_width() * share_channels()) + kChannelLanes;
+}
+
+int64_t DepthwiseConvolution::share_sums_floats() const {
+  return divided_up(places(), sharing_.place_parts) * whole_line(share_channels());
+}
+
+/// Of one share: an image's part, sums, and the last row of a gradient, behind which registers read.
+int64_t DepthwiseConvolution::share_floats() const {
+  return share_image_floats() + share_sums_floats() + whole_line(sizes_.out_width * sizes_.channels) +
+         kChannelLanes;
 }
 
 int64_t DepthwiseConvolution::weight_gradient_bytes() const {
-  return (fold_.floats() + sharing_.count() * (padded_image_floats() + sums_floats())) * kNumberBytes;
+  return (fold_.floats() + sharing_.count() * share_floats()) * kNumberBytes;
 }
 
 void DepthwiseConvolution::weight_gradient(const float* dy, const float* x, float* dweight, bool accumulate,
@@ -154,8 +169,8 @@ void DepthwiseConvolution::add_images(int64_t first, int64_t count, const float*
     ConvolutionSizes padded_sizes = sizes_;
     padded_sizes.channels = channels;
     const std::vector<int64_t> offsets = WindowPieces(padded_sizes).offsets;
-    float* padded = workspace + i * (padded_image_floats() + sums_floats());
-    float* sums = padded + padded_image_floats();
+    float* padded = workspace + i * share_floats();
+    float* sums = padded + share_image_floats();
     const auto for_sums = [&](const auto& work) {
       for (int64_t place = share.places.begin; place < share.places.end; ++place)
         for (int64_t channel = 0; channel < channels; ++channel)
@@ -189,7 +204,7 @@ void DepthwiseConvolution::fold_image(const Share& share, const float* dy, const
                                       const int64_t* offsets, float* sums) const {
   const int64_t numbers = sizes_.out_width * sizes_.channels;
   const int64_t channels = share.channels.end - share.channels.begin;
-  float* last_row = sums + packed_floats();
+  float* last_row = sums + share_sums_floats();
   for (int64_t row = 0; row < sizes_.out_height; ++row) {
     const float* gradient = dy + row * numbers;
     if (row + 1 == sizes_.out_height) gradient = std::copy_n(gradient, numbers, last_row) - numbers;

@@ -44,7 +44,10 @@ class DepthwiseConvolution {
   int64_t packed_floats() const { return places() * lanes(); }
   int64_t padded_image_floats() const;
   int64_t padded_gradient_floats() const;
-  int64_t sums_floats() const;
+  int64_t share_channels() const;  ///< of the largest share
+  int64_t share_image_floats() const;
+  int64_t share_sums_floats() const;
+  int64_t share_floats() const;  ///< of workspace
   void pack(const float* weight, const PixelClass* one, float* packed) const;
   void gather(const PixelClass& one, const float* padded, const float* packed, float* dx) const;
   void add_images(int64_t first, int64_t count, const float* dy, const float* x, float* dweight,

@@ -1,4 +1,3 @@
-#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -20,12 +19,12 @@ class RotaryEmbeddingKernel : public Kernel {
         options_(options) {}
 
   void prepare(device::Device&) override {
-    const double log2_theta = std::log2(static_cast<double>(op_.theta));
+    const RotaryFrequencies frequencies(op_);
     const int64_t half = op_.head_size / 2;
     for (auto* table : {&cosines_, &sines_}) table->resize(static_cast<size_t>(positions_ * half));
     for (int64_t position = 0; position < positions_; ++position)
       for (int64_t pair = 0; pair < half; ++pair) {
-        const Rotation rotation = Rotation::of(position, pair, op_.head_size, log2_theta);
+        const Rotation rotation = Rotation::of(position, pair, frequencies);
         const auto at = static_cast<size_t>(position * half + pair);
         cosines_[at] = rotation.cosine;
         sines_[at] = rotation.sine;

@@ -79,7 +79,8 @@ std::unique_ptr<Kernel> make_gpu_kernel(const Relu&, Inputs inputs, const Kernel
   return std::make_unique<ActivationKernel<ReluFormula>>(inputs[0], options);
 }
 template <>
-std::unique_ptr<Kernel> make_gpu_kernel(const Gelu&, Inputs inputs, const KernelOptions& options) {
+std::unique_ptr<Kernel> make_gpu_kernel(const Gelu& op, Inputs inputs, const KernelOptions& options) {
+  if (op.kind == GeluKind::erf) return std::make_unique<ActivationKernel<GeluErfFormula>>(inputs[0], options);
   return std::make_unique<ActivationKernel<GeluFormula>>(inputs[0], options);
 }
 template <>

@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "lockstep/error.h"
 #include "ops/cuda/elements.h"
 #include "ops/parts.h"
@@ -13,7 +11,7 @@ constexpr int kThreads = 128;
 struct Heads {
   int64_t positions;
   int head_size, turned, all;
-  double log2_theta;
+  RotaryFrequencies frequencies;
 };
 
 /// A thread has one pair of elements at one position, in all heads of one sample: it computes the angle once.
@@ -24,7 +22,7 @@ __global__ void __launch_bounds__(kThreads) rotate_kernel(T* to, const T* from, 
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x, position = index / half;
   if (position >= heads.positions) return;
   const int pair = static_cast<int>(index % half);
-  const Rotation forth = Rotation::of(position, pair, heads.head_size, heads.log2_theta);
+  const Rotation forth = Rotation::of(position, pair, heads.frequencies);
   const Rotation rotation = kInverse ? forth.inverse() : forth;
   int64_t at = (int64_t{blockIdx.y} * heads.positions + position) * heads.all * heads.head_size + pair;
   for (int head = 0; head < heads.all; ++head, at += heads.head_size) {
@@ -45,7 +43,7 @@ class RotaryEmbeddingKernel : public Kernel {
   RotaryEmbeddingKernel(const RotaryEmbedding& op, const TensorSpec& input, const KernelOptions& options)
       : heads_{input.shape[0], static_cast<int>(op.head_size),
                static_cast<int>(op.heads == 0 ? input.shape[1] / op.head_size : op.heads),
-               static_cast<int>(input.shape[1] / op.head_size), std::log2(static_cast<double>(op.theta))},
+               static_cast<int>(input.shape[1] / op.head_size), RotaryFrequencies(op)},
         batch_(options.batch) {
     if (batch_ > kMostSamples)
       throw ConfigError(

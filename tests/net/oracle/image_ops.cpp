@@ -138,4 +138,58 @@ OpGradients backward_of(const Pool2d& op, const OpCall& call, const Values& dy) 
   return {{dx}, {}};
 }
 
+namespace {
+
+struct Part {
+  int64_t from;
+  double weight;
+};
+
+/// What place `to` of one side of the output consists of.
+std::vector<Part> parts_of(const Upsample2d& op, int64_t to, int64_t in, int64_t out) {
+  double step = static_cast<double>(in) / static_cast<double>(out);
+  if (op.scale != 0) step = 1 / static_cast<double>(op.scale);
+  const auto at = static_cast<double>(to);
+  // Between two pixels rounding decides; a thousandth of one keeps both from falling apart.
+  if (op.kind == UpsampleKind::nearest)
+    return {{std::min(static_cast<int64_t>(at * step + 1e-4), in - 1), 1}};
+  double exact = (at + 0.5) * step - 0.5;
+  if (op.align_corners)
+    exact = out == 1 ? 0 : at * static_cast<double>(in - 1) / static_cast<double>(out - 1);
+  exact = std::clamp(exact, 0.0, static_cast<double>(in - 1));
+  const auto low = static_cast<int64_t>(exact);
+  const double share = exact - static_cast<double>(low);
+  if (low == in - 1) return {{low, 1}};
+  return {{low, 1 - share}, {low + 1, share}};
+}
+
+/// Calls work(element of the output, element of the input, weight).
+template <class Work>
+void for_parts(const Upsample2d& op, const OpCall& call, const Work& work) {
+  const Shape &in = call.input_shapes[0], &out = call.output_shape;
+  for (int64_t s = 0; s < call.samples; ++s)
+    for (int64_t h = 0; h < out[0]; ++h)
+      for (int64_t w = 0; w < out[1]; ++w)
+        for (const Part& row : parts_of(op, h, in[0], out[0]))
+          for (const Part& column : parts_of(op, w, in[1], out[1]))
+            for (int64_t c = 0; c < in[2]; ++c)
+              work(((s * out[0] + h) * out[1] + w) * out[2] + c,
+                   ((s * in[0] + row.from) * in[1] + column.from) * in[2] + c, row.weight * column.weight);
+}
+
+}  // namespace
+
+Values forward_of(const Upsample2d& op, const OpCall& call) {
+  Values y(static_cast<size_t>(call.samples * call.output_shape.count()));
+  for_parts(op, call,
+            [&](int64_t to, int64_t from, double weight) { y[to] += weight * (*call.inputs[0])[from]; });
+  return y;
+}
+
+OpGradients backward_of(const Upsample2d& op, const OpCall& call, const Values& dy) {
+  Values dx(call.inputs[0]->size());
+  for_parts(op, call, [&](int64_t to, int64_t from, double weight) { dx[from] += weight * dy[to]; });
+  return {{dx}, {}};
+}
+
 }  // namespace lockstep::net

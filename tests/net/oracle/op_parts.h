@@ -11,6 +11,8 @@ Values forward_of(const Conv2d& op, const OpCall& call);
 OpGradients backward_of(const Conv2d& op, const OpCall& call, const Values& gradient);
 Values forward_of(const Pool2d& op, const OpCall& call);
 OpGradients backward_of(const Pool2d& op, const OpCall& call, const Values& gradient);
+Values forward_of(const Upsample2d& op, const OpCall& call);
+OpGradients backward_of(const Upsample2d& op, const OpCall& call, const Values& gradient);
 Values forward_of(const BatchNorm& op, const OpCall& call);
 OpGradients backward_of(const BatchNorm& op, const OpCall& call, const Values& gradient);
 Values forward_of(const LayerNorm& op, const OpCall& call);

@@ -116,8 +116,14 @@ OpGradients backward_of(const Dropout& op, const OpCall& call, const Values& dy)
 double gelu_inner(double x) { return std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x); }
 double value_of(const Relu&, double x) { return x > 0 ? x : 0; }
 double slope_of(const Relu&, double x) { return x > 0 ? 1 : 0; }
-double value_of(const Gelu&, double x) { return 0.5 * x * (1 + std::tanh(gelu_inner(x))); }
-double slope_of(const Gelu&, double x) {
+double value_of(const Gelu& op, double x) {
+  if (op.kind == GeluKind::erf) return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
+  return 0.5 * x * (1 + std::tanh(gelu_inner(x)));
+}
+double slope_of(const Gelu& op, double x) {
+  if (op.kind == GeluKind::erf)
+    return 0.5 * std::erfc(-x / std::numbers::sqrt2) +
+           x * std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
   const double t = std::tanh(gelu_inner(x));
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * x * x);
 }
@@ -193,6 +199,9 @@ Values forward_of(const Flatten&, const OpCall& call) { return *call.inputs[0]; 
 OpGradients backward_of(const Flatten&, const OpCall&, const Values& dy) { return {{dy}, {}}; }
 Values forward_of(const Reshape&, const OpCall& call) { return *call.inputs[0]; }
 OpGradients backward_of(const Reshape&, const OpCall&, const Values& dy) { return {{dy}, {}}; }
+// No random model has ops of a program's own.
+Values forward_of(const Custom&, const OpCall&) { return {}; }
+OpGradients backward_of(const Custom&, const OpCall&, const Values&) { return {}; }
 // A model is interpreted as it was written, without forks.
 Values forward_of(const Fork&, const OpCall&) { return {}; }
 OpGradients backward_of(const Fork&, const OpCall&, const Values&) { return {}; }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "net/oracle/op_parts.h"
 
@@ -122,6 +123,19 @@ OpGradients backward_of(const Attention& op, const OpCall& call, const Values& d
 
 namespace {
 
+/// Radians from one position to the next.
+double frequency_of(const RotaryEmbedding& op, int64_t pair) {
+  const double frequency = std::pow(static_cast<double>(op.theta),
+                                    -2 * static_cast<double>(pair) / static_cast<double>(op.head_size));
+  if (op.scaling_factor == 0) return frequency;
+  const double turns = static_cast<double>(op.original_positions) * frequency / (2 * std::numbers::pi);
+  const double low = op.low_frequency_factor, high = op.high_frequency_factor;
+  const double scaled = frequency / static_cast<double>(op.scaling_factor);
+  if (turns <= low) return scaled;
+  if (turns >= high) return frequency;
+  return std::lerp(scaled, frequency, (turns - low) / (high - low));
+}
+
 /// Turns by the angles of positions, or back.
 Values turned(const RotaryEmbedding& op, const OpCall& call, Values x, double direction) {
   const int64_t positions = call.input_shapes[0][0], width = call.input_shapes[0][1], half = op.head_size / 2;
@@ -129,9 +143,7 @@ Values turned(const RotaryEmbedding& op, const OpCall& call, Values x, double di
   for (int64_t row = 0; row < call.rows(); ++row)
     for (int64_t head = 0; head < heads; ++head)
       for (int64_t i = 0; i < half; ++i) {
-        const double angle =
-            direction * static_cast<double>(row % positions) *
-            std::pow(static_cast<double>(op.theta), -static_cast<double>(i) / static_cast<double>(half));
+        const double angle = direction * static_cast<double>(row % positions) * frequency_of(op, i);
         const int64_t at = row * width + head * op.head_size + i;
         const double a = x[at], b = x[at + half];
         x[at] = a * std::cos(angle) - b * std::sin(angle);

@@ -44,8 +44,8 @@ constexpr ElementwiseLoops kLoopsOf{forward_of<Formula>, backward_of<Formula>};
 }  // namespace
 
 const ElementwiseLoops kReluLoops = kLoopsOf<ReluFormula>, kGeluLoops = kLoopsOf<GeluFormula>,
-                       kSiluLoops = kLoopsOf<SiluFormula>, kSigmoidLoops = kLoopsOf<SigmoidFormula>,
-                       kTanhLoops = kLoopsOf<TanhFormula>;
+                       kGeluErfLoops = kLoopsOf<GeluErfFormula>, kSiluLoops = kLoopsOf<SiluFormula>,
+                       kSigmoidLoops = kLoopsOf<SigmoidFormula>, kTanhLoops = kLoopsOf<TanhFormula>;
 
 float sum_of_row(const float* row, int64_t count) {
   return row_sum(count, [row](const auto& at) { return at(row, 0.0f); });

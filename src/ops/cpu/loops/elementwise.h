@@ -6,7 +6,7 @@
 namespace lockstep::ops {
 inline namespace LOCKSTEP_SIMD {
 
-extern const ElementwiseLoops kReluLoops, kGeluLoops, kSiluLoops, kSigmoidLoops, kTanhLoops;
+extern const ElementwiseLoops kReluLoops, kGeluLoops, kGeluErfLoops, kSiluLoops, kSigmoidLoops, kTanhLoops;
 
 float sum_of_row(const float* row, int64_t count);
 float largest_of_row(const float* row, int64_t count);

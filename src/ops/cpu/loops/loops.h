@@ -172,7 +172,7 @@ struct Loops {
   void (*attention_forward)(const AttentionForward& head);
   void (*attention_backward)(const AttentionBackward& head);
 
-  ElementwiseLoops relu, gelu, silu, sigmoid, tanh;
+  ElementwiseLoops relu, gelu, gelu_erf, silu, sigmoid, tanh;
   LayerNormLoops layer_norm, rms_norm;
 
   void (*lstm_forward)(const LstmForward& position);

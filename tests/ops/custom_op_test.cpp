@@ -1,0 +1,259 @@
+#include "lockstep/custom_op.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+
+#include "lockstep/error.h"
+#include "mentions.h"
+#include "ops/op_cases.h"
+#include "ops/op_expect.h"
+
+namespace lockstep::testing {
+namespace {
+
+template <class E, class Call>
+std::string message_of(const Call& call) {
+  try {
+    call();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// y = a tanh(b) weight + factor bias, over the last dimension: two inputs and two parameters.
+class Gated : public CustomOp {
+ public:
+  Signature signature(const std::vector<Shape>& inputs, const Attributes& attributes) const override {
+    require(inputs.size() == 2 && inputs[0] == inputs[1], "gated: takes two inputs of one shape");
+    attributes.expect_only({"factor"});
+    const Shape row{inputs[0][-1]};
+    return {.output = inputs[0],
+            .parameters = {{.name = "weight", .shape = row, .initial = Initial::one, .is_norm_or_bias = true},
+                           {.name = "bias", .shape = row, .initial = Initial::normal, .scale = 0.5f}},
+            .backward_needs_input = {true, true},
+            .by_position = inputs[0].rank() > 1,
+            .flops = 24 * static_cast<double>(inputs[0].count())};
+  }
+  void forward(const Call& call) const override {
+    const size_t columns = call.parameters[0].size();
+    const auto factor = static_cast<float>(call.attributes->number("factor", 1));
+    for (size_t i = 0; i < call.output.size(); ++i)
+      call.output[i] = call.inputs[0][i] * std::tanh(call.inputs[1][i]) * call.parameters[0][i % columns] +
+                       factor * call.parameters[1][i % columns];
+  }
+  void backward_input(const Call& call) const override {
+    const size_t columns = call.parameters[0].size();
+    for (size_t i = 0; i < call.output_gradient.size(); ++i) {
+      const float gradient = call.output_gradient[i] * call.parameters[0][i % columns];
+      const float t = std::tanh(call.inputs[1][i]);
+      if (!call.input_gradients[0].empty()) call.input_gradients[0][i] = gradient * t;
+      if (!call.input_gradients[1].empty())
+        call.input_gradients[1][i] = gradient * call.inputs[0][i] * (1 - t * t);
+    }
+  }
+  void backward_parameters(const Call& call) const override {
+    const size_t columns = call.parameters[0].size();
+    const auto factor = static_cast<float>(call.attributes->number("factor", 1));
+    for (size_t i = 0; i < call.output_gradient.size(); ++i) {
+      if (!call.parameter_gradients[0].empty())
+        call.parameter_gradients[0][i % columns] +=
+            call.output_gradient[i] * call.inputs[0][i] * std::tanh(call.inputs[1][i]);
+      if (!call.parameter_gradients[1].empty())
+        call.parameter_gradients[1][i % columns] += factor * call.output_gradient[i];
+    }
+  }
+};
+
+/// y = exp(rate x), whose backward reads no input, but what forward wrote.
+class Exponentials : public CustomOp {
+ public:
+  Signature signature(const std::vector<Shape>& inputs, const Attributes&) const override {
+    return {.output = inputs.at(0), .backward_needs_output = true};
+  }
+  void forward(const Call& call) const override {
+    for (size_t i = 0; i < call.output.size(); ++i)
+      call.output[i] = std::exp(static_cast<float>(call.attributes->number("rate")) * call.inputs[0][i]);
+  }
+  void backward_input(const Call& call) const override {
+    for (size_t i = 0; i < call.output_gradient.size(); ++i)
+      call.input_gradients[0][i] =
+          static_cast<float>(call.attributes->number("rate")) * call.kept_output[i] * call.output_gradient[i];
+  }
+};
+
+/// Squares every second number: another shape. `wrong` breaks one of the rules that CustomOp states.
+struct Wrong {
+  bool gradient = false, leaves_out = false, writes_beyond = false, keeps_state = false, reads_unsaid = false,
+       overwrites = false, changes_input = false, has_no_slope = false;
+};
+class Halves : public CustomOp {
+ public:
+  explicit Halves(Wrong wrong = {}) : wrong_(wrong) {}
+  Signature signature(const std::vector<Shape>& inputs, const Attributes&) const override {
+    require(inputs.at(0).rank() == 1 && inputs[0][0] % 2 == 0, "halves: takes one dimension, an even number");
+    return {.output = {inputs[0][0] / 2},
+            .parameters = {{.name = "scale", .shape = {}, .initial = Initial::one}},
+            .backward_needs_input = {!wrong_.reads_unsaid}};
+  }
+  void forward(const Call& call) const override {
+    const float state = wrong_.keeps_state ? 1e-3f * static_cast<float>(calls_++) : 0.0f;
+    for (size_t i = wrong_.leaves_out ? 1 : 0; i < call.output.size(); ++i) {
+      const float x = call.inputs[0][2 * i];
+      call.output[i] = call.parameters[0][0] * x * x + state;
+      if (wrong_.has_no_slope) call.output[i] = std::sin(1e4f * x);
+    }
+    if (wrong_.writes_beyond) call.output.data()[call.output.size()] = 0;
+    if (wrong_.changes_input) const_cast<float&>(call.inputs[0][1]) = 0;
+  }
+  void backward_input(const Call& call) const override {
+    for (size_t i = 0; i < call.output_gradient.size(); ++i) {
+      const float x = call.inputs[0].empty() ? 0.0f : call.inputs[0][2 * i];
+      call.input_gradients[0][2 * i] =
+          (wrong_.gradient ? 2.1f : 2.0f) * call.parameters[0][0] * x * call.output_gradient[i];
+      call.input_gradients[0][2 * i + 1] = 0;
+    }
+  }
+  void backward_parameters(const Call& call) const override {
+    float sum = 0;
+    for (size_t i = 0; i < call.output_gradient.size(); ++i) {
+      const float x = call.inputs[0].empty() ? 0.0f : call.inputs[0][2 * i];
+      sum += x * x * call.output_gradient[i];
+    }
+    if (wrong_.overwrites)
+      call.parameter_gradients[0][0] = sum;
+    else
+      call.parameter_gradients[0][0] += sum;
+  }
+
+ private:
+  Wrong wrong_;
+  mutable std::atomic<int> calls_ = 0;
+};
+
+/// Once for each program.
+void register_all() {
+  [[maybe_unused]] static const bool done = [] {
+    register_op("test.gated", std::make_shared<Gated>());
+    register_op("test.exponentials", std::make_shared<Exponentials>());
+    register_op("test.halves", std::make_shared<Halves>());
+    return true;
+  }();
+}
+
+Array gated(const Array& a, const Array& b, const std::vector<Array>& parameters, double factor) {
+  Array y = a;
+  const size_t columns = parameters[0].values.size();
+  for (size_t i = 0; i < y.values.size(); ++i)
+    y.values[i] = a.values[i] * std::tanh(b.values[i]) * parameters[0].values[i % columns] +
+                  factor * parameters[1].values[i % columns];
+  return y;
+}
+
+OpCase gated_case(std::string name, const Shape& shape, int64_t batch, int threads) {
+  OpCase c{.name = std::move(name),
+           .op = Custom{"test.gated", {{"factor", 0.5}}},
+           .inputs = {{shape}, {shape}},
+           .batch = batch,
+           .reference = [](const auto& inputs, const auto& parameters) {
+             return std::vector<Array>{gated(inputs[0], inputs[1], parameters, 0.5)};
+           }};
+  c.options.intra_op_threads = threads;
+  return c;
+}
+
+}  // namespace
+
+template <>
+std::vector<OpCase> cases_of<Custom>() {
+  if (tested_device() != device::DeviceKind::cpu) return {};  // which refuse it, as a test below shows
+  register_all();
+  std::vector<OpCase> cases{gated_case("one", {1}, 1, 1), gated_case("rows", {5, 7}, 3, 1),
+                            gated_case("two_threads", {4, 3}, 5, 2)};
+  cases.push_back({.name = "reads_its_output",
+                   .op = Custom{"test.exponentials", {{"rate", -0.5}}},
+                   .inputs = {{{3, 4}}},
+                   .batch = 3,
+                   .reference = [](const auto& inputs, const auto&) {
+                     Array y = inputs[0];
+                     for (double& value : y.values) value = std::exp(-0.5 * value);
+                     return std::vector<Array>{y};
+                   }});
+  return cases;
+}
+
+namespace {
+
+class CustomOps : public ::testing::Test {
+ protected:
+  void SetUp() override { register_all(); }
+};
+
+std::string refusal_of(const Op& op, std::vector<TensorSpec> inputs) {
+  return message_of<ConfigError>([&] { ops::infer(op, inputs); });
+}
+
+TEST_F(CustomOps, SayWhatIsWrongWithAModel) {
+  EXPECT_THAT(refusal_of(Custom{"test.gate", {}}, {{{4}}, {{4}}}), Mentions("test.gate ... test.gated"));
+  EXPECT_THAT(refusal_of(Custom{"test.gated", {}}, {{{4}}}), Mentions("two inputs"));
+  EXPECT_THAT(refusal_of(Custom{"test.gated", {{"factr", 1}}}, {{{4}}, {{4}}}), Mentions("factr ... factor"));
+  EXPECT_THAT(refusal_of(Custom{"test.gated", {{"factor", 1}, {"factor", 2}}}, {{{4}}, {{4}}}),
+              Mentions("factor ... twice"));
+  EXPECT_THAT(refusal_of(Custom{"test.gated", {}}, {{{4}, DType::int32}, {{4}}}), Mentions("int32"));
+  EXPECT_THAT(refusal_of(Custom{"test.gated", {}}, {}), Mentions("none"));
+}
+
+TEST_F(CustomOps, RefuseNamesThatAreTakenOrNone) {
+  for (const char* name : {"test.gated", "", "two words"})
+    EXPECT_THROW(register_op(name, std::make_shared<Gated>()), ConfigError) << name;
+  EXPECT_THROW(register_op("test.null", nullptr), ConfigError);
+}
+
+TEST_F(CustomOps, GpusRefuseThemByName) {
+  const Custom op{"test.gated", {}};
+  const std::vector<TensorSpec> inputs{{{4}}, {{4}}};
+  if (tested_device() == device::DeviceKind::cuda) {
+    const std::string message = message_of<DeviceError>(
+        [&] { ops::make_kernel(device::DeviceKind::cuda, op, inputs, {.batch = 2}); });
+    EXPECT_THAT(message, Mentions("test.gated ... --device cpu"));
+  }
+}
+
+/// What a user's function throws arrives, whichever thread it was thrown on.
+TEST_F(CustomOps, ErrorsOfTheirFunctionsArrive) {
+  if (tested_device() != device::DeviceKind::cpu) return;
+  OpHarness harness(Custom{"test.exponentials", {}}, {{{4}}}, {.batch = 4, .intra_op_threads = 2});
+  EXPECT_THROW(harness.forward(), ConfigError);  // there is no attribute "rate"
+}
+
+TEST_F(CustomOps, GradientChecksAcceptRightOnes) {
+  check_gradients("test.gated", {{5, 7}, {5, 7}}, {{"factor", 0.5}});
+  check_gradients("test.exponentials", {{6}}, {{"rate", -2}}, {.seed = 7});
+  check_gradients("test.halves", {{200}});
+}
+
+TEST_F(CustomOps, GradientChecksNoticeEveryBrokenRule) {
+  const auto message = [](const std::string& name, Wrong wrong) {
+    register_op("test.wrong." + name, std::make_shared<Halves>(wrong));
+    return message_of<Error>([&] { check_gradients("test.wrong." + name, {{12}}); });
+  };
+  EXPECT_THAT(message("gradient", {.gradient = true}), Mentions("gradient of input 0 ... differences"));
+  EXPECT_THAT(message("leaves_out", {.leaves_out = true}), Mentions("unwritten ... element 0 of the output"));
+  EXPECT_THAT(message("writes_beyond", {.writes_beyond = true}), Mentions("beyond the output"));
+  EXPECT_THAT(message("keeps_state", {.keeps_state = true}), Mentions("depends"));
+  EXPECT_THAT(message("reads_unsaid", {.reads_unsaid = true}), Mentions("nan ... signature"));
+  EXPECT_THAT(message("overwrites", {.overwrites = true}), Mentions("scale ... add"));
+  EXPECT_THAT(message("changes_input", {.changes_input = true}), Mentions("changed input 0"));
+  EXPECT_THAT(message("has_no_slope", {.has_no_slope = true}), Mentions("no derivative"));
+}
+
+TEST_F(CustomOps, GradientChecksRefuseShapesThatDoNotFit) {
+  EXPECT_THROW(check_gradients("test.halves", {{3}}), ConfigError);
+  EXPECT_THROW(check_gradients("test.none", {{4}}), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
