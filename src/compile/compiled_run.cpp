@@ -248,6 +248,18 @@ void require_work_for_servers(const model::Graph& graph, const parallel::Paralle
       layout::to_string(nearest)));
 }
 
+/// In sessions servers update when pushes come, and ask nobody for sums of squares.
+void require_whole_parameters(const parallel::ParallelOptions& parallel, const layout::Measures& measures,
+                              const layout::OwnershipOptions& owning) {
+  if (!measures.any() || !parallel.layout.has_sessions() || owning.whole || owning.owners.count <= 1) return;
+  layout::Layout nearest = parallel.layout;
+  nearest.assign = layout::ServerAssignment::whole;
+  throw ConfigError(
+      fmt::format("layout '{}': the optimizer needs norms of whole parameters, and servers that do not wait "
+                  "for each other hold parts; the nearest that works is '{}'",
+                  layout::to_string(parallel.layout), layout::to_string(nearest)));
+}
+
 void require_gpus_for_servers(const parallel::ParallelOptions& parallel, device::DeviceKind workers) {
   if (parallel.servers_on_gpus && workers != device::DeviceKind::cuda)
     throw ConfigError("parallel.server_device is GPU, but workers compute on CPUs; remove it");
@@ -266,7 +278,8 @@ uint64_t hash_of(const parallel::ProgramPlan& plan) {
   return hash_all(hash, {parallel.bucket_bytes.value_or(0), static_cast<int>(parallel.reduction),
                          static_cast<int>(parallel.algorithm), plan.state_slots, plan.shared_memory,
                          static_cast<int>(plan.device), plan.servers_are_apart(), plan.skip_nonfinite,
-                         plan.update_as_it_lands, plan.digests_parameters});
+                         plan.update_as_it_lands, plan.digests_parameters, plan.measures.parameters,
+                         plan.measures.proposed_slots});
 }
 
 void ensure_calls(const program::Program& program, const program::ModelCode& code) {
@@ -304,6 +317,7 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   const layout::BatchDivision division = divide_batch(options, parallel.layout, graph_, facts.device);
   require_own_profile(graph_, parallel, facts.device, division.micro_batch);
   layout::OwnershipOptions owning = ownership_options(parallel, options.state_slots);
+  require_whole_parameters(parallel, options.measures, owning);
   partition_ =
       make_partition(graph_, parallel, bucket_bytes_of(parallel, graph_, owning.owners.count, facts.device),
                      division.micro_batch);
@@ -320,24 +334,25 @@ CompiledRun::CompiledRun(const CompileOptions& options, const CompileFacts& fact
   owning.reversed = owning.owners == layout::RankRange{0, parallel.layout.dp} &&
                     parallel.reduction == layout::Reduction::reproducible && division.folds_by_halving;
   ownership_ = std::make_unique<layout::Ownership>(graph_, partition_, owning);
-  plan_ = std::make_unique<parallel::ProgramPlan>(
-      parallel::ProgramPlan{.graph = graph_,
-                            .partition = partition_,
-                            .training = *training_,
-                            .evaluation = *evaluation_,
-                            .division = division,
-                            .parallel = parallel,
-                            .ownership = *ownership_,
-                            .shares = ownership_->shares(),
-                            .state_slots = options.state_slots,
-                            .hosts = hosts_of(parallel.layout, facts),
-                            .shared_memory = facts.shared_memory,
-                            .device = facts.device,
-                            .skip_nonfinite = options.skips_nonfinite,
-                            .digests_parameters = options.compares_replicas && ownership_->replicas() > 1 &&
-                                                  (ownership_->has_owners() || ownership_->ties_stages()) &&
-                                                  !parallel.layout.has_sessions(),
-                            .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
+  plan_ = std::make_unique<parallel::ProgramPlan>(parallel::ProgramPlan{
+      .graph = graph_,
+      .partition = partition_,
+      .training = *training_,
+      .evaluation = *evaluation_,
+      .division = division,
+      .parallel = parallel,
+      .ownership = *ownership_,
+      .shares = ownership_->shares(),
+      .state_slots = options.state_slots,
+      .hosts = hosts_of(parallel.layout, facts),
+      .shared_memory = facts.shared_memory,
+      .device = facts.device,
+      .skip_nonfinite = options.skips_nonfinite,
+      .digests_parameters = options.compares_replicas && ownership_->replicas() > 1 &&
+                            (ownership_->has_owners() || ownership_->ties_stages()) &&
+                            !parallel.layout.has_sessions(),
+      .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite && !options.measures.any(),
+      .measures = options.measures});
   parallel::require_sums_exist(*plan_);
   for (const uint64_t part : {model::hash_of(graph_), hash_of(partition_), hash_of(*training_, partition_),
                               hash_of(*evaluation_, partition_), hash_of(*plan_)})
@@ -429,7 +444,8 @@ void CompiledRun::check_sessions(const std::function<void()>& gets_on) const {
                              .state_slots = plan_->state_slots,
                              .device = plan_->device,
                              .skip_nonfinite = plan_->skip_nonfinite,
-                             .update_as_it_lands = plan_->update_as_it_lands};
+                             .update_as_it_lands = plan_->update_as_it_lands,
+                             .measures = plan_->measures};
   // What it serves lies where it does beside a worker's.
   if (!ownership_->has_servers()) plan.parallel.servers_on_gpus = true;
   const auto compile_kind = [](const parallel::ProgramPlan& of, int rank) {

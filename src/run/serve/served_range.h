@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/index.h"
+#include "run/serve/served_measures.h"
 #include "run/step_kernels.h"
 
 namespace lockstep::run {
@@ -19,7 +21,8 @@ struct ServedRange {
   int workers = 1;
   std::vector<std::byte*> landings;  ///< by slot and worker
   std::vector<std::byte*> copies;
-  UpdateCall update;  ///< of all of it, without what differs from push to push
+  UpdateCall update;                            ///< of all of it, without what differs from push to push
+  std::optional<ServedMeasures> measures = {};  ///< if the optimizer needs norms of parameters
 
   std::byte* landing(int slot, int worker) const { return nth(landings, slot * workers + worker); }
 };

@@ -96,6 +96,7 @@ class Run::Parts {
   std::optional<observe::LatestFile> explanation_;  // on rank 0, if the run has a folder
   std::optional<TraceWriter> trace_;
   std::optional<StepHistograms> histograms_;
+  std::optional<NoiseScale> noise_scale_;
   std::optional<TextSamples> texts_;
   std::optional<Trainer> trainer_;
   int64_t saves_ = 0;  // of this run
@@ -162,6 +163,11 @@ void Run::Parts::make_worker() {
         "metrics.histogram_every_steps: with layout '{}' there is no step that all workers make at "
         "once; leave it out, or use sync=all_reduce or mode=sync",
         layout::to_string(worker_->compiled().layout())));
+  if (worker_->config().metrics.noise_scale_every_steps > 0 && worker_->serving() != nullptr)
+    throw ConfigError(fmt::format(
+        "metrics.noise_scale_every_steps: with layout '{}' no gradient is that of a whole batch; leave it "
+        "out, or use sync=all_reduce or mode=sync",
+        layout::to_string(worker_->compiled().layout())));
   const std::string& out = options_.output_directory;
   world_.control().set_crash_directory(out.empty() ? "" : out + "/crash");
   // Containers of one host may have folders of their own.
@@ -208,6 +214,7 @@ TrainerEvents Run::Parts::events() {
       output_->step(shown);
     }
     if (histograms_) histograms_->collect(Clock::now());
+    if (noise_scale_) noise_scale_->collect(Clock::now());
     if (explanation_ && explanation_->due()) explanation_->replace(observe::to_json(explain_so_far()) + "\n");
     if (options_.on_step) options_.on_step(record);
   };
@@ -253,6 +260,14 @@ void Run::Parts::make_trainer() {
                                                         .write = [this](observe::MetricsRecord record) {
                                                           output_->histograms(std::move(record));
                                                         }});
+  const int64_t noise_scale_every_steps =
+      metrics_of(output_options(), worker_->config()).noise_scale_every_steps;
+  if (noise_scale_every_steps > 0)
+    noise_scale_.emplace(*worker_, NoiseScaleOptions{.every_steps = noise_scale_every_steps,
+                                                     .mailbox = &world_.control().mailbox(),
+                                                     .write = [this](int64_t step, double scale) {
+                                                       output_->noise_scale(step, scale);
+                                                     }});
   // Trials by other commands show none.
   if (worker_->config().trainer.sample.every_steps > 0 && !options_.metrics_file_only)
     texts_.emplace(*worker_);
@@ -267,6 +282,7 @@ void Run::Parts::make_trainer() {
                         .files = failing_files_ ? failing_files_.get() : &posix_file_system(),
                         .regroup = [this](const std::vector<int>& left) { return regroup(left); },
                         .histograms = histograms_ ? &*histograms_ : nullptr,
+                        .noise_scale = noise_scale_ ? &*noise_scale_ : nullptr,
                         .texts = texts_ ? &*texts_ : nullptr,
                         .drawing_threads = idle_threads(world_.launch())});
 }
@@ -354,10 +370,12 @@ RunResult Run::Parts::finish() {
   phases_.enter(observe::RunPhase::end);
   watch_.finish();
   if (histograms_) histograms_->collect(deadline_in(kLastHistograms));
+  if (noise_scale_) noise_scale_->collect(deadline_in(kLastHistograms));
   if (first_) output_->finish();
   finished_ = true;
   RunResult result{.report = recorder_->report(world_.communicator(), outcome, watch_.machines()),
                    .stopped = outcome.stopped};
+  if (noise_scale_) result.report.noise_scale = noise_scale_->value();
   result.report.explanation = account_->explain(world_.communicator());
   add_advice(result, outcome);
   if (explanation_) explanation_->replace(observe::to_json(*result.report.explanation) + "\n");
