@@ -49,6 +49,12 @@ NoiseScale::NoiseScale(const Worker& worker, NoiseScaleOptions options)
   const layout::Ownership& ownership = worker.compiled().ownership();
   global_batch_ = static_cast<double>(division.global_batch);
   static_count_ = global_batch_ * static_cast<double>(worker.compiled().graph().loss_positions());
+  if (ownership.ties_stages())
+    throw ConfigError(
+        fmt::format("metrics.noise_scale_every_steps: with layout '{}' stages share parameters, and none of "
+                    "them sees the "
+                    "whole gradient of these; leave it out, or use a layout without stages",
+                    layout::to_string(worker.compiled().layout())));
   std::set<int> micro_batches;
   // Every stage has the same micro-batches: they count once.
   const bool counts = ownership.is_worker(worker.rank()) && ownership.stage_of(worker.rank()) == 0;
@@ -86,37 +92,50 @@ void NoiseScale::observe(const run::KernelObservation& observation) {
   const program::Instruction& instruction = worker_.programs().step.instruction(observation.instruction);
   if (!program::is_backward(instruction.kind)) return;
   const model::Graph& graph = worker_.compiled().graph();
-  // The kernel's gradient is a part of the global batch's mean.
-  const double share = global_batch_ / samples_of(instruction);
   for (size_t g = 0; g < observation.call->parameter_gradients.size(); ++g) {
     const int parameter = observation.call->gradient_parameters[g];
-    if (graph.parameter(parameter).spec.role != ops::ParameterRole::weight) continue;
     const Tensor& gradient = observation.call->parameter_gradients[g];
+    const auto& of = graph.parameter(parameter);
+    // Another kernel writes it, nobody needs it, or it is no gradient.
+    if (gradient.data == nullptr || of.frozen || of.spec.role != ops::ParameterRole::weight) continue;
     const int64_t count = gradient.shape.count();
     const float* values = on_host(gradient);
-    if (graph.parameter(parameter).uses.size() == 1) {
-      squares_ += share * share * squares_of(values, count);
-      continue;
-    }
-    auto& sum = shared_[{instruction.micro_batch, parameter}];
-    sum.resize(static_cast<size_t>(count));
-    double before = 0, after = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      double& element = sum[static_cast<size_t>(i)];
-      before += element * element;
-      element += static_cast<double>(values[i]);
-      after += element * element;
-    }
-    squares_ += share * share * (after - before);
+    MicroBatch& own = micro_batches_[instruction.micro_batch];
+    own.samples = samples_of(instruction);
+    // Calls for an op's two halves both name its gradients. The later one finds them complete.
+    if (of.uses.size() == 1)
+      own.squares[parameter] = squares_of(values, count);
+    else
+      own.shared[parameter][gradient.data].assign(values, values + count);
   }
+}
+
+double NoiseScale::squares_of_step() {
+  double sum = 0;
+  for (const auto& [number, micro_batch] : micro_batches_) {
+    double squares = 0;
+    for (const auto& [parameter, of_one] : micro_batch.squares) squares += of_one;
+    for (const auto& [parameter, uses] : micro_batch.shared) {
+      std::vector<float> all;
+      for (const auto& [place, values] : uses) {
+        all.resize(values.size());
+        for (size_t i = 0; i < values.size(); ++i) all[i] += values[i];
+      }
+      squares += squares_of(all.data(), static_cast<int64_t>(all.size()));
+    }
+    // What kernels make is a part of the global batch's mean.
+    const double share = global_batch_ / micro_batch.samples;
+    sum += share * share * squares;
+  }
+  micro_batches_.clear();
+  return sum;
 }
 
 void NoiseScale::end_step(int64_t step, const program::Verdict& verdict, const run::StepScalars& constants,
                           bool skipped) {
   Sums sums = own_;
   const double scale = program::update_scale(verdict, constants.kernels, static_count_, false);
-  sums.squares = scale * scale * std::exchange(squares_, 0.0);
-  shared_.clear();
+  sums.squares = scale * scale * squares_of_step();
   if (skipped || !worker_.compiled().ownership().is_worker(worker_.rank())) return;
   if (options_.mailbox->rank() == 0) {
     gathered_[step].large = verdict.gradient_norm * verdict.gradient_norm;

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -45,7 +44,8 @@ struct NoiseScaleOptions {
 /// the layout has no sessions. Used by one thread; not COLLECTIVE.
 class NoiseScale {
  public:
-  /// `worker` must outlive it. Throws ConfigError if a step has one micro-batch, which has no noise to show.
+  /// `worker` must outlive it. Throws ConfigError if a step has one micro-batch, which has no noise to show,
+  /// or if stages share parameters, of whose gradient none sees all.
   NoiseScale(const Worker& worker, NoiseScaleOptions options);
 
   /// Whether the step that leaves so many complete is measured: then it runs with observe() as its observer.
@@ -73,6 +73,16 @@ class NoiseScale {
     double large = 0;  ///< squared norm of the whole batch's gradient
   };
 
+  /// A micro-batch's gradients, of the whole model or of this stage.
+  struct MicroBatch {
+    double samples = 0;
+    std::map<int, double> squares;  ///< by parameter
+    /// By parameter that layers share, and by place: the gradient of each use.
+    std::map<int, std::map<const void*, std::vector<float>>> shared;
+  };
+  /// The sum of squared norms of the step's micro-batches' mean gradients, times the scale of the loss; and
+  /// forgets them.
+  double squares_of_step();
   double samples_of(const program::Instruction& instruction) const;
   const float* on_host(const Tensor& tensor);
   void add(int64_t step, const Sums& sums);
@@ -80,10 +90,8 @@ class NoiseScale {
   const Worker& worker_;
   NoiseScaleOptions options_;
   double global_batch_ = 0, static_count_ = 1;
-  Sums own_;  ///< what the rank's program says of its micro-batches; squares of the step that runs
-  double squares_ = 0;
-  /// Gradients of a micro-batch's uses of a shared parameter so far, by micro-batch and parameter.
-  std::map<std::pair<int, int>, std::vector<double>> shared_;
+  Sums own_;  ///< what the rank's program says of its micro-batches, without squares
+  std::map<int, MicroBatch> micro_batches_;  ///< by number, in the step that runs
   std::vector<float> copy_;
   std::map<int64_t, Gathered> gathered_;  ///< on rank 0, by step
   NoiseScaleEstimate estimate_;

@@ -75,6 +75,10 @@ TEST(NoiseScale, IsThatOfNormsOfSmallAndLargeBatchesInEveryLayout) {
     const auto config = config_of(model, still({"trainer.steps=1", "trainer.micro_batch=3"}));
     for (const char* layout : {"dp=1", "dp=2", "dp=4", "dp=2,shard=optimizer", "dp=2,sync=ps,servers=1",
                                "dp=1,pp=2", "dp=2,pp=2,schedule=zero_bubble", "dp=1,recompute=full"}) {
+      if (model == kTiedGpt && with(config, layout).parallel.layout.pp > 1) {
+        EXPECT_THROW(measure(config, layout, 1), ConfigError) << "stages share the embedding";
+        continue;
+      }
       const Scales scales = measure(config, layout, 1);
       ASSERT_EQ(scales.size(), 1u) << layout;
       EXPECT_NEAR(scales.at(1), expected, 1e-4 * expected) << layout;
