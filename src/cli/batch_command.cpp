@@ -13,6 +13,7 @@
 #include "cli/planned_job.h"
 #include "device/nvml/gpu_facts.h"
 #include "lockstep/error.h"
+#include "observe/metrics_reader.h"
 #include "plan/balance.h"
 #include "plan/gpu_memory.h"
 #include "plan/largest_batch.h"
@@ -36,6 +37,7 @@ struct BatchArguments {
   std::string devices = "cpu";
   std::string memory;  ///< sizes; "": see devices_of
   std::string profile;
+  std::string run;  ///< a folder; "": none
 };
 
 /// A kind of device, and what a rank's plan may take of it.
@@ -127,13 +129,17 @@ config::RunConfig load(const BatchArguments& arguments, const std::optional<std:
   return config::load_run_config(arguments.config.path, overrides, layout);
 }
 
+bool is_momentum_method(optim::OptimizerKind kind) {
+  return kind == optim::OptimizerKind::sgd || kind == optim::OptimizerKind::lars;
+}
+
 /// As the config states it; otherwise its own rate for its own batch, by the rule for its optimizer.
 optim::BatchScaling scaling_of(const config::RunConfig& config) {
   if (config.batch_scaling) return *config.batch_scaling;
   return {.learning_rate = config.optimizer.learning_rate,
           .from = config.trainer.global_batch,
-          .rule = config.optimizer.kind == optim::OptimizerKind::sgd ? optim::ScalingRule::linear
-                                                                     : optim::ScalingRule::square_root};
+          .rule = is_momentum_method(config.optimizer.kind) ? optim::ScalingRule::linear
+                                                            : optim::ScalingRule::square_root};
 }
 
 std::string_view name_of(optim::ScalingRule rule) {
@@ -259,7 +265,21 @@ std::string line_of(const BatchRow& row, size_t width, bool has_profile) {
                      row.learning_rate.value_or(0));
 }
 
-std::string text_of(const std::vector<BatchRow>& rows, const config::RunConfig& config) {
+/// As the run has measured it last.
+std::optional<double> noise_scale_of(const std::string& run) {
+  if (run.empty()) return {};
+  std::optional<double> scale;
+  for (const auto& row : observe::read_metrics(run + "/metrics.jsonl"))
+    if (row.has("noise_scale")) scale = row.number("noise_scale");
+  if (!scale)
+    throw ConfigError(fmt::format(
+        "--run {}: the run has not measured its noise scale; train with metrics.noise_scale_every_steps",
+        run));
+  return scale;
+}
+
+std::string text_of(const std::vector<BatchRow>& rows, const config::RunConfig& config,
+                    const std::optional<double>& noise_scale) {
   size_t width = 6;
   for (const BatchRow& row : rows) width = std::max(width, layout::to_string(row.layout).size());
   const bool has_profile = config.parallel.profile.has_value();
@@ -286,6 +306,11 @@ std::string text_of(const std::vector<BatchRow>& rows, const config::RunConfig& 
   if (has_profile)
     text += fmt::format("samples/s: computing alone, without sums and communication, by {}\n",
                         config.parallel.profile->source);
+  if (noise_scale)
+    text += fmt::format(
+        "noise scale: {:.4g} samples, as measured last; beyond a batch of as many, more workers save few "
+        "steps\n",
+        *noise_scale);
   for (const BatchRow& row : rows)
     if (row.found.fit) {
       text += fmt::format("to train so: --layout {}", layout::to_string(row.layout));
@@ -298,6 +323,7 @@ std::string text_of(const std::vector<BatchRow>& rows, const config::RunConfig& 
 int batch(const BatchArguments& arguments) {
   if (!arguments.layouts.empty() && arguments.config.layout)
     throw ConfigError("--layouts and --layout: use one of the two");
+  const std::optional<double> noise_scale = noise_scale_of(arguments.run);
   const std::vector<PlannedConfig> configs = configs_of(arguments);
   const auto first = std::ranges::find_if(configs, [](const auto& each) { return each.config.has_value(); });
   if (first == configs.end()) throw ConfigError(configs.front().refused);
@@ -311,7 +337,7 @@ int batch(const BatchArguments& arguments) {
   if (std::ranges::all_of(rows, [](const BatchRow& row) { return !row.refused.empty(); }))
     throw ConfigError(rows.front().refused);
   if (!arguments.output.json) {
-    write_result(text_of(rows, *first->config));
+    write_result(text_of(rows, *first->config, noise_scale));
     return static_cast<int>(ExitCode::done);
   }
   const optim::BatchScaling scaling = scaling_of(*first->config);
@@ -319,6 +345,7 @@ int batch(const BatchArguments& arguments) {
             {"from", scaling.from},
             {"learning_rate", scaling.learning_rate},
             {"batches", Json::array()}};
+  if (noise_scale) json["noise_scale"] = *noise_scale;
   for (const BatchRow& row : rows) json["batches"].push_back(json_of(row));
   write_result(json.dump() + "\n");
   return static_cast<int>(ExitCode::done);
@@ -362,6 +389,11 @@ void add_batch_command(CLI::App& program, CommandAction& selected) {
       .add_option("--profile", arguments->profile,
                   "Times of layers (lockstep profile), from which samples per second follow")
       ->type_name("FILE");
+  command
+      .add_option("--run", arguments->run,
+                  "The folder of a run that has measured its gradient noise scale "
+                  "(metrics.noise_scale_every_steps), which tells how large a batch pays")
+      ->type_name("DIR");
   add_json(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return batch(*arguments); }; });
 }

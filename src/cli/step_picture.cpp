@@ -37,6 +37,7 @@ Color color_of(InstructionKind kind) {
     case InstructionKind::backward_input:
     case InstructionKind::backward_weight:
       return Color::backward;
+    case InstructionKind::propose:
     case InstructionKind::update:
       return Color::update;
     default:

@@ -107,7 +107,8 @@ uint64_t hash_of(const parallel::ProgramPlan& plan) {
   return hash_all(hash, {parallel.bucket_bytes.value_or(0), static_cast<int>(parallel.reduction),
                          static_cast<int>(parallel.algorithm), plan.state_slots, plan.shared_memory,
                          static_cast<int>(plan.device), plan.servers_are_apart(), plan.skip_nonfinite,
-                         plan.update_as_it_lands, plan.digests_parameters});
+                         plan.update_as_it_lands, plan.digests_parameters, plan.measures.parameters,
+                         plan.measures.proposed_slots});
 }
 
 void ensure_calls(const program::Program& program, const program::ModelCode& code) {
@@ -141,7 +142,9 @@ CompiledRun::CompiledRun(RunPlan plan) : run_(std::move(plan)) {
                             .digests_parameters = options.compares_replicas && ownership_->replicas() > 1 &&
                                                   (ownership_->has_owners() || ownership_->ties_stages()) &&
                                                   !layout().has_sessions(),
-                            .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite});
+                            .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite &&
+                                                  !options.measures.any(),
+                            .measures = options.measures});
   for (const uint64_t part :
        {model::hash_of(run_.graph), hash_of(run_.partition), hash_of(*training_, run_.partition),
         hash_of(*evaluation_, run_.partition), hash_of(*plan_)})
@@ -233,7 +236,8 @@ void CompiledRun::check_sessions(const std::function<void()>& gets_on) const {
                              .state_slots = plan_->state_slots,
                              .device = plan_->device,
                              .skip_nonfinite = plan_->skip_nonfinite,
-                             .update_as_it_lands = plan_->update_as_it_lands};
+                             .update_as_it_lands = plan_->update_as_it_lands,
+                             .measures = plan_->measures};
   // What it serves lies where it does beside a worker's.
   if (!ownership_->has_servers()) plan.parallel.servers_on_gpus = true;
   const auto compile_kind = [](const parallel::ProgramPlan& of, int rank) {

@@ -148,6 +148,18 @@ std::vector<int> hosts_of(const layout::Layout& layout, const CompileFacts& fact
   return facts.hosts;
 }
 
+/// In sessions servers update when pushes come, and ask nobody for sums of squares.
+void require_whole_parameters(const parallel::ParallelOptions& parallel, const layout::Measures& measures,
+                              const layout::OwnershipOptions& owning) {
+  if (!measures.any() || !parallel.layout.has_sessions() || owning.whole || owning.owners.count <= 1) return;
+  layout::Layout nearest = parallel.layout;
+  nearest.assign = layout::ServerAssignment::whole;
+  throw ConfigError(
+      fmt::format("layout '{}': the optimizer needs norms of whole parameters, and servers that do not wait "
+                  "for each other hold parts; the nearest that works is '{}'",
+                  layout::to_string(parallel.layout), layout::to_string(nearest)));
+}
+
 /// Sums within hosts and then across them have the canonical tree's order only if ranks are numbered so.
 void require_hosts_follow_tree(const RunPlan& plan) {
   const layout::Layout& layout = plan.layout();
@@ -252,6 +264,7 @@ RunPlan plan_run(const CompileOptions& options, const CompileFacts& facts) {
   plan.division = divide_batch(plan.options, parallel.layout, plan.graph, facts.device);
   require_own_profile(plan.graph, parallel, facts.device, plan.division.micro_batch);
   plan.owning = ownership_options(parallel, options.state_slots);
+  require_whole_parameters(parallel, options.measures, plan.owning);
   plan.partition = make_partition(
       plan.graph, parallel, bucket_bytes_of(parallel, plan.graph, plan.owning.owners.count, facts.device),
       plan.division.micro_batch);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "layout/batch_division.h"
+#include "layout/norm_chunks.h"
 #include "layout/ownership.h"
 #include "model/graph.h"
 #include "model/node_times.h"
@@ -24,7 +25,8 @@ struct CompileOptions {
   int64_t micro_batch = 0;   ///< upper bound of samples; 0: none
   int virtual_replicas = 1;  ///< leaves of the canonical tree under REPRODUCIBLE
   parallel::ParallelOptions parallel;
-  int state_slots = 0;  ///< of the optimizer
+  int state_slots = 0;             ///< of the optimizer
+  layout::Measures measures = {};  ///< what its updates need besides gradients
   bool clips_gradients = false;
   bool compares_replicas = true;
   bool skips_nonfinite = true;  ///< updates write nothing if the loss or gradients are not finite

@@ -210,6 +210,7 @@ void check_layout(const schema::RunConfig& config, const model::Graph& graph, co
            config.precision().compute() == schema::Precision::FLOAT16 ? DType::float16 : DType::float32,
        .states_async_statistics = config.parallel().has_async_statistics(),
        .statistic = first_statistic(graph),
+       .noise_scale = config.metrics().noise_scale_every_steps() > 0,
        .histograms = config.metrics().histogram_every_steps() > 0,
        .writes_samples = config.trainer().has_sample()});
   if (refusal) document.refuse(refusal->field, refusal->reason);
@@ -221,10 +222,33 @@ void check_sample(const schema::RunConfig& config, const model::Graph& graph, co
     document.refuse("trainer.sample", fmt::format("the model cannot write text: {}; leave it out", why));
 }
 
+/// What scales updates by norms.
+void check_ratios(const schema::Optimizer& optimizer, const Document& document) {
+  const bool has_ratios = optimizer.has_lars() || optimizer.has_lamb();
+  if (optimizer.has_adaptive_clip() && has_ratios)
+    document.refuse("optimizer.adaptive_clip",
+                    fmt::format("limits gradients by norms of their parameters, by which {} scales updates "
+                                "already; remove it",
+                                optimizer.has_lars() ? "lars" : "lamb"));
+  bool decays = optimizer.weight_decay() != 0;
+  for (int g = 0; g < optimizer.groups_size(); ++g) {
+    const auto& group = optimizer.groups(g);
+    decays = decays || group.weight_decay() != 0;
+    if (!group.adaptive_clip() && !optimizer.has_adaptive_clip())
+      document.refuse(fmt::format("optimizer.groups[{}].adaptive_clip", g),
+                      "is ignored without optimizer.adaptive_clip; remove it");
+  }
+  if (optimizer.has_lamb() && !decays && !optimizer.lamb().adapt_without_decay())
+    document.refuse("optimizer.lamb",
+                    "would be plain Adam: parameters without weight decay have no ratio; set "
+                    "optimizer.weight_decay, such as 0.01, or adapt_without_decay: true");
+}
+
 void check_optimizer(const schema::RunConfig& config, const Document& document) {
   const auto& optimizer = config.optimizer();
   if (optimizer.has_sgd() && optimizer.sgd().nesterov() && optimizer.sgd().momentum() == 0)
     document.refuse("optimizer.sgd.nesterov", "needs momentum; set optimizer.sgd.momentum, such as 0.9");
+  check_ratios(optimizer, document);
   if (optimizer.decay_norm_and_bias() && optimizer.weight_decay() == 0)
     document.refuse("optimizer.decay_norm_and_bias", "is ignored without optimizer.weight_decay");
   check_schedule(optimizer, config.trainer().global_batch(), document);

@@ -156,10 +156,24 @@ optim::OptimizerOptions convert_optimizer(const schema::Optimizer& optimizer, in
   if (optimizer.has_ema())
     options.average = {
         .enabled = true, .decay = optimizer.ema().decay(), .start_step = optimizer.ema().start_step()};
+  if (optimizer.has_adaptive_clip())
+    options.adaptive_clip = {.limit = optimizer.adaptive_clip().clipping(),
+                             .floor = optimizer.adaptive_clip().floor()};
   if (optimizer.has_sgd()) {
     options.kind = optim::OptimizerKind::sgd;
     options.momentum = optimizer.sgd().momentum();
     options.nesterov = optimizer.sgd().nesterov();
+  } else if (optimizer.has_lars()) {
+    options.kind = optim::OptimizerKind::lars;
+    options.momentum = optimizer.lars().momentum();
+    options.trust = optimizer.lars().trust();
+    options.epsilon = optimizer.lars().epsilon();
+  } else if (optimizer.has_lamb()) {
+    options.kind = optim::OptimizerKind::lamb;
+    options.beta1 = optimizer.lamb().beta1();
+    options.beta2 = optimizer.lamb().beta2();
+    options.epsilon = optimizer.lamb().epsilon();
+    options.adapts_without_decay = optimizer.lamb().adapt_without_decay();
   } else {
     const auto& adam = optimizer.has_adam() ? optimizer.adam() : optimizer.adamw();
     options.kind = optimizer.has_adam() ? optim::OptimizerKind::adam : optim::OptimizerKind::adamw;
@@ -220,6 +234,7 @@ observe::MetricsOptions convert_metrics(const schema::Metrics& metrics) {
                                   .progress = metrics.progress(),
                                   .on_failure = static_cast<observe::SinkFailurePolicy>(metrics.on_failure()),
                                   .histogram_every_steps = metrics.histogram_every_steps(),
+                                  .noise_scale_every_steps = metrics.noise_scale_every_steps(),
                                   .machine_every_seconds = metrics.machine_every_seconds(),
                                   .tensorboard = metrics.tensorboard(),
                                   .prometheus_port = metrics.prometheus_port(),

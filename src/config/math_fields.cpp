@@ -45,6 +45,8 @@ constexpr std::string_view kLossScaling = "precision.loss_scaling.";
 constexpr std::string_view kAsyncLearningRate = "parallel.async_learning_rate";
 // Decisive where it is set: then elements have two bytes.
 constexpr std::string_view kFusedGelu = "precision.fused_gelu";
+// Decisive where a group is left out; it came later.
+constexpr std::string_view kGroups = "optimizer.groups[", kClipsGroup = "].adaptive_clip";
 // Shows what is learned, and changes nothing.
 constexpr std::string_view kSample = "trainer.sample.";
 constexpr std::string_view kSections[] = {"data.", "trainer.", "optimizer.", "precision.", "weights."};
@@ -187,6 +189,7 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
                                   (in_section && !contains(kWithoutEffect, path));
     if (!counts || path.starts_with(kSample) || (path.starts_with(kLossScaling) && !scales_loss) ||
         (path == kFusedGelu && !config.precision().fused_gelu()) ||
+        (path.starts_with(kGroups) && path.ends_with(kClipsGroup) && value == "true") ||
         std::ranges::find(kLaterDefaults, std::pair<std::string_view, std::string_view>(path, value)) !=
             std::end(kLaterDefaults))
       continue;

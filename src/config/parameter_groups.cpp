@@ -117,7 +117,8 @@ class GroupFinder {
     return {.weight_decay = of.has_weight_decay() ? of.weight_decay()
                             : decays              ? optimizer_.weight_decay()
                                                   : 0,
-            .learning_rate_factor = of.learning_rate_factor()};
+            .learning_rate_factor = of.learning_rate_factor(),
+            .clips = of.adaptive_clip()};
   }
 
   const schema::Optimizer& optimizer_;

@@ -12,7 +12,7 @@ NormChunks norm_chunks_of(const model::Graph& graph) {
       const auto& spec = graph.parameters[p].spec;
       if (spec.role != role) continue;
       chunks.first[p] = chunks.count;
-      chunks.count += (spec.shape.count() + kNormChunk - 1) / kNormChunk;
+      chunks.count += chunks_in(spec.shape.count());
     }
     if (role == ops::ParameterRole::weight) chunks.weights = chunks.count;
   }

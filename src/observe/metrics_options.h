@@ -22,6 +22,7 @@ struct MetricsOptions {
   bool progress = true;                                     ///< the progress line on stderr
   SinkFailurePolicy on_failure = SinkFailurePolicy::go_on;  ///< of all sinks but metrics.jsonl
   int64_t histogram_every_steps = 0;                        ///< of parameters and gradients; 0: none
+  int64_t noise_scale_every_steps = 0;                      ///< between measured steps; 0: none
   double machine_every_seconds = 5;                         ///< between figures of machines; 0: none
   bool tensorboard = true;                                  ///< if the run has a folder
   int prometheus_port = 0;                                  ///< 0: none

@@ -127,6 +127,7 @@ std::string to_json(const RunReport& report) {
   json.number("best_eval_loss", report.best_eval_loss);
   if (report.ended_early) json.add("ended_early", "true");
   json.number("eval_accuracy", report.eval_accuracy);
+  json.number("noise_scale", report.noise_scale);
   json.number("samples_per_second", report.samples_per_second);
   json.number("tokens_per_second", report.tokens_per_second);
   if (report.step_ms) {
@@ -187,6 +188,8 @@ std::string describe(const RunReport& report, bool verbose) {
     rows.emplace_back("accuracy", fmt::format("{:.2f} %", 100 * *report.eval_accuracy));
   if (report.train_loss)
     rows.emplace_back("training loss", fmt::format("{:.6g} (last step)", *report.train_loss));
+  if (report.noise_scale)
+    rows.emplace_back("noise scale", fmt::format("{:.4g} samples", *report.noise_scale));
   rows.emplace_back("steps", fmt::format("{} ({:.2f} epochs)", report.steps, report.epochs));
   if (report.skipped_steps > 0)
     rows.emplace_back("skipped steps", fmt::format("{}, not finite", report.skipped_steps));

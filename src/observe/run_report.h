@@ -56,6 +56,7 @@ struct RunReport {
   bool ended_early = false;             ///< because evaluations did not improve
   std::optional<double> perplexity;     ///< of models that predict tokens: e to the evaluation loss
   std::optional<double> eval_accuracy;  ///< classifiers
+  std::optional<double> noise_scale;    ///< of gradients, in samples, as last measured
   std::optional<double>
       samples_per_second;  ///< without start-up, evaluation, checkpoints and the first 5 steps
   std::optional<double> tokens_per_second;  ///< language models

@@ -11,9 +11,13 @@ namespace lockstep::optim {
 // on the device from the options and the step's constants. Numbers that all elements share are computed once,
 // in double precision.
 
+// A formula is called with an element and its numbers of state, of which it leaves the first kKeptSlots as
+// they are.
+
 /// PyTorch's SGD with dampening 0: d = g + decay p; b = momentum b + d; p -= rate (nesterov ? d + momentum b
 /// : b). PyTorch starts with b = d, which is the same with b = 0.
 struct SgdFormula {
+  static constexpr int kKeptSlots = 0;
   float learning_rate, momentum, weight_decay, gradient_scale;
   bool nesterov;
 
@@ -45,6 +49,7 @@ struct SgdFormula {
 /// PyTorch's Adam and AdamW: m and v are running means of g and g²; p -= rate / (1 - beta1^t) m / (sqrt(v /
 /// (1 - beta2^t)) + epsilon). Weight decay is added to g (Adam), or shrinks p by rate * decay first (AdamW).
 struct AdamFormula {
+  static constexpr int kKeptSlots = 0;
   float step_size, shrink, weight_decay, gradient_scale, gain1, beta2, gain2, inverse_correction, epsilon;
 
   AdamFormula() = default;
@@ -75,9 +80,117 @@ struct AdamFormula {
   }
 };
 
+/// LARS (You et al., 2017, "Large Batch Training of Convolutional Networks"; as in MLPerf's reference): v =
+/// momentum v - rate ratio (g + decay p); p += v. The ratio is the parameter's (scale_of()).
+struct LarsFormula {
+  static constexpr int kKeptSlots = 0;
+  float learning_rate, momentum, weight_decay, gradient_scale;
+
+  LarsFormula() = default;
+  LOCKSTEP_HOST_DEVICE LarsFormula(const OptimizerOptions& options, const UpdateArguments& arguments,
+                                   const UpdateConstants& constants)
+      : learning_rate(static_cast<float>(constants.learning_rate * arguments.rates.learning_rate_factor *
+                                         arguments.scale)),
+        momentum(static_cast<float>(options.momentum)),
+        weight_decay(static_cast<float>(arguments.rates.weight_decay)),
+        gradient_scale(static_cast<float>(arguments.gradient_scale)) {}
+
+  LOCKSTEP_HOST_DEVICE void operator()(float& p, float g, float& velocity) const {
+    const float d = std::fma(weight_decay, p, g * gradient_scale);
+    const float v = std::fma(-learning_rate, d, momentum * velocity);
+    velocity = v;
+    p += v;
+  }
+};
+
+/// The direction u of LAMB (You et al., 2020, "Large Batch Optimization for Deep Learning"; as in NVIDIA's
+/// apex): m and v as Adam's; u = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + decay p.
+struct LambDirection {
+  float weight_decay, gradient_scale, gain1, beta2, gain2, mean_correction, inverse_correction, epsilon;
+
+  LambDirection() = default;
+  LOCKSTEP_HOST_DEVICE LambDirection(const OptimizerOptions& options, const UpdateArguments& arguments,
+                                     const UpdateConstants& constants)
+      : weight_decay(static_cast<float>(arguments.rates.weight_decay)),
+        gradient_scale(static_cast<float>(arguments.gradient_scale)),
+        gain1(static_cast<float>(1 - options.beta1)),
+        beta2(static_cast<float>(options.beta2)),
+        gain2(static_cast<float>(1 - options.beta2)),
+        mean_correction(static_cast<float>(1 / (1 - constants.beta1_power))),
+        inverse_correction(static_cast<float>(1 / std::sqrt(1 - constants.beta2_power))),
+        epsilon(static_cast<float>(options.epsilon)) {}
+
+  LOCKSTEP_HOST_DEVICE float of(float p, float mean, float square) const {
+    return std::fma(weight_decay, p,
+                    mean_correction * mean / std::fma(std::sqrt(square), inverse_correction, epsilon));
+  }
+
+  /// Moves the state; returns the direction that follows.
+  LOCKSTEP_HOST_DEVICE float propose(float p, float g, float& mean, float& square) const {
+    const float d = g * gradient_scale;
+    mean = std::fma(gain1, d - mean, mean);
+    square = std::fma(gain2, d * d, beta2 * square);
+    return of(p, mean, square);
+  }
+};
+
+/// LAMB's update, once its state has moved: p -= rate ratio u. The ratio is the parameter's (scale_of()).
+struct LambFormula {
+  static constexpr int kKeptSlots = 2;
+  LambDirection direction;
+  float learning_rate;
+
+  LambFormula() = default;
+  LOCKSTEP_HOST_DEVICE LambFormula(const OptimizerOptions& options, const UpdateArguments& arguments,
+                                   const UpdateConstants& constants)
+      : direction(options, arguments, constants),
+        learning_rate(static_cast<float>(constants.learning_rate * arguments.rates.learning_rate_factor *
+                                         arguments.scale)) {}
+
+  LOCKSTEP_HOST_DEVICE void operator()(float& p, float, const float& mean, const float& square) const {
+    p = std::fma(-learning_rate, direction.of(p, mean, square), p);
+  }
+};
+
+/// Norms of a parameter, of its mean gradient and of its update before any ratio.
+struct ParameterNorms {
+  double gradient = 0, parameter = 0, update = 0;
+};
+
+/// By what a parameter's update is scaled if is_scaled(). lars: trust |p| / (|g| + decay |p| + epsilon).
+/// lamb: |p| / |u|. Both are 1 if one of the norms is 0. With adaptive clipping it is a factor of the
+/// gradient.
+LOCKSTEP_HOST_DEVICE inline double scale_of(const OptimizerOptions& options, const ParameterRates& rates,
+                                            const ParameterNorms& norms) {
+  switch (options.kind) {
+    case OptimizerKind::lars:
+      if (norms.parameter == 0 || norms.gradient == 0) return 1;
+      return options.trust * norms.parameter /
+             (norms.gradient + rates.weight_decay * norms.parameter + options.epsilon);
+    case OptimizerKind::lamb:
+      if (norms.parameter == 0 || norms.update == 0) return 1;
+      return norms.parameter / norms.update;
+    default: {
+      const double floor = options.adaptive_clip.floor;
+      const double most = options.adaptive_clip.limit * (norms.parameter > floor ? norms.parameter : floor);
+      return norms.gradient > most ? most / norms.gradient : 1;
+    }
+  }
+}
+
+/// Applies what scale_of() has returned.
+LOCKSTEP_HOST_DEVICE inline void apply_scale(const OptimizerOptions& options, double scale,
+                                             UpdateArguments& arguments) {
+  if (options.kind == OptimizerKind::lars || options.kind == OptimizerKind::lamb)
+    arguments.scale = scale;
+  else
+    arguments.gradient_scale *= scale;
+}
+
 /// An update, and the moving average of what it writes: average += gain (p - average), as PyTorch's lerp.
 template <class Formula>
 struct Averaged {
+  static constexpr int kKeptSlots = Formula::kKeptSlots;
   Formula formula;
   float gain;
 
@@ -107,6 +220,7 @@ struct Averaged {
 };
 
 struct StatisticFormula {
+  static constexpr int kKeptSlots = 0;
   float momentum, gradient_scale;
   LOCKSTEP_HOST_DEVICE void operator()(float& value, float mean) const {
     value = std::fma(momentum, mean * gradient_scale - value, value);
@@ -121,6 +235,8 @@ auto visit_formula(const OptimizerOptions& options, const Visitor& visitor) {
     return options.average.enabled ? visitor.template operator()<Averaged<Formula>, slots + 1>()
                                    : visitor.template operator()<Formula, slots>();
   };
+  if (options.kind == OptimizerKind::lars) return visit.template operator()<LarsFormula, 1>();
+  if (options.kind == OptimizerKind::lamb) return visit.template operator()<LambFormula, 2>();
   if (options.kind != OptimizerKind::sgd) return visit.template operator()<AdamFormula, 2>();
   if (options.momentum != 0) return visit.template operator()<SgdFormula, 1>();
   return visit.template operator()<SgdFormula, 0>();

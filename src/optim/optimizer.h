@@ -12,7 +12,7 @@
 
 namespace lockstep::optim {
 
-enum class OptimizerKind { sgd, adam, adamw };
+enum class OptimizerKind { sgd, adam, adamw, lars, lamb };
 
 /// An exponential moving average of the weights: state that each update moves after it has written the
 /// weights.
@@ -23,17 +23,29 @@ struct AverageOptions {
   bool operator==(const AverageOptions&) const = default;
 };
 
+/// Limits the gradient of each parameter by the parameter's own norm: Brock et al., 2021, "High-Performance
+/// Large-Scale Image Recognition Without Normalization", with one norm for a whole parameter.
+struct AdaptiveClipOptions {
+  double limit = 0;     ///< largest ratio of the gradient's norm to the parameter's; 0: no clipping
+  double floor = 1e-3;  ///< least norm of a parameter
+  bool operator==(const AdaptiveClipOptions&) const = default;
+};
+
 /// The schema of configs checks the values. Kernels take it by value.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
   double learning_rate = 0.01;                        ///< peak, before the schedule
-  double momentum = 0;                                ///< sgd
+  double momentum = 0;                                ///< sgd, lars
   bool nesterov = false;                              ///< sgd; needs momentum
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adam, adamw
-  double weight_decay = 0;                            ///< sgd, adam: added to the gradient; adamw: decoupled
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adam, adamw, lamb; epsilon: lars, too
+  /// sgd, adam: added to the gradient; adamw: decoupled; lars, lamb: a part of what ratios scale
+  double weight_decay = 0;
   bool decay_norm_and_bias =
       false;  ///< whether weight decay also applies to biases and normalisation parameters
   AverageOptions average;
+  double trust = 0.001;               ///< lars: the ratio of an update's norm to the parameter's, at rate 1
+  bool adapts_without_decay = false;  ///< lamb: also parameters whose weight decay is 0 have a ratio
+  AdaptiveClipOptions adaptive_clip;
   bool operator==(const OptimizerOptions&) const = default;
 };
 
@@ -41,6 +53,7 @@ struct OptimizerOptions {
 struct ParameterRates {
   double weight_decay = 0;
   double learning_rate_factor = 1;
+  bool clips = true;  ///< OptimizerOptions::adaptive_clip applies
   bool operator==(const ParameterRates&) const = default;
 };
 
@@ -51,12 +64,22 @@ using GroupRates = std::map<std::string, ParameterRates, std::less<>>;
 ParameterRates rates_of(const OptimizerOptions& options, const GroupRates& groups, std::string_view parameter,
                         bool is_norm_or_bias);
 
+/// Whether updates of parameters are scaled by norms of their own (scale_of() in formulas.h), so that these
+/// must be known before.
+bool measures_parameters(const OptimizerOptions& options);
+/// The first slots of state from which a parameter's update follows, if its own norm must be known, too; 0:
+/// it need not.
+int proposed_slots(const OptimizerOptions& options);
+
+/// Whether a parameter's update is scaled by its norms, or always by 1.
+bool is_scaled(const OptimizerOptions& options, const ParameterRates& rates, bool is_norm_or_bias);
+
 /// The share of the weights in their average after an update, the `updates`th of the training from 1:
 /// PyTorch's AveragedModel. 1: the average is the weights.
 double average_gain(const AverageOptions& options, int64_t updates);
 
-/// Numbers of float32 state per parameter element: 0 (sgd), 1 (sgd with momentum), 2 (adam, adamw), and 1
-/// more for the average.
+/// Numbers of float32 state per parameter element: 0 (sgd), 1 (sgd with momentum, lars), 2 (adam, adamw,
+/// lamb), and 1 more for the average.
 int state_slots(const OptimizerOptions& options);
 inline constexpr int kMostStateSlots = 3;
 /// "momentum", "exp_avg", "exp_avg_sq"; the average is the last slot, "ema".
@@ -91,13 +114,20 @@ struct UpdateArguments {
   int64_t count = 0;                   ///< elements
   ParameterRates rates;
   double gradient_scale = 1;  ///< clipping, loss scale and the ratio of counts; applied first
+  double scale = 1;           ///< of lars and lamb: the ratio by which the parameter's rate is multiplied
 };
 
 /// Applies one optimizer step elementwise, by work launched on `stream`, which reads `constants` when it
 /// runs, on up to `threads` threads. A pure function of its arguments for each element, so that any split of
-/// a parameter gives the same bits. PyTorch's formulas: SGD (dampening 0), Adam, AdamW.
+/// a parameter gives the same bits. PyTorch's formulas: SGD (dampening 0), Adam, AdamW. LAMB's state must
+/// have moved before.
 void update(const OptimizerOptions& options, const UpdateArguments& arguments,
             const UpdateConstants& constants, device::Stream& stream, int threads = 1);
+
+struct LambDirection;
+/// Moves LAMB's state, and writes the direction of the update that follows from it, of each element.
+void propose(const LambDirection& formula, const float* parameters, const float* gradients, float* mean,
+             float* square, float* direction, int64_t count);
 
 /// Statistic parameters (see ParameterRole): value += momentum * (mean - value), mean = gradients *
 /// gradient_scale.

@@ -12,6 +12,24 @@ ParameterRates rates_of(const OptimizerOptions& options, const GroupRates& group
   return {.weight_decay = is_norm_or_bias && !options.decay_norm_and_bias ? 0 : options.weight_decay};
 }
 
+bool measures_parameters(const OptimizerOptions& options) {
+  return options.kind == OptimizerKind::lars || options.kind == OptimizerKind::lamb ||
+         options.adaptive_clip.limit > 0;
+}
+
+int proposed_slots(const OptimizerOptions& options) { return options.kind == OptimizerKind::lamb ? 2 : 0; }
+
+bool is_scaled(const OptimizerOptions& options, const ParameterRates& rates, bool is_norm_or_bias) {
+  switch (options.kind) {
+    case OptimizerKind::lars:
+      return !is_norm_or_bias;
+    case OptimizerKind::lamb:
+      return !is_norm_or_bias && (rates.weight_decay != 0 || options.adapts_without_decay);
+    default:
+      return options.adaptive_clip.limit > 0 && rates.clips;
+  }
+}
+
 double average_gain(const AverageOptions& options, int64_t updates) {
   return updates <= std::max<int64_t>(1, options.start_step) ? 1 : 1 - options.decay;
 }
@@ -23,7 +41,7 @@ int state_slots(const OptimizerOptions& options) {
 std::string_view state_slot_name(const OptimizerOptions& options, int slot) {
   ensure(slot >= 0 && slot < state_slots(options), "the optimizer has no such state slot");
   if (options.average.enabled && slot + 1 == state_slots(options)) return "ema";
-  if (options.kind == OptimizerKind::sgd) return "momentum";
+  if (options.kind == OptimizerKind::sgd || options.kind == OptimizerKind::lars) return "momentum";
   return slot == 0 ? "exp_avg" : "exp_avg_sq";
 }
 

@@ -55,6 +55,13 @@ void update(const OptimizerOptions& options, const UpdateArguments& arguments,
   });
 }
 
+void propose(const LambDirection& formula, const float* __restrict parameters,
+             const float* __restrict gradients, float* __restrict mean, float* __restrict square,
+             float* __restrict direction, int64_t count) {
+  for (int64_t i = 0; i < count; ++i)
+    direction[i] = formula.propose(parameters[i], gradients[i], mean[i], square[i]);
+}
+
 void update_statistic(float* values, const NarrowCopy& copy, const float* gradients, int64_t count,
                       float momentum, double gradient_scale, device::Stream& stream) {
   stream.launch([=, formula = StatisticFormula{momentum, static_cast<float>(gradient_scale)}] {

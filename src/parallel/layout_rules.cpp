@@ -203,6 +203,13 @@ Reason histograms_have_a_step(const RunChoice& choice) {
       layout::to_string(choice.layout));
 }
 
+Reason noise_has_whole_batches(const RunChoice& choice) {
+  if (!choice.layout.has_sessions() || !choice.noise_scale) return {};
+  return fmt::format("needs gradients of whole batches, which layout '{}' does not have; leave it out, or use "
+                     "sync=all_reduce or mode=sync",
+                     layout::to_string(choice.layout));
+}
+
 constexpr LayoutRule kRules[] = {
     {"sums_in_canonical_order", "parallel.algorithm", sums_in_canonical_order},
     {"sums_parts_for_shards", "parallel.algorithm", sums_parts_for_shards},
@@ -219,6 +226,7 @@ constexpr LayoutRule kRules[] = {
     {"library_knows_hosts", "parallel.aggregate", library_knows_hosts},
     {"samples_have_one_model", "trainer.sample", samples_have_one_model},
     {"histograms_have_a_step", "metrics.histogram_every_steps", histograms_have_a_step},
+    {"noise_has_whole_batches", "metrics.noise_scale_every_steps", noise_has_whole_batches},
     {"statistics_have_an_average", "parallel.async_statistics", statistics_have_an_average},
 };
 

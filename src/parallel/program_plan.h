@@ -4,6 +4,7 @@
 
 #include "device/device.h"
 #include "layout/batch_division.h"
+#include "layout/norm_chunks.h"
 #include "layout/ownership.h"
 #include "parallel/parallel_options.h"
 #include "program/segment_code.h"
@@ -27,8 +28,9 @@ struct ProgramPlan {
   device::DeviceKind device = device::DeviceKind::cpu;  ///< of workers; on GPUs FAST sums are the library's
   bool skip_nonfinite = true;       ///< updates write nothing if loss or gradients are not finite
   bool digests_parameters = false;  ///< so that replicas can be compared if every step overwrites them
-  bool update_as_it_lands =
-      false;  ///< neither clipping nor a check for non-finite gradients needs a whole-step verdict
+  bool update_as_it_lands = false;  ///< neither clipping nor a check for non-finite gradients needs a
+                                    ///< whole-step verdict, nor an update what is measured
+  layout::Measures measures = {};   ///< what updates need besides gradients
 
   /// Whether ranks that only serve compute on their hosts' processors, beside workers on GPUs.
   bool servers_are_apart() const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/index.h"
+#include "layout/norm_chunks.h"
 #include "layout/ownership.h"
 #include "model/graph.h"
 #include "model/partition.h"
@@ -103,11 +104,17 @@ class ProgramWriter {
     return gradient_range(segment, 0, bytes);
   }
   void agree(int lane, int group, int ranks, int most_records);
+  /// Appends the sum of a range of float64 over all ranks, in which each rank writes zero for the chunks of
+  /// other ranks. Empty if a rank has all chunks.
+  using WriteSum = std::function<void(program::ByteRange chunks)>;
   /// Computes the norm of gradients that are complete on this rank. Without owners these are all gradients.
-  /// Otherwise `write_sum` appends the sum of a range of float64 over all ranks, in which each rank writes
-  /// zero for the chunks of other ranks.
-  void norm(int lane, const std::function<void(program::ByteRange chunks)>& write_sum = {},
-            GradientsOf of = GradientsOf::updated);
+  /// `with_parameters`: also the sums of squares of the parameters that this rank updates.
+  void norm(int lane, const WriteSum& write_sum = {}, GradientsOf of = GradientsOf::updated,
+            bool with_parameters = false);
+  /// Moves the first slots of the state of what this rank updates, and measures the updates that follow.
+  void propose(int lane, int slots, UpdateVerdict verdict, const WriteSum& write_sum);
+  /// Makes the scales that later updates read from everything that was measured.
+  void ratios(int lane, UpdateVerdict verdict);
   /// Computes the digest of all parameters that this rank holds.
   void digest(int lane);
   /// Updates a slice of this rank's part of a segment.
@@ -161,6 +168,13 @@ class ProgramWriter {
   /// of what is frozen is made in every step all the same: nothing else would mend a bit of it that flips.
   bool updates_all(int segment) const;
   layout::ByteSpan complete_gradients(int segment, GradientsOf of) const;
+  /// A range of what this rank holds of a segment's parameters. REQUIRES: the rank holds it.
+  program::ByteRange parameter_range(int segment, const layout::ByteSpan& bytes) const;
+  /// Room for as many lists of sums of squares, one after the other.
+  int add_chunks(const char* name, int lists);
+  program::Operand chunks_operand(layout::Measured measured, program::Access access,
+                                  const program::ByteRange& range) const;
+  int64_t chunks_bytes() const;
   /// Adds the uses that are added `first`, or the others, within `complete` bytes of the segment's bucket.
   void add_ties(int lane, int segment, const layout::ByteSpan& complete, bool first,
                 const std::function<program::ByteRange(int parameter, int use)>& elsewhere);
@@ -180,6 +194,9 @@ class ProgramWriter {
   int snapshot_ = -1;                        // -1 if the share is empty
   std::vector<std::vector<int>> gradients_;  // by slot, segment
   int constants_ = -1, verdict_ = -1, metrics_ = -1;
+  int scales_ = -1;                         // -1: updates are not scaled
+  std::vector<program::Operand> measured_;  // sums of squares, as `ratios` reads them
+  int kept_slots_ = 0;                      // of state, which have moved before updates
   std::vector<layout::TreeNode> micro_batches_;
   int batch_buffers_ = 2;
   std::map<std::tuple<int, bool, int>, int> turns_;  // by storage, whether it is a gradient, piece

@@ -1,4 +1,4 @@
-// Instructions that complete a step: gradients of tied parameters, agreement, norms, updates; and copies of
+// Instructions that complete a step: gradients of tied parameters, agreement, updates; and copies of
 // parameters in a narrower type, which updates write.
 
 #include <algorithm>
@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/index.h"
-#include "layout/norm_chunks.h"
 #include "parallel/program_writer.h"
 #include "program/step_scalars.h"
 
@@ -83,46 +82,13 @@ void ProgramWriter::agree(int lane, int group, int ranks, int most_records) {
   program.instructions.push_back(std::move(agree));
 }
 
-void ProgramWriter::norm(int lane, const std::function<void(program::ByteRange)>& write_sum, GradientsOf of) {
-  program::Instruction norm = instruction(program::InstructionKind::norm, lane, -1);
-  for (int s = 0; s < static_cast<int>(partition_.buckets.size()); ++s)
-    if (const layout::ByteSpan updated = complete_gradients(s, of); !updated.empty())
-      norm.operands.push_back({.role = program::Role::gradients,
-                               .index = s,
-                               .access = program::Access::read,
-                               .range = gradient_range(s, 0, updated),
-                               .position = updated.begin});
-  const int sums =
-      program.add_buffer("norm.chunks", program::Space::scalars, program::Category::staging,
-                         layout::norm_chunks_of(graph_).count * static_cast<int64_t>(sizeof(double)));
-  norm.operands.push_back(
-      {program::Role::chunks, 0, program::Access::write, program.whole(sums), -1, DType::float64});
-  if (write_sum) {
-    program.instructions.push_back(std::move(norm));
-    write_sum(program.whole(sums));
-    norm = instruction(program::InstructionKind::norm, lane, -1);
-    norm.operands.push_back(
-        {program::Role::chunks, 0, program::Access::read, program.whole(sums), -1, DType::float64});
-  }
-  norm.operands.push_back(
-      {program::Role::verdict, 0, program::Access::read, {verdict_, 0, program::kAgreedBytes}});
-  norm.operands.push_back({program::Role::constants, 0, program::Access::read, program.whole(constants_)});
-  norm.operands.push_back({program::Role::verdict,
-                           1,
-                           program::Access::write,
-                           {verdict_, program::kAgreedBytes, program::kAgreedBytes}});
-  program.instructions.push_back(std::move(norm));
-}
-
 void ProgramWriter::digest(int lane) {
   program::Instruction digest = instruction(program::InstructionKind::digest, lane, -1);
   for (size_t s = 0; s < parameters_.size(); ++s)
     if (parameters_[s] >= 0)
       digest.operands.push_back({program::Role::parameters, static_cast<int>(s), program::Access::read,
                                  program.whole(parameters_[s])});
-  const int64_t chunks = layout::norm_chunks_of(graph_).count;
-  const int digests = program.add_buffer("digests", program::Space::scalars, program::Category::staging,
-                                         chunks * static_cast<int64_t>(sizeof(uint64_t)));
+  const int digests = add_chunks("digests", 1);
   digest.operands.push_back({program::Role::chunks, 0, program::Access::write, program.whole(digests)});
   program.instructions.push_back(std::move(digest));
 }
@@ -153,18 +119,20 @@ void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict, const l
                              .access = program::Access::read,
                              .range = gradient_range(segment, 0, updated)});
   update.operands.push_back(
-      {program::Role::parameters,
-       segment,
-       program::Access::read_write,
-       {parameter_buffer(segment), updated.begin - ownership_.held(segment, rank_).begin, updated.size()}});
+      {program::Role::parameters, segment, program::Access::read_write, parameter_range(segment, updated)});
   for (int slot = 0; slot < state_slots_ && state_buffer(segment) >= 0; ++slot)
     update.operands.push_back(
         {program::Role::state,
          slot,
-         program::Access::read_write,
+         slot < kept_slots_ ? program::Access::read : program::Access::read_write,
          {state_buffer(segment), slot * all.size() + updated.begin - all.begin, updated.size()}});
   update.operands.push_back({program::Role::constants, 0, program::Access::read, program.whole(constants_)});
   read_verdict(update, verdict);
+  if (scales_ >= 0)
+    update.operands.push_back({.role = program::Role::scales,
+                               .access = program::Access::read,
+                               .range = program.whole(scales_),
+                               .dtype = DType::float64});
   if (const int copy = nth(narrow_parameters_, segment); copy >= 0 && updates_all(segment)) {
     const int64_t width = size_of(graph_.compute);
     update.operands.push_back({.role = program::Role::destination,

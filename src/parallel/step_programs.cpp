@@ -94,13 +94,13 @@ void write_updates(const ProgramPlan& plan, ProgramWriter& writer, StepLanes& la
                                 : plan.skip_nonfinite   ? UpdateVerdict::scale_and_predicate
                                                         : UpdateVerdict::scale;
   go_on_with_landed(writer, lanes);
-  if (returns_as_it_lands(plan)) return lanes.synchronizer.norm(lanes.compute);
+  if (returns_as_it_lands(plan)) return lanes.synchronizer.norm(lanes.compute, verdict);
   lanes.ties.collect();
   for (int s = segments - 1; s >= 0; --s) {
     lanes.ties.add(lanes.update, s);
     if (as_it_lands) writer.update(lanes.update, s, verdict);
   }
-  lanes.synchronizer.norm(lanes.compute);
+  lanes.synchronizer.norm(lanes.compute, verdict);
   if (as_it_lands) return;
   for (int i = 0; i < segments; ++i) {
     const int s = in_order ? i : segments - 1 - i;

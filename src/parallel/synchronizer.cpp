@@ -277,13 +277,21 @@ void Synchronizer::gather_parameters(int segment, const layout::Slice& slice) {
     write_ring_all_gather(sync, {buffer, 0, changed_bytes}, blocks_of(sync.shards, plan_.division.workers));
 }
 
-void Synchronizer::norm(int compute) {
+void Synchronizer::norm(int compute, UpdateVerdict verdict) {
+  const layout::Measures& measures = plan_.measures;
+  const ProgramWriter::WriteSum sum = sum_of_parts();
+  writer_.norm(compute, sum, GradientsOf::updated, measures.parameters);
+  if (measures.updates()) writer_.propose(compute, measures.proposed_slots, verdict, sum);
+  if (measures.any()) writer_.ratios(compute, verdict);
+}
+
+/// Each sum of squares is known to one owner, or to one stage of each replica, and zero to all others: adding
+/// them rounds nothing, in any order.
+ProgramWriter::WriteSum Synchronizer::sum_of_parts() {
   const bool has_stages = plan_.ownership.stages() > 1;
   const bool is_in_parts = has_stages || (plan_.ownership.has_owners() && plan_.ownership.ranks() > 1);
-  if (!is_in_parts) return writer_.norm(compute);
-  // Each sum of squares is known to one owner, or to one stage of each replica, and zero to all others:
-  // adding them rounds nothing, in any order.
-  writer_.norm(compute, [&](program::ByteRange chunks) {
+  if (!is_in_parts) return {};
+  return [this](program::ByteRange chunks) {
     program::Instruction sum;
     sum.kind = program::InstructionKind::all_reduce;
     sum.lane = norm_.lane;
@@ -291,7 +299,7 @@ void Synchronizer::norm(int compute) {
     sum.deadline = program::DeadlineClass::communication;
     sum.operands.push_back({program::Role::data, 0, program::Access::read_write, chunks, -1, DType::float64});
     writer_.program.instructions.push_back(std::move(sum));
-  });
+  };
 }
 
 std::vector<int> Synchronizer::gradient_slots(int segment, int count) const {

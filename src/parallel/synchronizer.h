@@ -43,8 +43,8 @@ class Synchronizer {
   /// the last returns, the other direction is idle; in a model with one huge layer and no slices this would
   /// be always so.
   int slices(int segment) const;
-  /// Norm and clipping, of all gradients.
-  void norm(int compute);
+  /// Norm and clipping, of all gradients, and what else updates measure.
+  void norm(int compute, UpdateVerdict verdict);
 
  private:
   std::vector<int> gradient_slots(int segment, int count) const;
@@ -54,6 +54,7 @@ class Synchronizer {
   void sum_shards(const BucketSync& sync);
   void sum_whole(BucketSync sync);
   bool cuts_buckets() const;
+  ProgramWriter::WriteSum sum_of_parts();
   void add_arrivals();
   void add_groups_of_hosts();
   Servers servers(int stage) const;

@@ -52,11 +52,17 @@ constexpr RoleRule kBroadcast[] = {{Role::data, R | W, 1, 1}};
 constexpr RoleRule kPush[] = {
     {Role::gradients, R, 1, 1}, {Role::verdict, R, 0, 2}, {Role::predicate, R, 0, 1}};
 constexpr RoleRule kPull[] = {{Role::parameters, W, 1, 1}};
-constexpr RoleRule kNorm[] = {{Role::gradients, R, 0, kAny},
-                              {Role::chunks, R | W | RW, 0, kAny},
-                              {Role::verdict, R | W | RW, 0, kAny},
-                              {Role::constants, R, 0, 1},
-                              {Role::temporary, W, 0, kAny}};
+constexpr RoleRule kNorm[] = {{Role::gradients, R, 0, kAny},       {Role::parameters, R, 0, kAny},
+                              {Role::chunks, R | W | RW, 0, kAny}, {Role::verdict, R | W | RW, 0, kAny},
+                              {Role::constants, R, 0, 1},          {Role::temporary, W, 0, kAny}};
+constexpr RoleRule kPropose[] = {{Role::gradients, R, 0, kAny}, {Role::parameters, R, 0, kAny},
+                                 {Role::state, RW, 0, kAny},    {Role::constants, R, 1, 1},
+                                 {Role::verdict, R, 1, kAny},   {Role::predicate, R, 0, 1},
+                                 {Role::chunks, W, 1, 1}};
+constexpr RoleRule kRatios[] = {{Role::chunks, R, 1, 3},
+                                {Role::verdict, R, 1, kAny},
+                                {Role::constants, R, 1, 1},
+                                {Role::scales, W, 1, 1}};
 constexpr RoleRule kDigest[] = {{Role::parameters, R, 0, kAny}, {Role::chunks, W, 1, 1}};
 constexpr RoleRule kFinite[] = {{Role::gradients, R, 1, kAny}, {Role::verdict, W | RW, 1, 1}};
 constexpr RoleRule kAgree[] = {{Role::metrics, R, 0, kAny},
@@ -64,10 +70,10 @@ constexpr RoleRule kAgree[] = {{Role::metrics, R, 0, kAny},
                                {Role::constants, R, 0, 1},
                                {Role::data, W | RW, 0, 1},
                                {Role::verdict, W | RW, 1, 1}};
-constexpr RoleRule kUpdate[] = {{Role::gradients, R, 1, 1},   {Role::parameters, RW, 1, 1},
-                                {Role::state, RW, 0, kAny},   {Role::constants, R, 1, 1},
-                                {Role::verdict, R, 0, kAny},  {Role::predicate, R, 0, 1},
-                                {Role::destination, W, 0, 1}, {Role::temporary, W, 0, kAny}};
+constexpr RoleRule kUpdate[] = {
+    {Role::gradients, R, 1, 1}, {Role::parameters, RW, 1, 1}, {Role::state, R | RW, 0, kAny},
+    {Role::constants, R, 1, 1}, {Role::verdict, R, 0, kAny},  {Role::predicate, R, 0, 1},
+    {Role::scales, R, 0, 1},    {Role::destination, W, 0, 1}, {Role::temporary, W, 0, kAny}};
 constexpr RoleRule kSnapshot[] = {{Role::parameters, R, 0, kAny},
                                   {Role::state, R, 0, kAny},
                                   {Role::constants, R, 0, 1},
@@ -100,6 +106,8 @@ constexpr std::array<InstructionRule, kInstructionKindCount> kRules = {{
     {InstructionKind::push, kComm, true, false, true, kPush},
     {InstructionKind::pull, kComm, true, false, true, kPull},
     {InstructionKind::norm, kCompute, false, false, false, kNorm},
+    {InstructionKind::propose, kCompute, false, false, true, kPropose},
+    {InstructionKind::ratios, kCompute, false, false, false, kRatios},
     {InstructionKind::digest, kCompute, false, false, false, kDigest},
     {InstructionKind::finite, kCompute, false, false, true, kFinite},
     {InstructionKind::agree, kComm, false, false, false, kAgree},

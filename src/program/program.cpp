@@ -30,6 +30,8 @@ std::string_view name_of(InstructionKind kind) {
                                                                                  "push",
                                                                                  "pull",
                                                                                  "norm",
+                                                                                 "propose",
+                                                                                 "ratios",
                                                                                  "digest",
                                                                                  "finite",
                                                                                  "agree",
@@ -81,11 +83,11 @@ std::string_view name_of(Category category) {
 }
 
 std::string_view name_of(Role role) {
-  static constexpr std::array<std::string_view, 20> kNames = {
+  static constexpr std::array<std::string_view, 21> kNames = {
       "batch",          "constants",  "input",     "output", "stash",   "temporary", "output_gradient",
       "input_gradient", "parameters", "gradients", "state",  "metrics", "source",    "destination",
-      "data",           "send",       "receive",   "chunks", "verdict", "predicate"};
-  static_assert(kNames.size() == static_cast<size_t>(Role::predicate) + 1);
+      "data",           "send",       "receive",   "chunks", "verdict", "predicate", "scales"};
+  static_assert(kNames.size() == static_cast<size_t>(Role::scales) + 1);
   return nth(kNames, role);
 }
 

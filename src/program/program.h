@@ -38,7 +38,9 @@ enum class InstructionKind {
   broadcast,
   push,      ///< gradients to a server's `serve`
   pull,      ///< parameters from a server's `serve`
-  norm,      ///< sums of squares by chunks of 65,536 elements
+  norm,      ///< sums of squares by chunks of 65,536 elements: of gradients, and of parameters
+  propose,   ///< moves optimizer state, and sums the squares of the updates that follow from it, by chunks
+  ratios,    ///< a scale for each parameter's update, from its sums of squares
   digest,    ///< of parameters, by the same chunks: replicas with equal bits have equal ones
   finite,    ///< flag: are all elements finite?
   agree,     ///< a few scalars of all ranks: loss, counts, stop request, state hash
@@ -124,6 +126,7 @@ enum class Role {
   chunks,     ///< partial sums of squares
   verdict,    ///< loss, counts, norm, finite flag, as agreed
   predicate,  ///< update: a flag on the device; if it is false, nothing is written
+  scales,     ///< a number for each of the model's parameters, by which its update is scaled
 };
 std::string_view name_of(Role role);
 
@@ -134,8 +137,9 @@ struct Operand {
   ByteRange range;
   int peer = -1;  ///< send, receive, and all operands of push, pull, serve: rank within the group
   DType dtype = DType::float32;  ///< of the elements; decides sums, casts and what arrives where
-  int64_t position = 0;  ///< gradients of a backward or a norm: the range's first byte within the bucket of
-                         ///< its segment, counted in float32 bytes, for operands that cover a part of it
+  int64_t position = 0;  ///< gradients of a backward; gradients and parameters of a norm or propose: the
+                         ///< range's first byte within the bucket of its segment, counted in float32 bytes,
+                         ///< for operands that cover a part of it
   bool operator==(const Operand&) const = default;
 };
 

@@ -255,7 +255,7 @@ class Reader {
 
   static void read_operand(TextLine& line, const Program& p, Instruction& i, const std::string& role,
                            Access access) {
-    Operand operand{line.choose<Role>(role, 20, "role"), 0, access, {}};
+    Operand operand{line.choose<Role>(role, static_cast<int>(Role::scales) + 1, "role"), 0, access, {}};
     if (line.accept('.')) operand.index = line.number();
     line.expect(':');
     operand.range = p.whole(find(line, p.buffers, "buffer"));

@@ -227,7 +227,12 @@ class InstructionStructure {
         equal_elements(index, i, program::Role::destination, program::Role::source);
         return check_kept(index, i);
       case program::InstructionKind::update:
+        check_scales(index, i);
         return check_updated(index, i);
+      case program::InstructionKind::ratios:
+        return check_scales(index, i);
+      case program::InstructionKind::propose:
+        return check_proposed(index, i);
       case program::InstructionKind::reduce_scatter:
       case program::InstructionKind::all_gather:
         return check_blocks(index, i);
@@ -294,6 +299,43 @@ class InstructionStructure {
       if (operand.range.size_bytes != expected)
         fail(index, fmt::format("state {} has {} bytes, but parameters has {}; both must have as many",
                                 operand.index, operand.range.size_bytes, expected));
+    }
+  }
+
+  /// There is one for each parameter of the model.
+  void check_scales(int index, const program::Instruction& i) {
+    const auto expected = static_cast<int64_t>(program_.parameters.size() * sizeof(double));
+    for (const program::Operand& operand : i.operands)
+      if (operand.role == program::Role::scales &&
+          (operand.range.size_bytes != expected || operand.dtype != DType::float64))
+        fail(index, fmt::format("its scales are {} bytes of {}; {} parameters have {} of {}",
+                                operand.range.size_bytes, name_of(operand.dtype), program_.parameters.size(),
+                                expected, name_of(DType::float64)));
+  }
+
+  /// Of each segment gradients, parameters and slots of state are of the same elements.
+  void check_proposed(int index, const program::Instruction& i) {
+    std::map<int, std::map<program::Role, const program::Operand*>> segments;
+    for (const program::Operand& operand : i.operands)
+      if (operand.role == program::Role::gradients || operand.role == program::Role::parameters ||
+          operand.role == program::Role::state)
+        segments[operand.index][operand.role] = &operand;
+    for (const auto& [segment, operands] : segments) {
+      if (operands.size() != 3) {
+        fail(index, fmt::format("of segment {} it needs gradients, parameters and state", segment));
+        continue;
+      }
+      const program::Operand &gradients = *operands.at(program::Role::gradients),
+                             &parameters = *operands.at(program::Role::parameters),
+                             &state = *operands.at(program::Role::state);
+      const int64_t bytes = parameters.range.size_bytes;
+      if (gradients.range.size_bytes != bytes || gradients.position != parameters.position || bytes == 0 ||
+          state.range.size_bytes % bytes != 0 || state.range.size_bytes == 0)
+        fail(index,
+             fmt::format("of segment {} it has gradients {}+{}, parameters {}+{} and {} bytes of state; they "
+                         "must be of the same elements",
+                         segment, gradients.position, gradients.range.size_bytes, parameters.position, bytes,
+                         state.range.size_bytes));
     }
   }
 

@@ -30,7 +30,7 @@ class Expressions {
     sum,         ///< a + b, in that association; commutative
     reduction,   ///< a library's sum of several, in unknown order
     activation,  ///< a value or gradient that crosses segments
-    facts,       ///< what a verdict, flag or list of partial norms was computed from
+    facts,       ///< what a verdict, flag, list of partial norms or of scales was computed from
     wrong,       ///< not a meaningful combination; `text` says of what
   };
   static constexpr int kNothing = 0, kOther = 1;
@@ -47,10 +47,11 @@ class Expressions {
     int64_t begin, end;
     auto operator<=>(const Coverage&) const = default;
   };
-  /// What a verdict, flag or list of partial norms was computed from.
+  /// What a verdict, flag, list of partial norms or list of scales was computed from.
   struct Facts {
-    std::vector<Coverage> norm, finite;
-    bool counted = false;  ///< the metrics of every leaf, too
+    std::vector<Coverage> norm, finite;         ///< gradients
+    std::vector<Coverage> parameters, updates;  ///< whose squares were summed
+    bool counted = false;                       ///< the metrics of every leaf, too
   };
   struct Node {
     Kind kind;

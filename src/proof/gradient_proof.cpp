@@ -13,6 +13,7 @@ void GradientProof::before(const Place& at) {
     case program::InstructionKind::add:
       return check_add(at);
     case program::InstructionKind::norm:
+    case program::InstructionKind::propose:
     case program::InstructionKind::finite:
       for (const program::Operand& operand : instruction(at).operands)
         if (operand.role == program::Role::gradients)

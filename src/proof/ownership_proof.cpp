@@ -9,6 +9,7 @@ namespace lockstep::proof {
 
 void OwnershipProof::before(const Place& at) {
   const program::Instruction& i = instruction(at);
+  if (i.kind == program::InstructionKind::propose) return check_proposed(at);
   if (i.kind != program::InstructionKind::update) return;
   for (const program::Operand& parameters : i.operands) {
     if (parameters.role != program::Role::parameters) continue;
@@ -52,6 +53,33 @@ void OwnershipProof::check_state(const Place& at, const HeldPart& part) {
                        slot, part.position, place.name, state.offset + part.begin,
                        nth(program(at).buffers, state.buffer).name, expected.offset + part.position,
                        nth(program(at).buffers, expected.buffer).name));
+  }
+}
+
+/// A propose has its slots of a segment's state one after the other.
+void OwnershipProof::check_proposed(const Place& at) {
+  const auto& operands = instruction(at).operands;
+  for (const program::Operand& parameters : operands) {
+    if (parameters.role != program::Role::parameters) continue;
+    for (const program::Operand& state : operands) {
+      if (state.role != program::Role::state || state.index != parameters.index) continue;
+      for (const HeldPart& part : machine().held().in(at.rank, parameters.range))
+        check_proposed(at, part, parameters.range.size_bytes, state.range);
+    }
+  }
+}
+
+void OwnershipProof::check_proposed(const Place& at, const HeldPart& part, int64_t size_bytes,
+                                    const program::ByteRange& state) {
+  const program::ParameterPlace& place = program(at).parameters[part.place];
+  for (int64_t slot = 0; slot < state.size_bytes / std::max<int64_t>(size_bytes, 1); ++slot) {
+    const int64_t found = state.offset + slot * size_bytes + part.begin;
+    if (slot < static_cast<int64_t>(place.states.size()) && nth(place.states, slot).buffer == state.buffer &&
+        nth(place.states, slot).offset + part.position == found)
+      continue;
+    fail(at, "state place",
+         fmt::format("it moves byte {} of {} as state {} of byte {} of '{}'; the program says otherwise",
+                     found, nth(program(at).buffers, state.buffer).name, slot, part.position, place.name));
   }
 }
 

@@ -23,6 +23,9 @@ class OwnershipProof : public Proof {
  private:
   void check_owned(const Place& at, const HeldPart& part);
   void check_state(const Place& at, const HeldPart& part);
+  void check_proposed(const Place& at);
+  void check_proposed(const Place& at, const HeldPart& part, int64_t size_bytes,
+                      const program::ByteRange& state);
   void check_amounts(int iterations);
   void check_owners();
   /// For bytes that several ranks own.

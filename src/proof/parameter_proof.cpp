@@ -17,7 +17,8 @@ void ParameterProof::before(const Place& at) {
   for (const program::Operand& operand : i.operands) {
     if (operand.role == program::Role::parameters)
       updates ? check_update(at, operand) : check_read(at, operand);
-    if (operand.role == program::Role::state && (updates || i.kind == program::InstructionKind::snapshot))
+    if (operand.role == program::Role::state && (updates || i.kind == program::InstructionKind::propose ||
+                                                 i.kind == program::InstructionKind::snapshot))
       check_state(at, operand);
   }
   if (program::runs_segment(i.kind)) check_use(at);
@@ -141,7 +142,10 @@ void ParameterProof::check_update(const Place& at, const program::Operand& param
 }
 
 void ParameterProof::check_state(const Place& at, const program::Operand& state) {
-  const int updates = world().trains() ? at.iteration : 0;
+  // What an update only reads has moved before, in the same step.
+  const bool has_moved =
+      instruction(at).kind == program::InstructionKind::update && state.access == program::Access::read;
+  const int updates = (world().trains() ? at.iteration : 0) + (has_moved ? 1 : 0);
   for (const Piece& piece : read(at, state)) {
     if (piece.expression == Expressions::kNothing) continue;
     const auto& node = expressions().node(piece.expression);

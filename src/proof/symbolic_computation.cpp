@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/ensure.h"
+#include "layout/norm_chunks.h"
 #include "program/instruction_rules.h"
 #include "program/regions.h"
 
@@ -201,32 +202,81 @@ void cast(SymbolicMachine& machine, const Place& at) {
                                 converted(machine.read(at, source), source.dtype, destination.dtype));
 }
 
-/// What a `norm` or `finite` has seen: only gradients that are final count.
-Expressions::Facts facts_of(SymbolicMachine& machine, const Place& at) {
-  const program::Instruction& i = machine.instruction(at);
+/// What an operand of a sum of squares, or of a search for what is not finite, holds of gradients that are
+/// final, or of parameters.
+void add_coverage(SymbolicMachine& machine, const Place& at, const program::Operand& operand,
+                  std::vector<Expressions::Coverage>& list) {
+  const bool of_gradients = operand.role == program::Role::gradients;
+  for (const Piece& piece : machine.read(at, operand))
+    if (piece.parameter >= 0 &&
+        (of_gradients ? machine.is_final_gradient(at, piece)
+                      : machine.expressions().node(piece.expression).kind == Expressions::Kind::parameter))
+      list.push_back({piece.parameter, piece.position, piece.position_at(piece.end)});
+}
+
+Expressions::Facts facts_of_finite(SymbolicMachine& machine, const Place& at) {
   std::set<int> seen;
   Expressions::Facts facts;
-  auto& list = i.kind == program::InstructionKind::norm ? facts.norm : facts.finite;
-  for (const program::Operand& operand : i.operands) {
-    if (!program::reads(operand.access)) continue;
-    for (const Piece& piece : machine.read(at, operand)) {
-      if (operand.role != program::Role::gradients) {
+  for (const program::Operand& operand : machine.instruction(at).operands) {
+    if (operand.role == program::Role::gradients)
+      add_coverage(machine, at, operand, facts.finite);
+    else if (program::reads(operand.access))
+      for (const Piece& piece : machine.read(at, operand))
         machine.expressions().merge_facts(piece.expression, seen, facts);
-      } else if (piece.parameter >= 0 && machine.is_final_gradient(at, piece)) {
-        list.push_back({piece.parameter, piece.position, piece.position_at(piece.end)});
-      }
-    }
   }
   return facts;
 }
 
-void norm_or_finite(SymbolicMachine& machine, const Place& at) {
-  const int facts = machine.expressions().facts(at.iteration, facts_of(machine, at));
+/// Of the operands `chunks` with this index: squares of these and nothing else.
+Expressions::Facts facts_of_sums(SymbolicMachine& machine, const Place& at, layout::Measured measured) {
+  Expressions::Facts facts;
+  for (const program::Operand& operand : machine.instruction(at).operands) {
+    if (operand.role == program::Role::gradients && measured == layout::Measured::gradients)
+      add_coverage(machine, at, operand, facts.norm);
+    if (operand.role == program::Role::parameters && measured != layout::Measured::gradients)
+      add_coverage(machine, at, operand,
+                   measured == layout::Measured::parameters ? facts.parameters : facts.updates);
+  }
+  return facts;
+}
+
+/// Of what an instruction makes of everything that it reads: sums of others, and its own of gradients.
+Expressions::Facts facts_of_all(SymbolicMachine& machine, const Place& at) {
+  std::set<int> seen;
+  Expressions::Facts facts;
+  for (const program::Operand& operand : machine.instruction(at).operands) {
+    if (operand.role == program::Role::gradients)
+      add_coverage(machine, at, operand, facts.norm);
+    else if (program::reads(operand.access) && operand.role != program::Role::parameters)
+      for (const Piece& piece : machine.read(at, operand))
+        machine.expressions().merge_facts(piece.expression, seen, facts);
+  }
+  return facts;
+}
+
+void finite(SymbolicMachine& machine, const Place& at) {
+  const int facts = machine.expressions().facts(at.iteration, facts_of_finite(machine, at));
   for (const program::Operand& operand : machine.instruction(at).operands)
-    if (program::writes(operand.access))
-      machine.memory(at.rank).write(operand.range,
-                                    operand.role == program::Role::temporary ? Expressions::kNothing : facts,
-                                    operand.dtype);
+    if (program::writes(operand.access)) machine.memory(at.rank).write(operand.range, facts, operand.dtype);
+}
+
+/// A `norm`, `propose` or `ratios`.
+void measure(SymbolicMachine& machine, const Place& at) {
+  std::vector<std::pair<const program::Operand*, int>> written;
+  for (const program::Operand& operand : machine.instruction(at).operands) {
+    if (!program::writes(operand.access)) continue;
+    int made = Expressions::kNothing;
+    if (operand.role == program::Role::state)
+      made = machine.expressions().state(at.iteration + 1);
+    else if (operand.role == program::Role::chunks)
+      made = machine.expressions().facts(
+          at.iteration, facts_of_sums(machine, at, static_cast<layout::Measured>(operand.index)));
+    else if (operand.role != program::Role::temporary)
+      made = machine.expressions().facts(at.iteration, facts_of_all(machine, at));
+    written.emplace_back(&operand, made);
+  }
+  for (const auto& [operand, made] : written)
+    machine.memory(at.rank).write(operand->range, made, operand->dtype);
 }
 
 void update(SymbolicMachine& machine, const Place& at) {
@@ -234,7 +284,7 @@ void update(SymbolicMachine& machine, const Place& at) {
   const std::vector<program::Operand>& operands = machine.instruction(at).operands;
   const auto copy = std::ranges::find(operands, program::Role::destination, &program::Operand::role);
   for (const program::Operand& operand : operands) {
-    if (operand.role == program::Role::state)
+    if (operand.role == program::Role::state && program::writes(operand.access))
       memory.write(operand.range, machine.expressions().state(at.iteration + 1), operand.dtype);
     if (operand.role == program::Role::temporary)
       memory.write(operand.range, Expressions::kNothing, operand.dtype);
@@ -279,8 +329,11 @@ void compute(SymbolicMachine& machine, const Place& at) {
     case program::InstructionKind::cast:
       return cast(machine, at);
     case program::InstructionKind::norm:
+    case program::InstructionKind::propose:
+    case program::InstructionKind::ratios:
+      return measure(machine, at);
     case program::InstructionKind::finite:
-      return norm_or_finite(machine, at);
+      return finite(machine, at);
     case program::InstructionKind::update:
       return update(machine, at);
     case program::InstructionKind::constants:

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "layout/norm_chunks.h"
 #include "program/regions.h"
 #include "proof/coverage.h"
 
@@ -15,9 +16,13 @@ void VerdictProof::before(const Place& at) {
   switch (i.kind) {
     case program::InstructionKind::finite:
       flags_.try_emplace(at.iteration, at);
-      return check_norm_or_finite(at);
+      return check_measured(at);
     case program::InstructionKind::norm:
-      return check_norm_or_finite(at);
+      return check_measured(at);
+    case program::InstructionKind::propose:
+    case program::InstructionKind::ratios:
+      check_measured(at);
+      return check_obeyed(at);
     case program::InstructionKind::update:
       return check_obeyed(at);
     default:
@@ -33,27 +38,84 @@ void VerdictProof::before_push(const Place& worker, const program::Operand&, int
 }
 
 void VerdictProof::check_obeyed(const Place& at) {
-  for (const program::Operand& operand : instruction(at).operands)
+  const program::Instruction& i = instruction(at);
+  for (const program::Operand& operand : i.operands) {
     if (operand.role == program::Role::verdict || operand.role == program::Role::predicate)
       check_verdict(at, operand);
-  check_obeys_the_same(at);
+    if (operand.role == program::Role::scales && i.kind == program::InstructionKind::update)
+      check_scales(at, operand);
+  }
+  const std::vector<Obeyed> all = obeyed_by(at);
+  std::vector<Obeyed> verdicts = all, own = all;
+  std::erase_if(verdicts, [](const Obeyed& one) { return one.role != program::Role::verdict; });
+  check_obeys_the_same(at, verdicts, verdicts_);
+  // What scales follow from is written whether or not the step is finite; updates write nothing then.
+  if (i.kind == program::InstructionKind::ratios) return;
+  std::erase_if(own, [](const Obeyed& one) { return one.role == program::Role::scales; });
+  check_obeys_the_same(at, own, obeyed_);
+  if (i.kind == program::InstructionKind::update) check_obeys_the_same(at, all, scaled_);
 }
 
-void VerdictProof::check_norm_or_finite(const Place& at) {
+/// Gradients, parameters and sums that are summed up.
+void VerdictProof::check_measured(const Place& at) {
   const program::Instruction& i = instruction(at);
   for (const program::Operand& operand : i.operands) {
     if (!program::reads(operand.access)) continue;
+    const bool has_position =
+        operand.role == program::Role::gradients || operand.role == program::Role::parameters;
+    if (operand.role == program::Role::chunks) check_sums(at, operand);
     for (const Piece& piece : read(at, operand)) {
       const auto& node = expressions().node(piece.expression);
-      if (operand.role != program::Role::gradients) {
+      if (!has_position) {
         if (node.kind == Expressions::Kind::facts && node.iteration != at.iteration)
           fail(at, "stale",
                fmt::format("its {} is of an earlier step", lockstep::program::name_of(operand.role)));
-      } else if (i.kind == program::InstructionKind::norm && piece.parameter >= 0 &&
-                 machine().is_final_gradient(at, piece)) {
+      } else if (i.kind != program::InstructionKind::finite && piece.parameter >= 0 &&
+                 (operand.role == program::Role::parameters ? node.kind == Expressions::Kind::parameter
+                                                            : machine().is_final_gradient(at, piece))) {
         check_position(at, operand, piece);
       }
     }
+  }
+}
+
+/// The index of an operand `chunks` says what its sums are of. Scales are made of those of all elements.
+void VerdictProof::check_sums(const Place& at, const program::Operand& chunks) {
+  for (const Piece& piece : read(at, chunks)) {
+    const auto& node = expressions().node(piece.expression);
+    if (piece.expression == Expressions::kNothing) continue;
+    const auto& facts = node.facts;
+    const std::vector<Expressions::Coverage>* lists[] = {&facts.norm, &facts.parameters, &facts.updates};
+    bool fits = node.kind == Expressions::Kind::facts && chunks.index >= 0 &&
+                chunks.index < layout::kMeasuredCount && piece.position == piece.begin;
+    for (int m = 0; m < layout::kMeasuredCount && fits; ++m) fits = lists[m]->empty() == (m != chunks.index);
+    if (!fits) {
+      fail(at, "sums",
+           fmt::format("its chunks {} should be the sums of squares of all {}", chunks.index,
+                       chunks.index == 0   ? "gradients"
+                       : chunks.index == 1 ? "parameters"
+                                           : "updates"));
+      continue;
+    }
+    if (instruction(at).kind != program::InstructionKind::ratios) continue;
+    if (const std::string gap = coverage_gap(world().parameters(), *lists[chunks.index], true); !gap.empty())
+      fail(at, "coverage",
+           fmt::format("its chunks {} should be of every parameter once; they are of {}", chunks.index, gap));
+  }
+}
+
+/// They are of this step, one for each parameter, and follow from parameters and from gradients or updates.
+void VerdictProof::check_scales(const Place& at, const program::Operand& scales) {
+  for (const Piece& piece : read(at, scales)) {
+    if (piece.expression == Expressions::kNothing) continue;
+    const auto& node = expressions().node(piece.expression);
+    if (node.kind != Expressions::Kind::facts || piece.position != piece.begin ||
+        node.facts.parameters.empty() || (node.facts.norm.empty() && node.facts.updates.empty()))
+      fail(at, "scales",
+           fmt::format("its scales are {}; they must be those of all parameters, from norms",
+                       text(at, piece.expression)));
+    else if (node.iteration != at.iteration)
+      fail(at, "scales", "its scales are of an earlier step");
   }
 }
 
@@ -102,7 +164,10 @@ void VerdictProof::check_coverage(const Place& at, program::Role role, int expre
 std::vector<VerdictProof::Obeyed> VerdictProof::obeyed_by(const Place& at) {
   std::vector<Obeyed> list;
   for (const program::Operand& operand : instruction(at).operands) {
-    if (operand.role != program::Role::verdict && operand.role != program::Role::predicate) continue;
+    if (operand.role != program::Role::verdict && operand.role != program::Role::predicate &&
+        operand.role != program::Role::scales)
+      continue;
+    if (program::writes(operand.access)) continue;
     for (const Piece& piece : read(at, operand)) {
       const auto& facts = expressions().node(piece.expression).facts;
       list.push_back({operand.role, operand.index, piece.position, piece.end - piece.begin,
@@ -115,15 +180,15 @@ std::vector<VerdictProof::Obeyed> VerdictProof::obeyed_by(const Place& at) {
 
 /// Replicas stay equal, and a step is taken as a whole, if every update is held to the same conditions.
 /// That a verdict or flag has seen everything is another check's business.
-void VerdictProof::check_obeys_the_same(const Place& at) {
-  const auto own = obeyed_by(at);
-  const auto [known, is_new] = obeyed_.try_emplace(at.iteration, Obedience{at, own});
-  if (is_new || known->second.what == own) return;
-  const Place& first = known->second.by;
+void VerdictProof::check_obeys_the_same(const Place& at, const std::vector<Obeyed>& own,
+                                        std::map<int, Obedience>& known) {
+  const auto [found, is_new] = known.try_emplace(at.iteration, Obedience{at, own});
+  if (is_new || found->second.what == own) return;
+  const Place& first = found->second.by;
   fail(at, "obeys",
        fmt::format("it obeys {}; rank {}, {}, obeys {}; all updates of a step must obey the same",
                    text_of(own), first.rank, lockstep::program::describe(program(first), first.index),
-                   text_of(known->second.what)));
+                   text_of(found->second.what)));
 }
 
 std::string VerdictProof::text_of(const std::vector<Obeyed>& list) {
@@ -131,9 +196,10 @@ std::string VerdictProof::text_of(const std::vector<Obeyed>& list) {
   for (const Obeyed& one : list)
     parts.push_back(fmt::format("{}.{} (bytes {}+{} of {})", lockstep::program::name_of(one.role), one.index,
                                 one.position, one.size_bytes,
-                                one.has_norm   ? "a norm's verdict"
-                                : one.has_flag ? "an agreement on a flag"
-                                               : "an agreement"));
+                                one.role == program::Role::scales ? "scales"
+                                : one.has_norm                    ? "a norm's verdict"
+                                : one.has_flag                    ? "an agreement on a flag"
+                                                                  : "an agreement"));
   return parts.empty() ? "nothing" : join(parts, ", ");
 }
 

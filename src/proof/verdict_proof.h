@@ -11,7 +11,7 @@ namespace lockstep::proof {
 
 /// Proves the verdict and the flag that updates and pushes obey: they are of this step, count every leaf, and
 /// cover every gradient in its place. All updates of a step, on all ranks, obey the same ones. The sums of
-/// squares of a `norm` are in their places.
+/// squares of a `norm` or `propose` are in their places, and scales follow from those of every parameter.
 class VerdictProof : public Proof {
  public:
   using Proof::Proof;
@@ -34,17 +34,22 @@ class VerdictProof : public Proof {
     std::vector<Obeyed> what;
   };
 
-  void check_norm_or_finite(const Place& at);
+  void check_measured(const Place& at);
+  void check_sums(const Place& at, const program::Operand& chunks);
+  void check_scales(const Place& at, const program::Operand& scales);
   void check_position(const Place& at, const program::Operand& gradients, const Piece& piece);
   void check_obeyed(const Place& at);
   void check_verdict(const Place& at, const program::Operand& operand);
   void check_coverage(const Place& at, program::Role role, int expression);
   std::vector<Obeyed> obeyed_by(const Place& at);
-  void check_obeys_the_same(const Place& at);
+  void check_obeys_the_same(const Place& at, const std::vector<Obeyed>& own, std::map<int, Obedience>& known);
   static std::string text_of(const std::vector<Obeyed>& list);
 
-  std::map<int, Obedience> obeyed_;                   ///< by iteration: by its first update
-  std::map<int, Place> flags_;                        ///< by iteration: its first `finite`
+  std::map<int, Obedience> obeyed_;  ///< by iteration: by its first update
+  std::map<int, Obedience>
+      verdicts_;                     ///< by iteration: of that, and of what scales follow from, the verdicts
+  std::map<int, Obedience> scaled_;  ///< by iteration: by its first update, with its scales
+  std::map<int, Place> flags_;       ///< by iteration: its first `finite`
   std::map<std::pair<int, bool>, std::string> gaps_;  ///< by facts and whether they are for a flag
 };
 

@@ -67,6 +67,7 @@ std::vector<Cells> result_rows(const Runs& runs) {
     const auto skipped = number_of(report, "skipped_steps");
     return skipped && *skipped > 0 ? fmt::format("{:.0f}", *skipped) : std::string();
   });
+  add("gradient noise scale, samples", number("noise_scale"));
   add("samples/s", number("samples_per_second"));
   add("tokens/s", number("tokens_per_second"));
   add("step", step_times);

@@ -55,6 +55,10 @@ Action bind(const Binding& binding, const Stagings& stagings) {
       return bind_agree(binding);
     case program::InstructionKind::norm:
       return bind_norm(binding);
+    case program::InstructionKind::propose:
+      return bind_propose(binding);
+    case program::InstructionKind::ratios:
+      return bind_ratios(binding);
     case program::InstructionKind::digest:
       return bind_digest(binding);
     case program::InstructionKind::update:

@@ -41,8 +41,12 @@ Action bind_broadcast(const Binding& binding);
 Action bind_agree(const Binding& binding);
 /// Sums of squares by chunks of each parameter, folded in graph order, so that neither buckets nor layouts
 /// change bits. With gradients it writes their chunks' sums, and zero for all other chunks; sums of several
-/// ranks are then added. With a verdict to write, it folds all sums.
+/// ranks are then added. The same with parameters. With a verdict to write, it folds all sums of gradients.
 Action bind_norm(const Binding& binding);
+/// Moves the state from which updates follow, and sums their squares likewise.
+Action bind_propose(const Binding& binding);
+/// A scale for each parameter, from all of its sums.
+Action bind_ratios(const Binding& binding);
 /// Digests of the parameters that its operands hold completely.
 Action bind_digest(const Binding& binding);
 /// The optimizer for parameters in `updated`: everything that is the same in each of their updates, without

@@ -153,6 +153,14 @@ ServedRange bind_serve(const Binding& binding) {
   }
   range.update.parameters = reinterpret_cast<float*>(range.contents);
   range.update.whole_step = range.update.predicated = true;
+  if (!optim::measures_parameters(range.update.optimizer)) return range;
+  std::vector<int64_t> elements;
+  std::vector<bool> is_norm_or_bias;
+  for (const auto& parameter : binding.context().graph.parameters) {
+    elements.push_back(parameter.spec.shape.count());
+    is_norm_or_bias.push_back(parameter.spec.is_norm_or_bias);
+  }
+  range.measures.emplace(range.update, elements, is_norm_or_bias);
   return range;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -9,6 +10,7 @@
 #include "device/device.h"
 #include "layout/norm_chunks.h"
 #include "lockstep/tensor.h"
+#include "optim/formulas.h"
 #include "optim/optimizer.h"
 #include "program/step_scalars.h"
 
@@ -39,8 +41,8 @@ struct ChunkedPiece {
   int64_t first_chunk;  ///< index of what belongs to its first chunk
 };
 
-/// Sums of squares of gradients, by chunks of layout::kNormChunk elements of each piece: the second part of a
-/// verdict.
+/// Sums of squares, by chunks of layout::kNormChunk elements of each piece; of gradients they are folded to
+/// the second part of a verdict.
 struct NormCall {
   std::vector<ChunkedPiece> pieces;  ///< of all chunks, as they are folded: weights, then statistics
   int64_t weight_chunks = 0, chunks = 0;
@@ -49,6 +51,46 @@ struct NormCall {
   const StepScalars* constants = nullptr;
   double static_count = 1;  ///< terms of the loss in a global batch, ignored ones included
   double clip_norm = 0;     ///< 0: none
+};
+
+/// Moves the first slots of the optimizer's state, and sums the squares of what updates follow from it, by
+/// chunks.
+struct ProposeCall {
+  struct Piece {
+    const float* gradients;  ///< null: none of it is here, and what belongs to its chunks is 0
+    const float* parameters;
+    float* state[2];
+    int64_t count;
+    int64_t first_chunk;
+    optim::ParameterRates rates;
+  };
+  std::vector<Piece> pieces;  ///< of all chunks, ascending
+  int64_t chunks = 0;
+  double* sums = nullptr;  ///< one per chunk
+  optim::OptimizerOptions optimizer;
+  const program::Verdict* verdict = nullptr;
+  const StepScalars* constants = nullptr;
+  bool whole_step = false;  ///< the verdict's clipping applies
+  bool predicated = false;  ///< no state moves if the verdict is not finite
+  double static_count = 1;
+};
+
+/// A scale for each parameter, from sums of squares of its chunks.
+struct RatiosCall {
+  struct Piece {
+    int64_t first_chunk, chunks;
+    int32_t parameter;
+    bool is_scaled;  ///< otherwise its scale is 1
+    optim::ParameterRates rates;
+  };
+  std::vector<Piece> pieces;  ///< of each parameter
+  optim::OptimizerOptions optimizer;
+  const double* sums[layout::kMeasuredCount] = {};  ///< one per chunk; null: not measured
+  const program::Verdict* verdict = nullptr;
+  const StepScalars* constants = nullptr;
+  bool whole_step = false;  ///< the verdict's clipping applies
+  double static_count = 1;
+  double* scales = nullptr;  ///< by parameter
 };
 
 /// A number for each chunk of parameters. Any changed bit changes it, and it depends only on the bits.
@@ -65,6 +107,18 @@ LOCKSTEP_HOST_DEVICE inline uint64_t digest_term(uint32_t bits, uint32_t index) 
   return uint64_t{bits} * (index * 0x9e3779b1u | 1u);
 }
 
+/// The scale of a parameter from its sums of squares; those of gradients are as they were summed.
+LOCKSTEP_HOST_DEVICE inline double scale_from_sums(const RatiosCall::Piece& piece,
+                                                   const optim::OptimizerOptions& optimizer,
+                                                   double gradient_scale,
+                                                   const double (&sums)[layout::kMeasuredCount]) {
+  if (!piece.is_scaled) return 1;
+  return optim::scale_of(optimizer, piece.rates,
+                         {.gradient = std::sqrt(sums[0]) * gradient_scale,
+                          .parameter = std::sqrt(sums[1]),
+                          .update = std::sqrt(sums[2])});
+}
+
 /// The optimizer on a bucket.
 struct UpdateCall {
   struct Piece {
@@ -73,6 +127,7 @@ struct UpdateCall {
     optim::ParameterRates rates;
     bool is_statistic;  ///< follows the mean of what lies in its gradient, by `momentum`
     float momentum;
+    int32_t parameter = 0;  ///< index into `scales`
   };
   std::vector<Piece> pieces;
   optim::OptimizerOptions optimizer;
@@ -80,6 +135,7 @@ struct UpdateCall {
   optim::NarrowCopy copy = {};  ///< of the parameters, gaps between pieces excepted
   const float* gradients = nullptr;
   float* state[optim::kMostStateSlots] = {};
+  const double* scales = nullptr;  ///< by parameter; null: all are 1
   const program::Verdict* verdict = nullptr;
   const StepScalars* constants = nullptr;
   bool whole_step = false;  ///< the verdict's clipping applies
@@ -105,6 +161,8 @@ class StepKernels {
   virtual void sum_squares(const NormCall& call, device::Stream& stream) = 0;
   /// From these sums and the first part of the verdict, the second.
   virtual void conclude_norm(const NormCall& call, device::Stream& stream) = 0;
+  virtual void propose(const ProposeCall& call, device::Stream& stream) = 0;
+  virtual void ratios(const RatiosCall& call, device::Stream& stream) = 0;
   /// All chunks' digests.
   virtual void digest(const DigestCall& call, device::Stream& stream) = 0;
   virtual void update(const UpdateCall& call, device::Stream& stream) = 0;

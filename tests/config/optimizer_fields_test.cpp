@@ -142,6 +142,51 @@ TEST(BatchScaling, ThatContradictsItselfIsRefused) {
               Mentions("optimizer.schedule.cosine.minimum: ... 0.01 ... scale_with_batch"));
 }
 
+TEST(LayerwiseOptimizers, HaveTheirPapersDefaults) {
+  const RunConfig lars = parse(kSmallConfig, {"optimizer.lars={}"});
+  EXPECT_EQ(lars.optimizer.kind, optim::OptimizerKind::lars);
+  EXPECT_EQ(lars.optimizer.momentum, 0.9);
+  EXPECT_EQ(lars.optimizer.trust, 0.001);
+  EXPECT_EQ(lars.optimizer.epsilon, 0);
+  const RunConfig lamb = parse(kSmallConfig, {"optimizer.lamb={beta2: 0.99}", "optimizer.weight_decay=0.01"});
+  EXPECT_EQ(lamb.optimizer.kind, optim::OptimizerKind::lamb);
+  EXPECT_EQ(lamb.optimizer.beta1, 0.9);
+  EXPECT_EQ(lamb.optimizer.beta2, 0.99);
+  EXPECT_EQ(lamb.optimizer.epsilon, 1e-6);
+  EXPECT_FALSE(lamb.optimizer.adapts_without_decay);
+  const RunConfig clipped = parse(kSmallConfig, {"optimizer.adaptive_clip={}"});
+  EXPECT_EQ(clipped.optimizer.adaptive_clip.limit, 0.01);
+  EXPECT_EQ(clipped.optimizer.adaptive_clip.floor, 0.001);
+  EXPECT_EQ(parse(kSmallConfig).optimizer.adaptive_clip.limit, 0);
+}
+
+TEST(LayerwiseOptimizers, ThatContradictThemselvesAreRefused) {
+  EXPECT_THAT(refusal(kSmallConfig, {"optimizer.lamb={}"}),
+              Mentions("optimizer.lamb: ... optimizer.weight_decay ... adapt_without_decay"));
+  EXPECT_EQ(
+      parse(kSmallConfig, {"optimizer.lamb={adapt_without_decay: true}"}).optimizer.adapts_without_decay,
+      true);
+  // A group that decays is reason enough.
+  parse(kSmallConfig,
+        {"optimizer.lamb={}", "optimizer.groups={parameters: \"fc1.weight\" weight_decay: 0.1}"});
+  EXPECT_THAT(refusal(kSmallConfig, {"optimizer.lars={}", "optimizer.adaptive_clip={}"}),
+              Mentions("optimizer.adaptive_clip: ... lars"));
+  EXPECT_THAT(refusal(kSmallConfig, {"optimizer.groups={parameters: \"fc1.weight\" adaptive_clip: false}"}),
+              Mentions("optimizer.groups[0].adaptive_clip: ... optimizer.adaptive_clip"));
+  EXPECT_THAT(refusal(kSmallConfig, {"optimizer.lars={trust: 0}"}),
+              Mentions("optimizer.lars.trust: expected"));
+}
+
+TEST(LayerwiseOptimizers, LeaveGroupsOfOlderRunsAsTheyAre) {
+  const std::string group = "parameters: \"fc1.weight\" weight_decay: 0.1";
+  const auto fields_of = [](const std::string& text) {
+    return parse(kSmallConfig, {"optimizer.adaptive_clip={}", "optimizer.groups={" + text + "}"}).math_fields;
+  };
+  EXPECT_EQ(fields_of(group), fields_of(group + " adaptive_clip: true"));
+  EXPECT_NE(fields_of(group), fields_of(group + " adaptive_clip: false"));
+  for (const auto& [path, value] : fields_of(group)) EXPECT_NE(path, "optimizer.groups[0].adaptive_clip");
+}
+
 TEST(Groups, TheFirstThatMatchesCounts) {
   const RunConfig run =
       parse(kSmallConfig, {"optimizer.weight_decay=0.1",

@@ -46,6 +46,8 @@ std::string optimizer_text(const Training& training) {
       "optimizer {{\n  learning_rate: {} {} weight_decay: {} decay_norm_and_bias: {}\n",
       training.learning_rate, training.optimizer, training.weight_decay, training.decay_norm_and_bias);
   for (const std::string& group : training.groups) text += fmt::format("  groups {{ {} }}\n", group);
+  if (training.adaptive_clip > 0)
+    text += fmt::format("  adaptive_clip {{ clipping: {} }}\n", training.adaptive_clip);
   if (!training.ema.empty()) text += fmt::format("  ema {{ {} }}\n", training.ema);
   return text + "}\n";
 }

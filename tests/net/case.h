@@ -21,6 +21,7 @@ struct Training {
   double learning_rate = 0.1, weight_decay = 0, clip_norm = 0;
   bool decay_norm_and_bias = false;
   std::vector<std::string> groups;  ///< texts of optimizer.groups
+  double adaptive_clip = 0;         ///< 0: left out
   std::string ema;                  ///< text of optimizer.ema; "": left out
   std::string compute = "FLOAT32";
   double loss_scale = 0;  ///< 0: the config's default

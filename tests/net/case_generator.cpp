@@ -19,13 +19,18 @@ constexpr int kMostRanks = 6;
 constexpr int kTries = 30;  // of a layout, before the model is left to two replicas
 
 std::string draw_optimizer(Draw& draw) {
-  switch (draw.weighted({4, 3, 1, 1})) {
+  switch (draw.weighted({4, 3, 1, 1, 1, 1})) {
     case 0:
       return draw.percent(50) ? "sgd {}" : "sgd { momentum: 0.9 }";
     case 1:  // mostly with an epsilon that does not make large updates of rounding errors
       return draw.percent(30) ? "adamw {}" : "adamw { epsilon: 0.001 }";
     case 2:
       return "adam { epsilon: 0.01 }";
+    case 3:
+      return draw.percent(50) ? "lars { trust: 0.1 epsilon: 0.01 }" : "lars { momentum: 0.5 trust: 0.02 }";
+    case 4:
+      return draw.percent(70) ? "lamb { epsilon: 0.001 adapt_without_decay: true }"
+                              : "lamb { beta1: 0.8 epsilon: 0.01 adapt_without_decay: true }";
     default:
       return "sgd { momentum: 0.5 nesterov: true }";
   }
@@ -90,11 +95,14 @@ Training draw_training(Draw& draw, int64_t classes, bool on_gpu) {
     training.samples += 20;
   }
   training.optimizer = draw_optimizer(draw);
-  training.learning_rate = training.optimizer.starts_with("sgd") ? 0.1 : 0.01;
+  const bool is_sgd = training.optimizer.starts_with("sgd"), is_lars = training.optimizer.starts_with("lars");
+  training.learning_rate = is_sgd || is_lars ? 0.1 : 0.01;
   if (draw.percent(40)) training.weight_decay = 0.1;
   training.decay_norm_and_bias = draw.percent(30);
   if (draw.percent(40)) training.clip_norm = draw.of({0.1, 0.5, 5.0});
   if (draw.percent(25)) training.ema = draw_average(draw);
+  if (!is_lars && !training.optimizer.starts_with("lamb") && draw.percent(15))
+    training.adaptive_clip = draw.of({0.02, 0.1, 0.5});
   draw_precision(draw, training);
   training.nonfinite = draw.of({"LOCATE", "IGNORE", "IGNORE", "SKIP"});
   training.check_every_steps = draw.of<int64_t>({0, 1, 100});

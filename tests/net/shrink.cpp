@@ -113,6 +113,7 @@ class Smaller {
       with([&](Case& other) { other.training.*member = value; });
     };
     try_training(&Training::optimizer, plain.optimizer);
+    try_training(&Training::adaptive_clip, plain.adaptive_clip);
     try_training(&Training::compute, plain.compute);
     try_training(&Training::weight_decay, plain.weight_decay);
     try_training(&Training::clip_norm, plain.clip_norm);

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/error.h"
-#include "optim/optimizer.h"
+#include "optim/formulas.h"
 
 namespace lockstep::optim {
 namespace {
@@ -24,6 +24,47 @@ TEST(StateSlots, HaveTheAverageLast) {
   ASSERT_EQ(state_slots(options), kMostStateSlots);
   EXPECT_EQ(state_slot_name(options, 1), "exp_avg_sq");
   EXPECT_EQ(state_slot_name(options, 2), "ema");
+}
+
+TEST(StateSlots, OfLayerwiseOptimizersAreThoseOfSgdAndAdam) {
+  ASSERT_EQ(state_slots({.kind = OptimizerKind::lars}), 1);  // also without momentum, which may come later
+  EXPECT_EQ(state_slot_name({.kind = OptimizerKind::lars}, 0), "momentum");
+  ASSERT_EQ(state_slots({.kind = OptimizerKind::lamb}), 2);
+  EXPECT_EQ(state_slot_name({.kind = OptimizerKind::lamb}, 0), "exp_avg");
+  EXPECT_EQ(state_slot_name({.kind = OptimizerKind::lamb}, 1), "exp_avg_sq");
+}
+
+TEST(Scale, OfLarsWorkedOutByHand) {
+  const OptimizerOptions lars{.kind = OptimizerKind::lars, .epsilon = 1, .trust = 0.5};
+  const ParameterRates rates{.weight_decay = 0.25};
+  // 0.5 * 8 / (1 + 0.25 * 8 + 1)
+  EXPECT_EQ(scale_of(lars, rates, {.gradient = 1, .parameter = 8}), 1);
+  EXPECT_EQ(scale_of(lars, rates, {.gradient = 5, .parameter = 8}), 0.5);
+  EXPECT_EQ(scale_of(lars, rates, {.gradient = 0, .parameter = 8}), 1);
+  EXPECT_EQ(scale_of(lars, rates, {.gradient = 5, .parameter = 0}), 1);
+  EXPECT_TRUE(is_scaled(lars, rates, false));
+  EXPECT_FALSE(is_scaled(lars, rates, true));
+}
+
+TEST(Scale, OfLambWorkedOutByHand) {
+  const OptimizerOptions lamb{.kind = OptimizerKind::lamb};
+  EXPECT_EQ(scale_of(lamb, {}, {.gradient = 3, .parameter = 8, .update = 2}), 4);
+  EXPECT_EQ(scale_of(lamb, {}, {.gradient = 3, .parameter = 0, .update = 2}), 1);
+  EXPECT_EQ(scale_of(lamb, {}, {.gradient = 3, .parameter = 8, .update = 0}), 1);
+  EXPECT_FALSE(is_scaled(lamb, {}, false)) << "apex: without weight decay there is no ratio";
+  EXPECT_TRUE(is_scaled(lamb, {.weight_decay = 0.1}, false));
+  EXPECT_FALSE(is_scaled(lamb, {.weight_decay = 0.1}, true));
+  EXPECT_TRUE(is_scaled({.kind = OptimizerKind::lamb, .adapts_without_decay = true}, {}, false));
+}
+
+TEST(Scale, OfAdaptiveClippingWorkedOutByHand) {
+  const OptimizerOptions clipped{.adaptive_clip = {.limit = 0.25, .floor = 2}};
+  EXPECT_EQ(scale_of(clipped, {}, {.gradient = 4, .parameter = 8}), 0.5);
+  EXPECT_EQ(scale_of(clipped, {}, {.gradient = 2, .parameter = 8}), 1);
+  EXPECT_EQ(scale_of(clipped, {}, {.gradient = 2, .parameter = 1}), 0.25) << "as if its norm were 2";
+  EXPECT_TRUE(is_scaled(clipped, {}, true));
+  EXPECT_FALSE(is_scaled(clipped, {.clips = false}, false));
+  EXPECT_FALSE(is_scaled({}, {}, false));
 }
 
 TEST(AverageGain, IsOneUntilTheStart) {

@@ -21,7 +21,7 @@ struct Case {
   bool states_async_statistics = false;
   bool allowed_states_async_statistics = false;
   std::optional<std::string> statistic = "";
-  bool histograms = false, writes_samples = false;
+  bool noise_scale = false, histograms = false, writes_samples = false;
   std::optional<device::DeviceKind> device = {};
   std::optional<bool> shared_memory = {};
 };
@@ -110,6 +110,10 @@ std::vector<Case> cases() {
        .allowed_layout = "dp=2",
        .device = kGpu},
       {.rule = "samples_have_one_model", .layout = stale, .allowed_layout = servers, .writes_samples = true},
+      {.rule = "noise_has_whole_batches",
+       .layout = async,
+       .allowed_layout = servers,
+       .noise_scale = true},
       {.rule = "histograms_have_a_step", .layout = async, .allowed_layout = servers, .histograms = true},
       {.rule = "statistics_have_an_average",
        .layout = async,
@@ -136,6 +140,7 @@ std::optional<Refusal> refusal_of(const Case& one, const std::string& layout, co
                         .storage = one.storage,
                         .states_async_statistics = states_async_statistics,
                         .statistic = one.statistic,
+                        .noise_scale = one.noise_scale,
                         .histograms = one.histograms,
                         .writes_samples = one.writes_samples,
                         .device = one.device,

@@ -14,6 +14,8 @@ constexpr MetricName kMetricNames[] = {
      "Learning rate of the last logged step."},
     {"grad_norm", "train/grad_norm", "lockstep_gradient_norm", 1,
      "Norm of all gradients of the last logged step, before clipping."},
+    {"noise_scale", "train/noise_scale", "lockstep_gradient_noise_scale_samples", 1,
+     "Batch at which the noise of a gradient is as large as the gradient, as last measured."},
     {"loss_scale", "train/loss_scale", "lockstep_loss_scale", 1,
      "Scale of the loss of the last logged step."},
     {"skipped", "train/skipped", "lockstep_step_skipped", 1,

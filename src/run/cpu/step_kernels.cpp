@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <vector>
 
 #include "base/ranges.h"
 #include "run/cpu/vector_sums.h"
@@ -25,6 +26,12 @@ void add_into(void* destination, const void* source, DType dtype, int64_t count)
     run::add_into(sum, other, size);
     tensor::convert(to, dtype, sum, DType::float32, size);
   }
+}
+
+/// What a sum of squares of updates is over, of one chunk: each thread's own, kept from call to call.
+float* proposed_updates() {
+  static thread_local std::vector<float> updates(layout::kNormChunk);
+  return updates.data();
 }
 
 /// Elements that a thread takes at once.
@@ -57,7 +64,7 @@ class CpuStepKernels : public StepKernels {
   }
 
   void sum_squares(const NormCall& call, device::Stream& stream) override {
-    stream.launch([&call, threads = threads_, sum = as_gpus_ ? sum_of_squares_as_gpus : sum_of_squares] {
+    stream.launch([&call, threads = threads_, sum = squares()] {
       for (const auto& piece : call.pieces)
         for_ranges(piece.count, layout::kNormChunk, threads, [&](int64_t begin, int64_t end) {
           call.sums[piece.first_chunk + begin / layout::kNormChunk] =
@@ -68,13 +75,50 @@ class CpuStepKernels : public StepKernels {
 
   void conclude_norm(const NormCall& call, device::Stream& stream) override {
     stream.launch([&call, as_gpus = as_gpus_] {
-      const auto sum = [&](int64_t begin, int64_t end) {
-        if (as_gpus) return sum_as_gpus(call.sums + begin, end - begin);
-        return std::accumulate(call.sums + begin, call.sums + end, 0.0);
-      };
-      const double weights = sum(0, call.weight_chunks), statistics = sum(call.weight_chunks, call.chunks);
+      const double weights = folded(call.sums, call.weight_chunks, as_gpus),
+                   statistics =
+                       folded(call.sums + call.weight_chunks, call.chunks - call.weight_chunks, as_gpus);
       lockstep::program::conclude_norm(weights, statistics, call.static_count, call.clip_norm,
                                        call.constants->kernels, *call.verdict);
+    });
+  }
+
+  void propose(const ProposeCall& call, device::Stream& stream) override {
+    stream.launch([&call, threads = threads_, sum = squares()] {
+      const bool moves = !call.predicated || call.verdict->finite != 0;
+      for (const auto& piece : call.pieces) {
+        const optim::LambDirection formula(
+            call.optimizer,
+            {.rates = piece.rates,
+             .gradient_scale = program::update_scale(*call.verdict, call.constants->kernels,
+                                                     call.static_count, call.whole_step)},
+            call.constants->update);
+        for_ranges(piece.count, layout::kNormChunk, threads, [&](int64_t begin, int64_t end) {
+          double& result = call.sums[piece.first_chunk + begin / layout::kNormChunk];
+          if (piece.gradients == nullptr || !moves) {
+            result = 0;
+            return;
+          }
+          float* const updates = proposed_updates();
+          optim::propose(formula, piece.parameters + begin, piece.gradients + begin, piece.state[0] + begin,
+                         piece.state[1] + begin, updates, end - begin);
+          result = sum(updates, end - begin);
+        });
+      }
+    });
+  }
+
+  void ratios(const RatiosCall& call, device::Stream& stream) override {
+    stream.launch([&call, as_gpus = as_gpus_] {
+      const double gradient_scale =
+          program::update_scale(*call.verdict, call.constants->kernels, call.static_count, call.whole_step);
+      for (const auto& piece : call.pieces) {
+        double sums[layout::kMeasuredCount] = {};
+        for (int m = 0; m < layout::kMeasuredCount; ++m)
+          if (call.sums[m] != nullptr)
+            sums[m] = folded(call.sums[m] + piece.first_chunk, piece.chunks, as_gpus);
+        call.scales[piece.parameter] = scale_from_sums(piece, call.optimizer, gradient_scale, sums);
+      }
     });
   }
 
@@ -107,6 +151,7 @@ class CpuStepKernels : public StepKernels {
           .rates = piece.rates,
           .gradient_scale = program::update_scale(*call.verdict, call.constants->kernels, call.static_count,
                                                   call.whole_step)};
+      if (call.scales != nullptr) optim::apply_scale(call.optimizer, call.scales[piece.parameter], arguments);
       for (int slot = 0; slot < optim::state_slots(call.optimizer); ++slot)
         arguments.state[slot] = call.state[slot] + piece.offset;
       lockstep::optim::update(call.optimizer, arguments, call.constants->update, stream, threads_);
@@ -114,6 +159,13 @@ class CpuStepKernels : public StepKernels {
   }
 
  private:
+  using Squares = double (*)(const float*, int64_t);
+  Squares squares() const { return as_gpus_ ? sum_of_squares_as_gpus : sum_of_squares; }
+  /// Chunks' sums, in their order.
+  static double folded(const double* sums, int64_t count, bool as_gpus) {
+    return as_gpus ? sum_as_gpus(sums, count) : std::accumulate(sums, sums + count, 0.0);
+  }
+
   int threads_;
   bool as_gpus_;
 };

@@ -5,14 +5,16 @@
 #include "device/cuda/kernel.h"
 #include "lockstep/error.h"
 #include "optim/formulas.h"
+#include "run/cuda/chunk_blocks.h"
+#include "run/cuda/measure_kernels.h"
 #include "run/step_kernels.h"
 
 namespace lockstep::run {
 namespace {
 
 constexpr int kThreads = 256;
-/// Pieces that one launch takes in its parameters.
-constexpr int kMostPieces = 64;
+/// Pieces that one launch takes in its parameters, of at most 4,096 bytes.
+constexpr int kMostPieces = 48;
 /// Elements that a block of the update takes: 16 of each thread, in packs of 4.
 constexpr int64_t kUpdateElements = 16 * kThreads;
 
@@ -62,11 +64,7 @@ __global__ void agree_kernel(const std::byte* records, int64_t block_bytes, int 
   program::fold_agreement(records, block_bytes, ranks, compared, *verdict);
 }
 
-struct ChunkedPieces {
-  int count;
-  ChunkedPiece piece[kMostPieces];
-  int64_t first_chunk;  // of the first piece: that of block 0
-};
+using ChunkedPieces = ChunkedList<ChunkedPiece, 64>;
 
 struct Chunk {
   int64_t index;
@@ -74,22 +72,17 @@ struct Chunk {
   int64_t count;
 };
 
-/// A block takes a chunk: the pieces' chunks follow each other.
-__device__ Chunk chunk_of_block(const ChunkedPieces& pieces) {
-  const int64_t chunk = pieces.first_chunk + blockIdx.x;
-  int p = 0;
-  while (p + 1 < pieces.count && pieces.piece[p + 1].first_chunk <= chunk) ++p;
-  const ChunkedPiece& piece = pieces.piece[p];
-  const int64_t begin = (chunk - piece.first_chunk) * layout::kNormChunk, rest = piece.count - begin;
-  return {chunk, piece.data == nullptr ? nullptr : piece.data + begin,
-          rest < layout::kNormChunk ? rest : layout::kNormChunk};
+__device__ Chunk data_of_block(const ChunkedPieces& pieces) {
+  const BlockChunk chunk = chunk_of_block(pieces);
+  const float* data = pieces.piece[chunk.piece].data;
+  return {chunk.index, data == nullptr ? nullptr : data + chunk.begin, chunk.count};
 }
 
 /// Every element is read once.
 __global__ void __launch_bounds__(1024)
     digest_kernel(const __grid_constant__ ChunkedPieces pieces, uint64_t* digests) {
   __shared__ uint64_t scratch[device::kWarpSize + 1];
-  const auto [chunk, data, count] = chunk_of_block(pieces);
+  const auto [chunk, data, count] = data_of_block(pieces);
   uint64_t sum = 0;
   if (data != nullptr) {
     const auto* words = reinterpret_cast<const uint32_t*>(data);
@@ -109,7 +102,7 @@ __global__ void __launch_bounds__(1024)
 __global__ void __launch_bounds__(1024)
     chunk_kernel(const __grid_constant__ ChunkedPieces pieces, double* sums) {
   __shared__ double scratch[device::kWarpSize + 1];
-  const auto [chunk, data, count] = chunk_of_block(pieces);
+  const auto [chunk, data, count] = data_of_block(pieces);
   if (data == nullptr) {
     if (threadIdx.x == 0) sums[chunk] = 0;
     return;
@@ -151,6 +144,7 @@ struct UpdatePieces {
   optim::NarrowCopy copy;
   const float* gradients;
   float* state[optim::kMostStateSlots];
+  const double* scales;
   const program::Verdict* verdict;
   const StepScalars* constants;
   optim::OptimizerOptions optimizer;
@@ -174,11 +168,13 @@ __device__ inline void write_copy(const optim::NarrowCopy& copy, int64_t i,
 }
 
 /// Applies `formula` to the elements of a block's range, `Slots` of whose state are used: (2 + Slots) reads
-/// and (1 + Slots) writes of 4 bytes an element, and one of 2 if there is a copy.
+/// and (1 + Slots) writes of 4 bytes an element, less those of slots that are kept, and one of 2 if there is
+/// a copy.
 template <int Slots, class Formula>
 __device__ void apply(const Formula& formula, const UpdatePieces& call, int64_t begin, int64_t end) {
   const auto element = [&](int64_t i) {
     float p = call.parameters[i];
+    [[maybe_unused]] constexpr int kept = Formula::kKeptSlots;
     if constexpr (Slots == 0) {
       formula(p, call.gradients[i]);
     } else if constexpr (Slots == 1) {
@@ -188,13 +184,13 @@ __device__ void apply(const Formula& formula, const UpdatePieces& call, int64_t 
     } else if constexpr (Slots == 2) {
       float s = call.state[0][i], t = call.state[1][i];
       formula(p, call.gradients[i], s, t);
-      call.state[0][i] = s;
-      call.state[1][i] = t;
+      if constexpr (kept < 1) call.state[0][i] = s;
+      if constexpr (kept < 2) call.state[1][i] = t;
     } else {
       float s = call.state[0][i], t = call.state[1][i], u = call.state[2][i];
       formula(p, call.gradients[i], s, t, u);
-      call.state[0][i] = s;
-      call.state[1][i] = t;
+      if constexpr (kept < 1) call.state[0][i] = s;
+      if constexpr (kept < 2) call.state[1][i] = t;
       call.state[2][i] = u;
     }
     call.parameters[i] = p;
@@ -224,8 +220,8 @@ __device__ void apply(const Formula& formula, const UpdatePieces& call, int64_t 
         for (int e = 0; e < 4; ++e) formula(p.value[e], g.value[e], s.value[e], t.value[e], u.value[e]);
         *reinterpret_cast<Floats*>(call.state[2] + i) = u;
       }
-      *reinterpret_cast<Floats*>(call.state[0] + i) = s;
-      *reinterpret_cast<Floats*>(call.state[1] + i) = t;
+      if constexpr (Formula::kKeptSlots < 1) *reinterpret_cast<Floats*>(call.state[0] + i) = s;
+      if constexpr (Formula::kKeptSlots < 2) *reinterpret_cast<Floats*>(call.state[1] + i) = t;
     }
     *reinterpret_cast<Floats*>(call.parameters + i) = p;
     if (call.copy.data != nullptr) write_copy<4>(call.copy, i, p);
@@ -251,6 +247,7 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
     arguments.rates = piece.rates;
     arguments.gradient_scale =
         program::update_scale(*call.verdict, call.constants->kernels, call.static_count, call.whole_step);
+    if (call.scales != nullptr) optim::apply_scale(call.optimizer, call.scales[piece.parameter], arguments);
     const Formula formula(call.optimizer, arguments, call.constants->update);
     memcpy(shared, &formula, sizeof formula);
   }
@@ -267,6 +264,7 @@ void launch_update(const UpdateCall& call, device::Stream& stream) {
                       .copy = call.copy,
                       .gradients = call.gradients,
                       .state = {call.state[0], call.state[1], call.state[2]},
+                      .scales = call.scales,
                       .verdict = call.verdict,
                       .constants = call.constants,
                       .optimizer = call.optimizer,
@@ -291,15 +289,9 @@ void launch_update(const UpdateCall& call, device::Stream& stream) {
 template <class Result>
 void launch_by_chunks(const std::vector<ChunkedPiece>& pieces, int64_t chunks,
                       void (*kernel)(ChunkedPieces, Result*), Result* results, device::Stream& stream) {
-  for (size_t first = 0; first < pieces.size(); first += kMostPieces) {
-    ChunkedPieces part{.count = 0, .piece = {}, .first_chunk = pieces[first].first_chunk};
-    const size_t last = std::min(first + kMostPieces, pieces.size());
-    for (size_t p = first; p < last; ++p) part.piece[part.count++] = pieces[p];
-    const int64_t blocks = (last < pieces.size() ? pieces[last].first_chunk : chunks) - part.first_chunk;
-    if (blocks > 0)
-      device::launch(stream, {.blocks = static_cast<unsigned>(blocks), .threads = 1024}, kernel, part,
-                     results);
-  }
+  for_lists<ChunkedPieces>(pieces, chunks, [&](const ChunkedPieces& list, const device::Grid& grid) {
+    device::launch(stream, grid, kernel, list, results);
+  });
 }
 
 template <class To>
@@ -368,6 +360,9 @@ class GpuStepKernels : public StepKernels {
   void sum_squares(const NormCall& call, device::Stream& stream) override {
     launch_by_chunks(call.pieces, call.chunks, chunk_kernel, call.sums, stream);
   }
+
+  void propose(const ProposeCall& call, device::Stream& stream) override { launch_propose(call, stream); }
+  void ratios(const RatiosCall& call, device::Stream& stream) override { launch_ratios(call, stream); }
 
   void digest(const DigestCall& call, device::Stream& stream) override {
     launch_by_chunks(call.pieces, call.chunks, digest_kernel, call.digests, stream);

@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/index.h"
+#include "run/serve/served_measures.h"
 #include "run/step_kernels.h"
 
 namespace lockstep::run {
@@ -23,6 +25,7 @@ struct ServedRange {
       outboxes;              ///< by worker: of slices of answers, shared with the server's other ranges
   int64_t outbox_bytes = 0;  ///< of each
   UpdateCall update;         ///< of all of it, without what differs from push to push
+  std::optional<ServedMeasures> measures = {};  ///< if the optimizer needs norms of parameters
 
   std::byte* landing(int slot, int worker) const { return nth(landings, slot * workers + worker); }
 };

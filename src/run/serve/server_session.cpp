@@ -37,7 +37,7 @@ ServerSession::ServerSession(const SessionPorts& ports, std::vector<int> workers
       server_(server),
       slots_(program::landing_slots(terms)),
       recorder_(recorder),
-      kernels_(make_step_kernels(device::DeviceKind::cpu, context.update_threads)),
+      kernels_(make_step_kernels(device::DeviceKind::cpu, context.update_threads, context.sum_order)),
       device_(context.device),
       processor_(device::make_cpu_device()),
       stream_(processor_->create_stream("serve")) {
@@ -419,6 +419,10 @@ void ServerSession::update(ServedRange& range, const std::byte* gradients) {
   constants_ = inputs_.constants(nth(updates_, place)++, nth(applied_, place));
   if (verdict_.finite != 0) ++nth(applied_, place);
   range.update.gradients = reinterpret_cast<const float*>(gradients);
+  if (range.measures) {
+    range.measures->measure(range.update, *kernels_, *stream_);
+    range.update.scales = range.measures->scales();
+  }
   kernels_->update(range.update, *stream_);
 }
 

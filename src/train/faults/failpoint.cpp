@@ -36,6 +36,8 @@ constexpr std::array kInstructions = {program::InstructionKind::constants,
                                       program::InstructionKind::serve,
                                       program::InstructionKind::agree,
                                       program::InstructionKind::norm,
+                                      program::InstructionKind::propose,
+                                      program::InstructionKind::ratios,
                                       program::InstructionKind::digest,
                                       program::InstructionKind::update};
 constexpr const char* kExample = "an example: --failpoint kill@1,40,backward";

@@ -265,6 +265,7 @@ observe::MetricsOptions metrics_of(const RunOutputOptions& options, const config
     metrics.mlflow.reset();
     metrics.machine_every_seconds = 0;
     metrics.histogram_every_steps = 0;
+    metrics.noise_scale_every_steps = 0;
   }
   if (options.directory.empty()) metrics.histogram_every_steps = 0;
   return metrics;
@@ -373,6 +374,11 @@ void RunOutput::evaluation(const EvaluationRecord& record) {
         fmt::format("step {}: the evaluation has no loss, since all labels are ignored", record.step));
   message(fmt::format("step {}: evaluation loss {:.4f}{}", record.step, record.loss,
                       classifier ? fmt::format(", accuracy {:.2f} %", 100 * record.accuracy) : ""));
+}
+
+void RunOutput::noise_scale(int64_t step, double scale) {
+  if (!sinks_->empty())
+    sinks_->write({.step = step, .metrics = {{"noise_scale", scale}, {"layout", layout_}}});
 }
 
 void RunOutput::text(int64_t step, const std::string& text) {

@@ -73,6 +73,8 @@ class RunOutput {
   void evaluation(const EvaluationRecord& record);
   /// What the model wrote after a step.
   void text(int64_t step, const std::string& text);
+  /// The gradient noise scale, as measured up to a step.
+  void noise_scale(int64_t step, double scale);
   /// Of parameters and gradients.
   void histograms(observe::MetricsRecord record) { sinks_->write(std::move(record)); }
   /// Of a machine. From any thread, between open() and close().

@@ -147,10 +147,11 @@ void Trainer::train_one_step() {
   if (compares_replicas()) inputs.state_hash = agreement_hash(compared);
   const double waited_before = worker_->data_wait_ms();
   const bool has_histograms = options_.histograms != nullptr && options_.histograms->is_due(step_ + 1);
+  const bool measures_noise = options_.noise_scale != nullptr && options_.noise_scale->is_due(step_ + 1);
   if (options_.observer)
     worker_->run_observed_step(inputs, options_.observer);
-  else if (has_histograms)
-    worker_->run_observed_step(inputs, options_.histograms->observer());
+  else if (has_histograms || measures_noise)
+    worker_->run_observed_step(inputs, watchers(has_histograms, measures_noise));
   else
     worker_->run_step(inputs);
   enter_phase(options_.progress, Phase::between_steps);
@@ -180,6 +181,7 @@ void Trainer::train_one_step() {
     record.histogram_ms = options_.histograms->counting_ms();
     options_.histograms->end_step(step_, verdict, inputs.constants, record.skipped);
   }
+  if (measures_noise) options_.noise_scale->end_step(step_, verdict, inputs.constants, record.skipped);
   if (verdict.has_loss()) record.spike = spikes_.add(step_, verdict.mean_loss(), verdict.gradient_norm);
   suspicious_ = record.spike.has_value();
   if (record.spike && world_->rank() == 0) log_warning(record.spike->message);
@@ -189,6 +191,18 @@ void Trainer::train_one_step() {
   if (stop_ || evaluation_due() || checkpoint_due() || text_due() || step_ == worker_->total_steps())
     worker_->finish_step();
   tell_step(inputs, verdict, std::move(record));
+}
+
+/// Of one step: those that look at it.
+run::KernelObserver Trainer::watchers(bool has_histograms, bool measures_noise) {
+  std::vector<run::KernelObserver> all;
+  if (has_histograms) all.push_back(options_.histograms->observer());
+  if (measures_noise)
+    all.emplace_back(
+        [this](const run::KernelObservation& observation) { options_.noise_scale->observe(observation); });
+  return [all](const run::KernelObservation& observation) {
+    for (const run::KernelObserver& each : all) each(observation);
+  };
 }
 
 void Trainer::tell_step(const run::StepInputs& inputs, const program::Verdict& verdict, StepRecord record) {

@@ -12,6 +12,7 @@
 #include "observe/spike_detector.h"
 #include "train/checkpoints/run_checkpoints.h"
 #include "train/faults/divergence.h"
+#include "train/loop/noise_scale.h"
 #include "train/loop/step_histograms.h"
 #include "train/loop/text_samples.h"
 #include "train/worker/worker.h"
@@ -92,6 +93,7 @@ struct TrainerRunOptions {
   bool evaluates_average = false;  ///< then with the checkpoint's moving averages in place of parameters
   run::KernelObserver observer;    ///< of all steps, which then do not overlap; not of sessions. May be empty
   StepHistograms* histograms = nullptr;  ///< told of steps; may be null
+  NoiseScale* noise_scale = nullptr;     ///< likewise
   TextSamples* texts = nullptr;          ///< written when they are due; null on all ranks: never
   int drawing_threads = 1;               ///< threads that draw initial parameters; bits do not depend on it
 };
@@ -156,6 +158,7 @@ class Trainer {
   /// agreed on what it looks at. A rank that saw something else is found by the next step's agreement on
   /// norms.
   bool lowered_loss_scale(const program::Verdict& verdict);
+  run::KernelObserver watchers(bool has_histograms, bool measures_noise);
   void tell_step(const run::StepInputs& inputs, const program::Verdict& verdict, StepRecord record);
   /// Repeats the step without an update, to find out whether all ranks saw the same values. COLLECTIVE if
   /// they did. A rank that alone saw others meets the other ranks in their next step, which communicates in

@@ -142,6 +142,7 @@ TrainerEvents Run::Parts::events() {
       output_->step(shown);
     }
     if (histograms_) histograms_->collect(Clock::now());
+    if (noise_scale_) noise_scale_->collect(Clock::now());
     if (explanation_ && explanation_->due()) explanation_->replace(observe::to_json(explain_so_far()) + "\n");
     if (options_.on_step) options_.on_step(record);
   };
@@ -187,6 +188,14 @@ void Run::Parts::make_trainer() {
                                                         .write = [this](observe::MetricsRecord record) {
                                                           output_->histograms(std::move(record));
                                                         }});
+  const int64_t noise_scale_every_steps =
+      metrics_of(output_options(), worker_->config()).noise_scale_every_steps;
+  if (noise_scale_every_steps > 0)
+    noise_scale_.emplace(*worker_, NoiseScaleOptions{.every_steps = noise_scale_every_steps,
+                                                     .mailbox = &world_.control().mailbox(),
+                                                     .write = [this](int64_t step, double scale) {
+                                                       output_->noise_scale(step, scale);
+                                                     }});
   // Trials by other commands show none.
   if (worker_->config().trainer.sample.every_steps > 0 && !options_.metrics_file_only)
     texts_.emplace(*worker_);
@@ -201,6 +210,7 @@ void Run::Parts::make_trainer() {
                         .files = failing_files_ ? failing_files_.get() : &posix_file_system(),
                         .regroup = [this](const std::vector<int>& left) { return regroup(left); },
                         .histograms = histograms_ ? &*histograms_ : nullptr,
+                        .noise_scale = noise_scale_ ? &*noise_scale_ : nullptr,
                         .texts = texts_ ? &*texts_ : nullptr,
                         .drawing_threads = idle_threads(world_.launch())});
 }
@@ -290,10 +300,12 @@ RunResult Run::Parts::finish() {
   phases_.enter(observe::RunPhase::end);
   watch_.finish();
   if (histograms_) histograms_->collect(deadline_in(kLastHistograms));
+  if (noise_scale_) noise_scale_->collect(deadline_in(kLastHistograms));
   if (first_) output_->finish();
   finished_ = true;
   RunResult result{.report = recorder_->report(world_.communicator(), outcome, watch_.machines()),
                    .stopped = outcome.stopped};
+  if (noise_scale_) result.report.noise_scale = noise_scale_->value();
   result.report.explanation = account_->explain(world_.communicator());
   add_advice(result, outcome);
   if (explanation_) explanation_->replace(observe::to_json(*result.report.explanation) + "\n");

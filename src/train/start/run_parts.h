@@ -11,6 +11,7 @@
 #include "train/faults/failpoints.h"
 #include "train/faults/position.h"
 #include "train/faults/straggler.h"
+#include "train/loop/noise_scale.h"
 #include "train/loop/run_output.h"
 #include "train/loop/run_recorder.h"
 #include "train/loop/time_account.h"
@@ -69,6 +70,7 @@ class Run::Parts {
   std::optional<observe::LatestFile> explanation_;  // on rank 0, if the run has a folder
   std::optional<TraceWriter> trace_;
   std::optional<StepHistograms> histograms_;
+  std::optional<NoiseScale> noise_scale_;
   std::optional<TextSamples> texts_;
   std::optional<Trainer> trainer_;
   int64_t saves_ = 0;  // of this run

@@ -34,6 +34,8 @@ compile::CompileOptions compile_options(const config::RunConfig& config) {
           .virtual_replicas = config::resolved_virtual_replicas(config.trainer),
           .parallel = config.parallel,
           .state_slots = optim::state_slots(config.optimizer),
+          .measures = {.parameters = optim::measures_parameters(config.optimizer),
+                       .proposed_slots = optim::proposed_slots(config.optimizer)},
           .clips_gradients = config.trainer.clip_norm != 0,
           .compares_replicas = config.trainer.check_every_steps > 0,
           .skips_nonfinite = config.trainer.nonfinite != config::NonFinitePolicy::ignore,

@@ -53,8 +53,10 @@ bool is_near_kink(const Expected& exact, const config::RunConfig& config) {
   return exact.kinks.nearest < 100 * amplitude_of(config);
 }
 
-/// Adam with its own epsilon moves a parameter as far for a gradient of rounding errors as for any other.
+/// Adam with its own epsilon moves a parameter as far for a gradient of rounding errors as for any other, as
+/// does LARS; LAMB does so with any epsilon.
 bool amplifies_errors(const config::RunConfig& config) {
+  if (config.optimizer.kind == optim::OptimizerKind::lamb) return true;
   return config.optimizer.kind != optim::OptimizerKind::sgd && config.optimizer.epsilon < 1e-5;
 }
 

@@ -115,7 +115,7 @@ double OracleTraining::norm_of(const Step& step) const {
   return std::sqrt(sum);
 }
 
-/// As PyTorch's SGD, Adam, AdamW and AveragedModel.
+/// As PyTorch's SGD, Adam, AdamW and AveragedModel; LARS, LAMB and adaptive clipping by their papers.
 void OracleTraining::update(int64_t step, const Step& computed, double scale, std::vector<Values>& parameters,
                             OptimizerState& state) const {
   const optim::OptimizerOptions& o = config_.optimizer;
@@ -130,18 +130,38 @@ void OracleTraining::update(int64_t step, const Step& computed, double scale, st
     const double decay = has_group                                        ? group->second.weight_decay
                          : o.decay_norm_and_bias || !spec.is_norm_or_bias ? o.weight_decay
                                                                           : 0;
+    // Of LAMB the norms are known once its moments have moved.
+    Values directions;
+    if (o.kind == optim::OptimizerKind::lamb && learns(p))
+      for (size_t i = 0; i < parameters[p].size(); ++i) {
+        const double d = computed.gradients[p][i] * scale;
+        double &first = state.first[p][i], &second = state.second[p][i];
+        first = o.beta1 * first + (1 - o.beta1) * d;
+        second = o.beta2 * second + (1 - o.beta2) * d * d;
+        directions.push_back(first / (1 - std::pow(o.beta1, updates)) /
+                                 (std::sqrt(second / (1 - std::pow(o.beta2, updates))) + o.epsilon) +
+                             decay * parameters[p][i]);
+      }
+    const double ratio =
+        learns(p) ? ratio_of(p, computed.gradients[p], scale, decay, parameters[p], directions) : 1;
     for (size_t i = 0; i < parameters[p].size(); ++i) {
       double &value = parameters[p][i], &first = state.first[p][i], &second = state.second[p][i];
       const double gradient = computed.gradients[p][i];
       if (is_statistic(graph_.parameters[p])) {
         value += static_cast<double>(spec.momentum) * (gradient - value);
+      } else if (o.kind == optim::OptimizerKind::lars) {
+        first = o.momentum * first - rate * ratio * (gradient * scale + decay * value);
+        value += first;
+      } else if (o.kind == optim::OptimizerKind::lamb) {
+        value -= rate * ratio * directions[i];
       } else if (o.kind == optim::OptimizerKind::sgd) {
-        const double d = gradient * scale + decay * value;
+        const double d = gradient * scale * ratio + decay * value;
         first = o.momentum * first + d;
         value -= rate * (o.nesterov ? d + o.momentum * first : first);
       } else {
         if (o.kind == optim::OptimizerKind::adamw) value -= rate * decay * value;
-        const double d = gradient * scale + (o.kind == optim::OptimizerKind::adam ? decay * value : 0);
+        const double d =
+            gradient * scale * ratio + (o.kind == optim::OptimizerKind::adam ? decay * value : 0);
         first = o.beta1 * first + (1 - o.beta1) * d;
         second = o.beta2 * second + (1 - o.beta2) * d * d;
         const double mean = first / (1 - std::pow(o.beta1, updates)),
@@ -151,6 +171,30 @@ void OracleTraining::update(int64_t step, const Step& computed, double scale, st
       state.average[p][i] += gain * (value - state.average[p][i]);
     }
   }
+}
+
+/// By what norms scale the update of a parameter, or with adaptive clipping its gradient.
+double OracleTraining::ratio_of(size_t p, const Values& gradient, double scale, double decay,
+                                const Values& parameter, const Values& direction) const {
+  const optim::OptimizerOptions& o = config_.optimizer;
+  const auto norm = [](const Values& values) {
+    double sum = 0;
+    for (const double value : values) sum += value * value;
+    return std::sqrt(sum);
+  };
+  const double of_gradient = norm(gradient) * scale, of_parameter = norm(parameter),
+               of_update = norm(direction);
+  const bool is_bias = graph_.parameters[p].spec.is_norm_or_bias;
+  if (o.kind == optim::OptimizerKind::lars) {
+    if (is_bias || of_parameter == 0 || of_gradient == 0) return 1;
+    return o.trust * of_parameter / (of_gradient + decay * of_parameter + o.epsilon);
+  }
+  if (o.kind == optim::OptimizerKind::lamb) {
+    if (is_bias || (decay == 0 && !o.adapts_without_decay) || of_parameter == 0 || of_update == 0) return 1;
+    return of_parameter / of_update;
+  }
+  const double limit = o.adaptive_clip.limit * std::max(of_parameter, o.adaptive_clip.floor);
+  return o.adaptive_clip.limit > 0 && of_gradient > limit ? limit / of_gradient : 1;
 }
 
 double OracleTraining::evaluate(const Pass& pass, const OptimizerState& state) const {

@@ -46,6 +46,8 @@ class OracleTraining {
   double norm_of(const Step& step) const;
   void update(int64_t step, const Step& computed, double scale, std::vector<Values>& parameters,
               OptimizerState& state) const;
+  double ratio_of(size_t parameter, const Values& gradient, double scale, double decay, const Values& values,
+                  const Values& direction) const;
   /// With the averages in place of weights, if the config says so.
   double evaluate(const Pass& pass, const OptimizerState& state) const;
   bool learns(size_t parameter) const;

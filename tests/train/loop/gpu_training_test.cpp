@@ -117,6 +117,27 @@ TEST_P(GpuTraining, HasTheSameBitsOnAnyNumberOfGpus) {
   }
 }
 
+/// Optimizers that measure parameters and updates.
+TEST(GpuLayerwise, HasTheSameBitsOnAnyNumberOfGpus) {
+  NEEDS_GPUS(3);
+  for (const char* optimizer :
+       {"optimizer.lars={trust: 0.1}", "optimizer.lamb={}", "optimizer.adaptive_clip={}"})
+    for (const char* type : {"FLOAT32", "BFLOAT16"}) {
+      const config::RunConfig config =
+          config_of(kModels[1], {std::string("precision.compute=") + type, optimizer});
+      const Trace one = train_on_gpu(config, 1);
+      for (const int ranks : {2, 3})
+        EXPECT_EQ(train_on_gpu(config, ranks), one) << ranks << " GPUs, " << type << ", " << optimizer;
+      for (const char* layout : {"dp=2,shard=optimizer", "dp=2,sync=ps,servers=1", "dp=1,pp=2"}) {
+        config::RunConfig other = config;
+        other.parallel.layout = layout::parse_layout(layout);
+        EXPECT_EQ(train_on_gpu(other, other.parallel.layout.world_size()), one)
+            << layout << ", " << type << ", " << optimizer;
+      }
+      if (std::string(type) == "FLOAT32") expect_close(one, train_on_threads(config, 1), 1e-4);
+    }
+}
+
 /// Micro-batches hold as many leaves as make a node of the tree, so that kernels of several sizes work in one
 /// job: with 20 leaves 4, 2 and 1 of them on three GPUs, with 8 leaves all of them on one and 2 and 1 on
 /// three.

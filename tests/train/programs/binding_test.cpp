@@ -32,7 +32,7 @@ void expect_refused(const std::string& golden, const std::string& from, const st
 }
 
 TEST(Binding, AcceptsGoldensAsTheyStand) {
-  for (const char* golden : {"dp2_fast", "dp2_sharded", "pp2_1f1b", "pp2_zero_bubble", "ps_sync"})
+  for (const char* golden : {"dp2_fast", "dp2_lamb", "dp2_sharded", "pp2_1f1b", "pp2_zero_bubble", "ps_sync"})
     for (const program::Program& program : program::load_golden(golden))
       EXPECT_NO_THROW(bind(*model_of_golden(golden), program)) << golden;
 }

@@ -153,7 +153,9 @@ program::Program compiled_for_one(const GoldenModel& model,
                              .parallel = {.layout = {}, .reduction = layout::Reduction::reproducible},
                              .ownership = ownership,
                              .shares = ownership.shares(),
-                             .state_slots = slots};
+                             .state_slots = slots,
+                             .measures = {.parameters = optim::measures_parameters(model.optimizer),
+                                          .proposed_slots = optim::proposed_slots(model.optimizer)}};
   program::Program program = compile(plan, 0);
   program::derive_dependencies(program);
   return program;
