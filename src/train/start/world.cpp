@@ -369,7 +369,6 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
       computing_ranks = layout::resolve(loaded.parallel.layout, world.size()).workers();
     world.watch(loaded.watchdog);
   });
-  on_all_ranks([&] { require_memory_of_hosts(world, loaded); });
   if (world.rank() < computing_ranks) device::set_gpu_environment(world.size() > 1);
   world.startup().end(observe::StartupPart::config);
   const DeviceChoice choice =
@@ -416,6 +415,7 @@ std::unique_ptr<Worker> start_worker(World& world, const std::function<config::R
   auto fields = worker->agreement_fields();
   fields.insert(fields.end(), options.begin(), options.end());
   comm::agree_on_fields(communicator, fields, kAgreementTimeout);
+  on_all_ranks([&] { require_memory_of_hosts(world, worker->config()); });
   world.startup().end(observe::StartupPart::agreement);
   worker->connect(communicator);
   const auto& config = worker->config();
