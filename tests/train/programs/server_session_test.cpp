@@ -215,7 +215,7 @@ TEST_F(ServerOfTwo, DoesABoundedAmountOfWorkInACallHoweverFastWorkersAre) {
 TEST_F(ServerOfTwo, AnswersInSlicesThatDelayNobodyAndMaySeeMoreThanTheFirst) {
   constexpr int64_t kSteps = 7;
   program::SessionTerms terms = run_.session_terms();
-  terms.slice_bytes = 20;
+  terms.slice_bytes = 12;
   ASSERT_GT(ranges_[0], program::kSlicesUnderWay * terms.slice_bytes);
   ASSERT_NE(ranges_[0] % terms.slice_bytes, 0) << "the last slice is a shorter one";
   for (const std::span<float> contents : contents_) std::ranges::fill(contents, 1.0f);
