@@ -66,7 +66,7 @@ TEST(Loops, AreThoseOfTheFirstInstructionSetThatTheProcessorHas) {
 TEST(Loops, OfActivationsHaveTheBitsOfTheirFormulas) {
   const std::vector<float> x = all_kinds_of_values();
   const std::vector<float> gradient = random_values(static_cast<int64_t>(x.size()), 1, 2);
-  const auto check = [&](const char* name, ElementwiseLoops Loops::*which, auto formula) {
+  const auto check = [&](const char* name, auto loops_of, auto formula) {
     using Formula = decltype(formula);
     std::vector<float> forward(x.size()), backward(x.size());
     for (size_t i = 0; i < x.size(); ++i) {
@@ -78,8 +78,8 @@ TEST(Loops, OfActivationsHaveTheBitsOfTheirFormulas) {
       for (const int64_t count : {int64_t{1}, int64_t{15}, int64_t{16}, int64_t{19}, std::ssize(x)}) {
         const auto size = static_cast<size_t>(count);
         std::vector<float> y(size + 1, 7.0f), dx(size + 1, 7.0f);
-        (loops->*which).forward(y.data(), x.data(), count);
-        (loops->*which).backward(dx.data(), gradient.data(), x.data(), count);
+        loops_of(*loops).forward(y.data(), x.data(), count);
+        loops_of(*loops).backward(dx.data(), gradient.data(), x.data(), count);
         EXPECT_EQ(y.back(), 7.0f);
         EXPECT_EQ(dx.back(), 7.0f);
         EXPECT_TRUE(bits_of(std::span(y).first(size)) == bits_of(std::span(forward).first(size)))
@@ -88,11 +88,12 @@ TEST(Loops, OfActivationsHaveTheBitsOfTheirFormulas) {
             << name << " of " << count << " with " << loops->instruction_set;
       }
   };
-  check("relu", &Loops::relu, ReluFormula{});
-  check("gelu", &Loops::gelu, GeluFormula{});
-  check("gelu_erf", &Loops::gelu_erf, GeluErfFormula{});
-  check("sigmoid", &Loops::sigmoid, SigmoidFormula{});
-  check("tanh", &Loops::tanh, TanhFormula{});
+  check("relu", [](const Loops& loops) { return loops.relu; }, ReluFormula{});
+  check("gelu", [](const Loops& loops) { return loops.gelu; }, GeluFormula{});
+  check("gelu_erf", [](const Loops& loops) { return loops.gelu_erf; }, GeluErfFormula{});
+  check("silu", [](const Loops& loops) { return loops.silu; }, SiluFormula{});
+  check("sigmoid", [](const Loops& loops) { return loops.sigmoid; }, SigmoidFormula{});
+  check("tanh", [](const Loops& loops) { return loops.tanh; }, TanhFormula{});
 }
 
 TEST(Loops, OfLstmsHaveTheBitsOfTheirFormulas) {

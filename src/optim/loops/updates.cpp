@@ -67,7 +67,7 @@ void move_statistic(const StatisticFormula& formula, float* values, const float*
 
 }  // namespace
 
-const UpdateLoops kUpdateLoops {
+constinit const UpdateLoops kUpdateLoops {
   {update<SgdFormula, 0>}, {update<SgdFormula, 1>}, {update<AdamFormula, 2>},
       {update<Averaged<SgdFormula>, 1>}, {update<Averaged<SgdFormula>, 2>},
       {update<Averaged<AdamFormula>, 3>},
