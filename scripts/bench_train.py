@@ -7,8 +7,9 @@ in one run: medians of interleaved rounds, and the ratio to the fastest peer, as
 
 All train the model, batch and optimizer of configs/<model>.textproto on data in memory (cifar_resnet18: batches of 32);
 lockstep uses synthetic data of the same shapes. REPRODUCIBLE divides the batch into the config's virtual_replicas. "one" is
-one process of one thread, "two" two processes (MPI; DistributedDataParallel over gloo; no JAX). "peak" is the share of a core's
-multiply-adds in registers that the layers' operations are in a step of one process under FAST. Evaluation is forward and loss.
+one process of one thread, "two" two processes (MPI; DistributedDataParallel over gloo; no JAX). "light" is the share of
+the time of a step of one process under FAST that its operations would take at the rates of the core's multiply-adds and
+memory (docs/timeline.md, the speed of light). Evaluation is forward and loss.
 Generation continues a prompt within the context, one token after the other; there the peer is generate() of transformers, with
 a cache of keys and values, from the same weights, both choosing the most probable token. Peers that are not installed are left
 out. DATA holds tinyshakespeare.txt, which only generation needs. --quick: few steps, to try the script out.
@@ -74,22 +75,22 @@ def training(model, samples, settings):
 
 
 def lockstep_trains(options, model, processes, reduction):
-    """(samples per second, share of the peak if it is known)."""
+    """(samples per second, share of the speed of light if it is known)."""
     settings = ["data.synthetic.eval_samples=10", f"trainer.steps={steps_of(options, model)}", "trainer.eval_every_steps=0",
                 "trainer.eval_at_end=false", f"parallel.reduction={reduction}"]
     report = json.loads(run_lockstep(options, training(model, 9000, settings), processes))
-    return report["samples_per_second"], share_of_peak(report)
+    return report["samples_per_second"], share_of_light(report)
 
 
-def share_of_peak(report):
-    """The field mfu of a rank's times, wherever it stands."""
+def share_of_light(report):
+    """The field speed_of_light of a report, wherever it stands; None in runs that are too short."""
     if isinstance(report, dict):
-        if "mfu" in report:
-            return report["mfu"]
+        if "speed_of_light" in report:
+            return report["speed_of_light"]
         report = list(report.values())
     if isinstance(report, list):
         for value in report:
-            if (found := share_of_peak(value)) is not None:
+            if (found := share_of_light(value)) is not None:
                 return found
     return None
 
@@ -162,7 +163,7 @@ def ratio(rate, found, peers):
 
 
 def train_table(options, models, peers):
-    head("Training, samples/s", "processes", *PEERS, "FAST", "ratio", "REPRODUCIBLE", "ratio", "peak")
+    head("Training, samples/s", "processes", *PEERS, "FAST", "ratio", "REPRODUCIBLE", "ratio", "light")
     for model in models:
         for processes in options.processes:
             shares = []

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -65,8 +66,13 @@ void require_plan(const config::RunConfig& config) {
       return error.what();
     }
   };
-  std::vector<int> tried = {1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256};
-  if (const int stated = config.parallel.layout.dp; stated > 0) tried = {stated};
+  const layout::Layout& layout = config.parallel.layout;
+  const bool serve = layout.sync == layout::SyncMethod::parameter_server &&
+                     layout.placement == layout::ServerPlacement::colocated;
+  const int least = serve ? std::max(1, (layout.servers + layout.pp - 1) / layout.pp) : 1;
+  std::vector<int> tried;
+  for (const int more : {0, 1, 2, 3, 5, 7, 15, 31, 63, 127, 255}) tried.push_back(least + more);
+  if (layout.dp > 0) tried = {layout.dp};
   std::string message;
   for (const int replicas : tried) {
     const std::string on_cpus = refusal(replicas, device::DeviceKind::cpu);

@@ -205,9 +205,10 @@ Reason histograms_have_a_step(const RunChoice& choice) {
 
 Reason noise_has_whole_batches(const RunChoice& choice) {
   if (!choice.layout.has_sessions() || !choice.noise_scale) return {};
-  return fmt::format("needs gradients of whole batches, which layout '{}' does not have; leave it out, or use "
-                     "sync=all_reduce or mode=sync",
-                     layout::to_string(choice.layout));
+  return fmt::format(
+      "needs gradients of whole batches, which layout '{}' does not have; leave it out, or use "
+      "sync=all_reduce or mode=sync",
+      layout::to_string(choice.layout));
 }
 
 constexpr LayoutRule kRules[] = {

@@ -96,9 +96,8 @@ program::SessionTerms session_terms(const ProgramPlan& plan) {
     most = std::max(most, its);
   }
   // So that no worker's slices take more room than all of the parameters would.
-  constexpr int64_t kAligned = 64;
-  const int64_t share = (most / program::kSlicesUnderWay + kAligned) / kAligned * kAligned;
-  terms.slice_bytes = std::min(terms.slice_bytes, share);
+  constexpr int64_t kAligned = 64, kTogether = program::kSlicesUnderWay * kAligned;
+  terms.slice_bytes = std::min(terms.slice_bytes, (most + kTogether - 1) / kTogether * kAligned);
   return terms;
 }
 

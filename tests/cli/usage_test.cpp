@@ -209,9 +209,9 @@ TEST(Config, CheckRefusesWhatInspectRefusesInItsWords) {
   EXPECT_EQ(checked.err, inspected.err);
   EXPECT_EQ(lockstep({"config", "check", config.path(), "--layout", "dp=1,sync=ps,servers=1"}).code, 0);
   // Two workers are needed, and the job may start them.
-  const std::string colocated = "parallel={sync: PS servers: 2 placement: COLOCATED bucket_bytes: 64}";
-  EXPECT_EQ(lockstep({"config", "check", config.path(), "--set", colocated}).code,
-            lockstep({"inspect", config.path(), "--world", "2", "--set", colocated}).code);
+  const Ran colocated = lockstep({"config", "check", config.path(), "--set",
+                                  "parallel={sync: PS servers: 2 placement: COLOCATED bucket_bytes: 64}"});
+  EXPECT_EQ(colocated.code, 0) << colocated.err;
 }
 
 TEST(Inspect, ShowsWhoHoldsUpdatesSavesAndSendsWhat) {

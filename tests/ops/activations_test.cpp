@@ -203,7 +203,12 @@ std::vector<OpCase> cases_of<Relu>() {
 }
 template <>
 std::vector<OpCase> cases_of<Gelu>() {
-  return activation_cases(Gelu{}, gelu);
+  std::vector<OpCase> cases = activation_cases(Gelu{}, gelu);
+  for (OpCase& c : activation_cases(kErf, gelu_by_erf)) {
+    c.name += "_by_erf";
+    cases.push_back(std::move(c));
+  }
+  return cases;
 }
 template <>
 std::vector<OpCase> cases_of<Silu>() {

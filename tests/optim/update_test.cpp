@@ -276,8 +276,16 @@ Floats all_kinds_of_values(size_t count, uint32_t seed, size_t turn) {
 
 TEST(UpdateLoops, HaveTheBitsOfTheirFormulasWithEachInstructionSet) {
   EXPECT_EQ(std::string_view(all_update_loops().back()->instruction_set), "portable");
-  std::vector<GoldenCase> cases(std::begin(kGoldenCases), std::end(kGoldenCases));
-  for (const GoldenCase& c : kGoldenCases) {
+  std::vector<GoldenCase> plain(std::begin(kGoldenCases), std::end(kGoldenCases));
+  for (const OptimizerKind kind : {OptimizerKind::lars, OptimizerKind::lamb}) {
+    plain.push_back({kind == OptimizerKind::lars ? "lars" : "lamb", {}});
+    plain.back().options.kind = kind;
+    plain.back().options.learning_rate = 0.05;
+    plain.back().options.momentum = 0.9;
+    plain.back().options.weight_decay = 0.3;
+  }
+  std::vector<GoldenCase> cases = plain;
+  for (const GoldenCase& c : plain) {
     cases.push_back(c);
     cases.back().options.average = {.enabled = true, .decay = 0.9};
   }

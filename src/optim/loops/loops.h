@@ -27,9 +27,13 @@ struct UpdateLoop {
 struct UpdateLoops : UpdateLoop<SgdFormula, 0>,
                      UpdateLoop<SgdFormula, 1>,
                      UpdateLoop<AdamFormula, 2>,
+                     UpdateLoop<LarsFormula, 1>,
+                     UpdateLoop<LambFormula, 2>,
                      UpdateLoop<Averaged<SgdFormula>, 1>,
                      UpdateLoop<Averaged<SgdFormula>, 2>,
-                     UpdateLoop<Averaged<AdamFormula>, 3> {
+                     UpdateLoop<Averaged<AdamFormula>, 3>,
+                     UpdateLoop<Averaged<LarsFormula>, 2>,
+                     UpdateLoop<Averaged<LambFormula>, 3> {
   const char* instruction_set = nullptr;
   /// values[i] moves towards means[i].
   void (*statistic)(const StatisticFormula& formula, float* values, const float* means,

@@ -160,10 +160,11 @@ void require_memory_of_hosts(World& world, const config::RunConfig& config) {
   try {
     comm::make_shared_memory_communicator(*own);
   } catch (const CommError& error) {
-    throw ConfigError(fmt::format(
-        "parallel.aggregate is HOST, but the {} workers of host {} cannot share memory: {}; let them share one "
-        "/dev/shm, or remove aggregate",
-        own->size(), world.host(), error.what()));
+    throw ConfigError(
+        fmt::format("parallel.aggregate is HOST, but the {} workers of host {} cannot share memory: {}; let "
+                    "them share one "
+                    "/dev/shm, or remove aggregate",
+                    own->size(), world.host(), error.what()));
   }
 }
 

@@ -78,8 +78,8 @@ WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
   host.served_bytes += staged_by(programs.serve);
   if (program::loads(programs.step))
     for (const program::ModelCode* code : {&run.training_code(), &run.evaluation_code()}) {
-      const ReadAheadBytes bytes =
-          read_ahead_bytes(run.graph(), micro_batch, read_ahead_of(config.data, 1), is_gpu, code->options().packed);
+      const ReadAheadBytes bytes = read_ahead_bytes(run.graph(), micro_batch, read_ahead_of(config.data, 1),
+                                                    is_gpu, code->options().packed);
       host.read_ahead_bytes += bytes.batches + bytes.samples;
       if (is_gpu) host.pinned_read_ahead_bytes += bytes.batches;
     }

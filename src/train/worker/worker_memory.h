@@ -24,7 +24,9 @@ struct HostMemory {
   int64_t pinned_bytes() const {
     return checkpoint_copy_bytes + staging_bytes + served_bytes + pinned_read_ahead_bytes;
   }
-  int64_t total_bytes() const { return pinned_bytes() + read_ahead_bytes - pinned_read_ahead_bytes + averages_bytes; }
+  int64_t total_bytes() const {
+    return pinned_bytes() + read_ahead_bytes - pinned_read_ahead_bytes + averages_bytes;
+  }
 };
 
 struct WorkerMemory {

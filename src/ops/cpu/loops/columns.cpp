@@ -1,5 +1,7 @@
 #include "ops/cpu/loops/columns.h"
 
+#include "ops/cpu/loops/store_columns.h"
+
 namespace lockstep::ops {
 inline namespace LOCKSTEP_SIMD {
 namespace {
@@ -52,29 +54,39 @@ void products(int64_t rows, const ColumnLanes& lanes, float* __restrict sums, co
   sum_columns(rows, lanes, sums, [=](int64_t i, int64_t lane) { return dy[i] * (x[i] - mean[lane]); });
 }
 
-/// Calls work(at, of, store) for vectors that cover the elements of `rows` rows: at(list) gives a list's
-/// elements there, of(list) the numbers of their lanes, and store(list, lanes) writes elements. Those at the
+/// The first `count` < kRegisterLanes numbers of a list, the other lanes 0.
+[[gnu::always_inline]] inline Register load_first_register(const float* from, int64_t count) {
+  float lanes[kRegisterLanes] = {};
+  for (int64_t lane = 0; lane < count; ++lane) lanes[lane] = from[lane];
+  return load_register(lanes);
+}
+
+/// Calls work(at, of, to) for registers that cover the elements of `rows` rows: at(list) gives a list's
+/// elements there, of(list) the numbers of their lanes, and to(list, values) writes elements. Those at the
 /// end of a row may be computed twice, which is why what is written must not be read. (In place of a scalar
-/// rest: a multiply-add of one element takes as long as one of a vector.)
+/// rest: a multiply-add of one element takes as long as one of a register. Registers, not sixteen lanes at
+/// once, which g++ passes through memory where they are several.)
 template <class Work>
 [[gnu::always_inline]] inline void for_elements(int64_t rows, const ColumnLanes& lanes, const Work& work) {
   const int64_t count = rows * lanes.columns, width = lanes.width;
-  const auto whole = [&work](int64_t i, int64_t lane) {
-    work([i](const float* list) { return load(list + i); },
-         [lane](const float* list) { return load(list + lane); },
-         [i](float* list, const Lanes& values) { store(list + i, values); });
+  const auto whole = [&work](int64_t i, int64_t lane) __attribute__((always_inline)) {
+    work([i](const float* list) { return load_register(list + i); },
+         [lane](const float* list) { return load_register(list + lane); },
+         [i](float* list, Register values) { store_register(list + i, values); });
   };
   for (int64_t begin = 0; begin < count; begin += width) {
     const int64_t size = count - begin < width ? count - begin : width;
     int64_t lane = 0;
-    for (; lane + kLanes <= size; lane += kLanes) whole(begin + lane, lane);
+    for (; lane + kRegisterLanes <= size; lane += kRegisterLanes) whole(begin + lane, lane);
     if (lane == size) continue;
-    if (size >= kLanes)
-      whole(begin + size - kLanes, size - kLanes);
+    if (size >= kRegisterLanes)
+      whole(begin + size - kRegisterLanes, size - kRegisterLanes);
     else
-      work([=](const float* list) { return load_first(list + begin, size, 0.0f); },
-           [=](const float* list) { return load_first(list, size, 0.0f); },
-           [=](float* list, const Lanes& values) { store_first(list + begin, size, values); });
+      work([=](const float* list) { return load_first_register(list + begin, size); },
+           [=](const float* list) { return load_first_register(list, size); },
+           [=](float* list, Register values) {
+             store_columns(list + begin, reinterpret_cast<const float*>(&values), size);
+           });
   }
 }
 

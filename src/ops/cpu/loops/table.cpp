@@ -24,8 +24,8 @@ constinit const Loops kLoops {
   .instruction_set = "portable",
 #endif
   .attention_forward = attention_forward, .attention_backward = attention_backward, .relu = kReluLoops,
-  .gelu = kGeluLoops, .gelu_erf = kGeluErfLoops, .silu = kSiluLoops, .sigmoid = kSigmoidLoops, .tanh = kTanhLoops,
-  .layer_norm = kLayerNormLoops, .rms_norm = kRmsNormLoops, .lstm_forward = lstm_forward,
+  .gelu = kGeluLoops, .gelu_erf = kGeluErfLoops, .silu = kSiluLoops, .sigmoid = kSigmoidLoops,
+  .tanh = kTanhLoops, .layer_norm = kLayerNormLoops, .rms_norm = kRmsNormLoops, .lstm_forward = lstm_forward,
   .lstm_backward = lstm_backward, .columns = kColumnLoops, .add_rows = add_rows, .row_sum = sum_of_row,
   .row_maximum = largest_of_row, .exponential_sum = exponential_sum,
   .scaled_exponentials = scaled_exponentials, .dropout_factors = dropout_factors,
