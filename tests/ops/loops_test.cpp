@@ -254,6 +254,48 @@ TEST(Loops, OfColumnsHaveEqualBits) {
     }
 }
 
+/// Between these values, others that instruction sets may treat in their own ways. `turn`: other ones meet in
+/// another list. Without what is not finite, most results are numbers.
+std::vector<float> with_special_values(std::vector<float> values, size_t turn, bool finite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kSpecial[] = {0.0f,  -0.0f,  1e-40f,    -1e-40f,    1e-30f,
+                                3e38f, -3e38f, kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()};
+  const size_t kinds = finite ? 5 : std::size(kSpecial);
+  for (size_t i = turn % 3, n = turn; i < values.size(); i += 3, n += 1 + turn)
+    values[i] = kSpecial[(n + i / 30) % kinds];
+  return values;
+}
+
+TEST(Loops, OfColumnsAndRowsHaveEqualBitsWhateverTheNumbersAre) {
+  for (const bool finite : {true, false})
+    for (const int64_t rows : {1, 2, 7, 70})
+      for (const int64_t columns : {1, 3, 16, 33, 100}) {
+        Columns matrix{rows, columns};
+        matrix.x = with_special_values(matrix.x, 0, finite);
+        matrix.dy = with_special_values(matrix.dy, 1, finite);
+        const std::vector<float> mean = matrix.of_lanes(13), scale = matrix.of_lanes(14), &x = matrix.x,
+                                 &dy = matrix.dy;
+        expect_equal_bits(
+            std::to_string(rows) + " rows of " + std::to_string(columns), [&](const Loops& loops) {
+              const auto size = static_cast<size_t>(rows * columns), width = static_cast<size_t>(columns);
+              std::vector<float> y(size), dx(size), sums(3 * width), chains(width);
+              const ColumnLoops& of = loops.columns;
+              of.normalize(rows, matrix.lanes, y.data(), x.data(), mean.data(), scale.data(), mean.data());
+              of.input_gradient(rows, matrix.lanes, dx.data(), dy.data(), x.data(), mean.data(), scale.data(),
+                                mean.data(), scale.data());
+              of.sum(rows, matrix.lanes, sums.data(), x.data());
+              of.squared_deviations(rows, matrix.lanes, sums.data() + width, x.data(), mean.data());
+              of.products(rows, matrix.lanes, sums.data() + 2 * width, dy.data(), x.data(), mean.data());
+              loops.add_rows(chains.data(), x.data(), rows, columns);
+              std::vector<float> all{loops.row_maximum(x.data(), rows * columns),
+                                     loops.row_sum(x.data(), rows * columns)};
+              for (const auto* part : {&y, &dx, &sums, &chains})
+                all.insert(all.end(), part->begin(), part->end());
+              return all;
+            });
+      }
+}
+
 TEST(Loops, OfRowsHaveEqualBits) {
   for (const int64_t count : {1, 15, 16, 17, 65, 512})
     expect_equal_bits(std::to_string(count), [&](const Loops& loops) {

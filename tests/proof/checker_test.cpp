@@ -172,7 +172,7 @@ TEST(Checker, NamesTheParameterThatNobodyUpdates) {
     for (program::Instruction& i : program.instructions) i.after.clear();
     program::derive_dependencies(program);
   }
-  EXPECT_THAT(findings(programs), Mentions("mathematics: ... 'embed.weight' ... byte 0"));
+  EXPECT_THAT(findings(programs), Mentions("mathematics: ... updates not 'embed.weight' from byte 0"));
 }
 
 TEST(Checker, NamesAReadThatNothingOrders) {
@@ -192,13 +192,13 @@ TEST(Checker, NamesANormThatSkipsAParameter) {
         std::erase_if(i.operands, [](const program::Operand& o) {
           return o.role == program::Role::gradients && o.index == 1;
         });
-  EXPECT_THAT(findings(programs), Mentions("mathematics: ... 'fc.weight' ... byte 0"));
+  EXPECT_THAT(findings(programs), Mentions("mathematics: ... every gradient once ... seen not 'fc.weight' from byte 0"));
 }
 
 TEST(Checker, NamesANormThatCountsATiedParameterTwice) {
   auto programs = edited("pp2_1f1b", 1, "norm @compute reads gradients.2:grad.2[0+64]",
                          "norm @compute reads gradients.2:grad.2");
-  EXPECT_THAT(findings(programs), Mentions("mathematics: ... 'embed.weight' ... byte 0"));
+  EXPECT_THAT(findings(programs), Mentions("mathematics: ... every gradient once ... seen 'embed.weight' twice from byte 0"));
 }
 
 TEST(Checker, NamesASumOfSquaresInAnothersPlace) {
