@@ -277,8 +277,8 @@ class Matching {
       for (const auto& [worker, count] : places)
         if (serve.bound < 0 && count != 1)
           findings_.add(kMatching, server, s,
-                        fmt::format("it has {} places for answers to member {} of its group; expected one", count,
-                                    worker));
+                        fmt::format("it has {} places for answers to member {} of its group; expected one",
+                                    count, worker));
     }
     for (int s = 0; s < static_cast<int>(program.instructions.size()) && !outboxes.empty(); ++s)
       for (const program::Operand& operand : world_.instruction(server, s).operands) {
@@ -287,10 +287,11 @@ class Matching {
         for (const auto& [worker, index, begin, end] : outboxes)
           if (region.index == index && region.begin < end && begin < region.end &&
               !(is_outbox && operand.peer == worker))
-            findings_.add(kMatching, server, s,
-                          fmt::format("its operand {} ({}) lies where answers to member {} of the servers' group "
-                                      "are sent from",
-                                      program::name_of(operand.role), describe(program, operand.range), worker));
+            findings_.add(
+                kMatching, server, s,
+                fmt::format("its operand {} ({}) lies where answers to member {} of the servers' group "
+                            "are sent from",
+                            program::name_of(operand.role), describe(program, operand.range), worker));
       }
   }
 

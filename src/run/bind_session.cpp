@@ -152,9 +152,8 @@ ServedRange bind_serve(const Binding& binding) {
       std::byte*& outbox = nth(range.outboxes, operand.peer);
       ensure(outbox == nullptr, "each worker has one outbox");
       outbox = binding.at(operand);
-      range.outbox_bytes = range.outbox_bytes == 0
-                               ? operand.range.size_bytes
-                               : std::min(range.outbox_bytes, operand.range.size_bytes);
+      range.outbox_bytes = range.outbox_bytes == 0 ? operand.range.size_bytes
+                                                   : std::min(range.outbox_bytes, operand.range.size_bytes);
       continue;
     }
     ensure(operand.range.size_bytes == size_bytes, "pushes and copies are as large as their range");

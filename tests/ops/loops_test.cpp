@@ -88,12 +88,18 @@ TEST(Loops, OfActivationsHaveTheBitsOfTheirFormulas) {
             << name << " of " << count << " with " << loops->instruction_set;
       }
   };
-  check("relu", [](const Loops& loops) { return loops.relu; }, ReluFormula{});
-  check("gelu", [](const Loops& loops) { return loops.gelu; }, GeluFormula{});
-  check("gelu_erf", [](const Loops& loops) { return loops.gelu_erf; }, GeluErfFormula{});
-  check("silu", [](const Loops& loops) { return loops.silu; }, SiluFormula{});
-  check("sigmoid", [](const Loops& loops) { return loops.sigmoid; }, SigmoidFormula{});
-  check("tanh", [](const Loops& loops) { return loops.tanh; }, TanhFormula{});
+  check(
+      "relu", [](const Loops& loops) { return loops.relu; }, ReluFormula{});
+  check(
+      "gelu", [](const Loops& loops) { return loops.gelu; }, GeluFormula{});
+  check(
+      "gelu_erf", [](const Loops& loops) { return loops.gelu_erf; }, GeluErfFormula{});
+  check(
+      "silu", [](const Loops& loops) { return loops.silu; }, SiluFormula{});
+  check(
+      "sigmoid", [](const Loops& loops) { return loops.sigmoid; }, SigmoidFormula{});
+  check(
+      "tanh", [](const Loops& loops) { return loops.tanh; }, TanhFormula{});
 }
 
 TEST(Loops, OfLstmsHaveTheBitsOfTheirFormulas) {
@@ -258,8 +264,9 @@ TEST(Loops, OfColumnsHaveEqualBits) {
 /// another list. Without what is not finite, most results are numbers.
 std::vector<float> with_special_values(std::vector<float> values, size_t turn, bool finite) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  constexpr float kSpecial[] = {0.0f,  -0.0f,  1e-40f,    -1e-40f,    1e-30f,
-                                3e38f, -3e38f, kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()};
+  constexpr float kSpecial[] = {
+      0.0f,  -0.0f,  1e-40f,    -1e-40f,    1e-30f,
+      3e38f, -3e38f, kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()};
   const size_t kinds = finite ? 5 : std::size(kSpecial);
   for (size_t i = turn % 3, n = turn; i < values.size(); i += 3, n += 1 + turn)
     values[i] = kSpecial[(n + i / 30) % kinds];

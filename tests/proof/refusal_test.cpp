@@ -369,9 +369,8 @@ TEST(Numbers, ThatDoNotFitAreRefusedBeforeAnythingIsComputedFromThem) {
       Mentions("operand gradients ... position 9223372036854775807"));
   EXPECT_THAT(refused("category=gradients size=128", "category=gradients size=9223372036854775807"),
               Mentions("'grad.0.slot0' ... 9223372036854775807"));
-  for (const auto& [from, to] :
-       {std::pair("offset=96 size=32", "offset=9223372036854775807 size=32"),
-        std::pair("uses 0+96", "uses 0+9223372036854775807")})
+  for (const auto& [from, to] : {std::pair("offset=96 size=32", "offset=9223372036854775807 size=32"),
+                                 std::pair("uses 0+96", "uses 0+9223372036854775807")})
     EXPECT_THAT(refused(from, to), Mentions("structure: ... 'fc.bias' has an offset, size or place")) << to;
 }
 

@@ -11,8 +11,9 @@ SlicedAnswer::SlicedAnswer(comm::MessagePort& to_workers, int rank, int worker,
                            const program::SessionTerms& terms, const std::vector<ServedRange>& ranges)
     : to_workers_(to_workers), rank_(rank), worker_(worker), terms_(terms), ranges_(ranges) {
   for (const ServedRange& range : ranges_) {
-    ensure(static_cast<int>(range.outboxes.size()) == terms_.workers && nth(range.outboxes, worker_) != nullptr,
-           "each worker has an outbox");
+    ensure(
+        static_cast<int>(range.outboxes.size()) == terms_.workers && nth(range.outboxes, worker_) != nullptr,
+        "each worker has an outbox");
     ensure(range.outbox_bytes >= program::kSlicesUnderWay * terms_.slice_at(0, range.size_bytes),
            "an outbox has room for the slices that are on their way");
   }

@@ -286,8 +286,8 @@ void Run::Parts::add_advice(RunResult& result, const TrainingOutcome& outcome) {
   if (!options_.metrics_file_only && !outcome.stopped)
     circumstances.faster_layout =
         predict_faster_layout(world_, *worker_, result.report, outcome.steps - outcome.first_step);
-  // For it, rank 0 compiles plans of other batches and layouts, which may take longer than ranks wait for each
-  // other at the end.
+  // For it, rank 0 compiles plans of other batches and layouts, which may take longer than ranks wait for
+  // each other at the end.
   LongWork work(world_.communicator(), {.patience = comm::kPatience});
   if (first_) {
     circumstances.gets_on = [this, &work] {

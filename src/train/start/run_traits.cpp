@@ -18,8 +18,8 @@ namespace {
 /// layout.
 std::string compare_command(const Worker& worker, const RunCircumstances& circumstances) {
   const compile::CompiledRun& run = worker.compiled();
-  std::vector<layout::Layout> layouts =
-      plan::other_layouts(run, compile_options(worker.config()), worker.compile_facts(), circumstances.gets_on);
+  std::vector<layout::Layout> layouts = plan::other_layouts(run, compile_options(worker.config()),
+                                                            worker.compile_facts(), circumstances.gets_on);
   if (layouts.empty()) return "";
   layouts.insert(layouts.begin(), run.layout());
   std::vector<std::string> names;

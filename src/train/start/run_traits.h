@@ -17,7 +17,7 @@ struct RunCircumstances {
   bool one_host = true;
   int64_t saves = 0;
   std::optional<observe::FasterLayout> faster_layout = {};
-  bool goes_on = false;  ///< the run waits meanwhile: no other plans are computed
+  bool goes_on = false;                ///< the run waits meanwhile: no other plans are computed
   std::function<void()> gets_on = {};  ///< is called before each plan is compiled; may be empty
 };
 

@@ -165,8 +165,9 @@ struct ColumnLoops {
 /// The loops that take most of the time of trainings on CPUs, compiled once for each instruction set
 /// (cmake/loops.cmake) and chosen when the program runs. All compute the same bits. Their sources call
 /// nothing that the linker could merge with what was compiled for other processors: no standard library
-/// beyond memcpy. Nor do they run anything before main, which every processor would have to run: what is in other
-/// files is referred to, so that a table is constant. tests/ops/loops_objects_test.py looks at the objects for both.
+/// beyond memcpy. Nor do they run anything before main, which every processor would have to run: what is in
+/// other files is referred to, so that a table is constant. tests/ops/loops_objects_test.py looks at the
+/// objects for both.
 struct Loops {
   const char* instruction_set;
 
