@@ -350,7 +350,9 @@ bool ServerSession::is_sent(int worker, int range) {
   if (channel.in_slices ? !channel.in_slices->is_sent(range) : !ports_.to_workers.poll(answer.ticket))
     return false;
   answer.is_under_way = false;
-  stamp(StampKind::answer, range, worker, answer.iteration, answer.began);
+  // Ranges of an answer in slices follow each other; one to a lost worker may never have begun.
+  const auto began = channel.in_slices ? channel.in_slices->began(range) : answer.began;
+  stamp(StampKind::answer, range, worker, answer.iteration, std::max(answer.began, began));
   return true;
 }
 
