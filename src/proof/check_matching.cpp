@@ -40,7 +40,10 @@ class Matching {
     }
     check_last_pushes();
     check_clocks();
-    for (int server = 0; server < world_.size(); ++server) check_outboxes(server);
+    for (int server = 0; server < world_.size(); ++server) {
+      findings_.get_on();
+      check_outboxes(server);
+    }
   }
 
  private:
