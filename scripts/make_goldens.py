@@ -117,6 +117,10 @@ def upsample2d():
     yield "bilinear_to_size", case((5, 7), size=(3, 16), mode="bilinear")
     yield "bilinear_aligned", case((5, 7), size=(9, 4), mode="bilinear", align_corners=True)
     yield "bilinear_aligned_by_3", case((3, 4), scale_factor=3, mode="bilinear", align_corners=True)
+    yield "nearest_keeps_size", case((5, 7), scale_factor=1.1, mode="nearest")
+    yield "nearest_twice_by_2_1", case((4, 5), scale_factor=2.1, mode="nearest")
+    yield "nearest_by_0_7", case((10, 5), scale_factor=0.7, mode="nearest")
+    yield "bilinear_keeps_size", case((5, 4), scale_factor=1.1, mode="bilinear")
 
 
 def batch_norm():

@@ -96,11 +96,12 @@ enum class UpsampleKind : int { nearest, bilinear };
 /// Resizes images, [H, W, C] -> [H', W', C], with the rules of PyTorch's interpolate: either by `scale`, to
 /// floor(H scale) and floor(W scale) pixels, or to `height` and `width`. Pixel i of the output lies at
 /// i / scale of the input (nearest, rounded down), at (i + 1/2) / scale - 1/2 (bilinear), or, with
-/// align_corners, where the centers of both images' corner pixels coincide.
+/// align_corners, where the centers of both images' corner pixels coincide. As in PyTorch, a side that keeps
+/// its size is copied whatever the scale, and `nearest` reads pixel i / 2 if a side becomes twice as long.
 struct Upsample2d {
   static constexpr std::string_view kName = "upsample2d";
   UpsampleKind kind = UpsampleKind::nearest;
-  float scale = 0;     ///< 0: height and width say the size
+  double scale = 0;    ///< of both sides; 0: height and width say the size
   int64_t height = 0;  ///< 0: scale says the size
   int64_t width = 0;
   bool align_corners = false;  ///< REQUIRES: false for nearest

@@ -44,6 +44,9 @@ class ReadOption {
   void operator()(const char* name, float& v) const {
     v = reflection_.GetFloat(message_, &field_of(message_, name));
   }
+  void operator()(const char* name, double& v) const {
+    v = reflection_.GetDouble(message_, &field_of(message_, name));
+  }
   void operator()(const char* name, std::string& v) const {
     v = reflection_.GetString(message_, &field_of(message_, name));
   }
@@ -77,6 +80,9 @@ class WriteOption {
   }
   void operator()(const char* name, float v) const {
     reflection_.SetFloat(&message_, &field_of(message_, name), v);
+  }
+  void operator()(const char* name, double v) const {
+    reflection_.SetDouble(&message_, &field_of(message_, name), v);
   }
   void operator()(const char* name, const std::string& v) const {
     reflection_.SetString(&message_, &field_of(message_, name), v);

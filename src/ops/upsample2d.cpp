@@ -11,8 +11,8 @@ namespace {
 constexpr int64_t kMostPixels = int64_t{1} << 24;
 
 /// Pixels of a side of the output. PyTorch multiplies in double precision, and so do we.
-int64_t scaled(int64_t size, float scale) {
-  return static_cast<int64_t>(std::floor(static_cast<double>(size) * static_cast<double>(scale)));
+int64_t scaled(int64_t size, double scale) {
+  return static_cast<int64_t>(std::floor(static_cast<double>(size) * scale));
 }
 
 Shape output_of(const Upsample2d& op, const Shape& image) {
@@ -31,7 +31,7 @@ UpsampleAxis axis_of(const Upsample2d& op, int64_t in, int64_t out) {
   else if (op.scale == 0)
     axis.ratio = static_cast<float>(in) / static_cast<float>(out);
   else
-    axis.ratio = static_cast<float>(1.0 / static_cast<double>(op.scale));
+    axis.ratio = static_cast<float>(1.0 / op.scale);
   return axis;
 }
 
@@ -55,9 +55,8 @@ OpSignature infer_op(const Upsample2d& op, Inputs inputs) {
         op.kName));
   const double most = static_cast<double>(kMostPixels);
   for (int axis = 0; axis < 2; ++axis)
-    if (image[axis] > kMostPixels ||
-        static_cast<double>(image[axis]) * static_cast<double>(op.scale) > most || op.height > kMostPixels ||
-        op.width > kMostPixels)
+    if (image[axis] > kMostPixels || static_cast<double>(image[axis]) * op.scale > most ||
+        op.height > kMostPixels || op.width > kMostPixels)
       throw ConfigError(fmt::format("{}: a side of an image has at most {} pixels; the input is {}", op.kName,
                                     kMostPixels, image.to_string()));
   const Shape output = output_of(op, image);

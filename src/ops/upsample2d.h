@@ -16,8 +16,9 @@ struct AxisSource {
   float share;
 };
 
-/// One side of an image. The formulas of both directions, for CPUs and GPUs: those of PyTorch, in float32 as
-/// there, so that rounding chooses the same pixels.
+/// One side of an image. The formulas of both directions, for CPUs and GPUs: those of PyTorch on CPUs, in
+/// float32 as there, so that rounding chooses the same pixels. (PyTorch's kernels for GPUs do without the two
+/// special cases.)
 struct UpsampleAxis {
   int in = 0, out = 0;
   float ratio = 0;  ///< places of the input for one of the output
@@ -25,8 +26,10 @@ struct UpsampleAxis {
   bool align_corners = false;
 
   LOCKSTEP_HOST_DEVICE AxisSource source(int place) const {
+    if (in == out) return {place, place, 0.0f};
     const auto at = static_cast<float>(place);
     if (kind == UpsampleKind::nearest) {
+      if (out == 2 * in) return {place / 2, place / 2, 0.0f};
       const int low = static_cast<int>(std::floor(at * ratio));
       const int bounded = low < in ? low : in - 1;
       return {bounded, bounded, 0.0f};

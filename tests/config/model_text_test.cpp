@@ -62,6 +62,7 @@ TEST(Ops, OptionsHaveTheNamesOfTheirFields) {
   expect_op("gelu { kind: ERF }", Gelu{GeluKind::erf});
   expect_op("upsample2d { kind: BILINEAR scale: 2 align_corners: true }",
             Upsample2d{.kind = UpsampleKind::bilinear, .scale = 2, .align_corners = true});
+  expect_op("upsample2d { scale: 0.7 }", Upsample2d{.scale = 0.7});
   expect_op("upsample2d { height: 5 width: 7 }", Upsample2d{.height = 5, .width = 7});
   expect_op(
       "rotary_embedding { head_size: 8 scaling_factor: 8 low_frequency_factor: 2 high_frequency_factor: 3 "
@@ -103,6 +104,8 @@ struct Change {
       v = !v;
     else if constexpr (std::is_same_v<T, float>)
       v = 0.3f;
+    else if constexpr (std::is_same_v<T, double>)
+      v = 0.3;
     else if constexpr (std::is_enum_v<T>)
       v = static_cast<T>(static_cast<int>(v) == 0 ? 1 : 0);
     else

@@ -216,8 +216,8 @@ void ModelMaker::upsample() {
   op.align_corners = op.kind == UpsampleKind::bilinear && draw_.percent(40);
   Shape made;
   if (draw_.percent(50)) {
-    op.scale = draw_.of({1.0f, 1.5f, 2.0f, 3.0f});
-    const auto size = [&](int64_t n) { return static_cast<int64_t>(static_cast<float>(n) * op.scale); };
+    op.scale = draw_.of({1.0, 1.5, 2.0, 3.0});
+    const auto size = [&](int64_t n) { return static_cast<int64_t>(static_cast<double>(n) * op.scale); };
     made = {size(shape()[0]), size(shape()[1]), shape()[2]};
   } else {
     op.height = draw_.between(1, 9);

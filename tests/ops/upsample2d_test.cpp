@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "ops/op_cases.h"
 #include "ops/op_expect.h"
@@ -31,8 +32,7 @@ double interpolated(const Upsample2d& op, double row, double column,
 
 /// Where place `to` lies in the input.
 double source_of(const Upsample2d& op, int64_t to, int64_t in, int64_t out) {
-  const double step =
-      op.scale == 0 ? static_cast<double>(in) / static_cast<double>(out) : 1 / static_cast<double>(op.scale);
+  const double step = op.scale == 0 ? static_cast<double>(in) / static_cast<double>(out) : 1 / op.scale;
   if (op.kind == kNearest) return static_cast<double>(to) * step + 1e-4;  // whole numbers stay whole
   if (!op.align_corners) return (static_cast<double>(to) + 0.5) * step - 0.5;
   return out == 1 ? 0 : static_cast<double>(to * (in - 1)) / static_cast<double>(out - 1);
@@ -41,8 +41,7 @@ double source_of(const Upsample2d& op, int64_t to, int64_t in, int64_t out) {
 std::vector<Array> reference(const Upsample2d& op, const Array& x) {
   const int64_t height = x.shape[1], width = x.shape[2], channels = x.shape[3];
   const auto size = [&](int64_t n, int64_t stated) {
-    return op.scale == 0 ? stated
-                         : static_cast<int64_t>(static_cast<double>(n) * static_cast<double>(op.scale));
+    return op.scale == 0 ? stated : static_cast<int64_t>(static_cast<double>(n) * op.scale);
   };
   Array y{{x.shape[0], size(height, op.height), size(width, op.width), channels}, {}};
   for (int64_t n = 0; n < x.shape[0]; ++n)
@@ -77,8 +76,8 @@ std::vector<OpCase> cases_of<Upsample2d>() {
     cases.push_back(make(name + "same_size", {.kind = kind, .scale = 1}, {4, 6, 3}));
     cases.push_back(make(name + "twice", {.kind = kind, .scale = 2}, {5, 7, 19}));
     cases.push_back(make(name + "twice_in_packs", {.kind = kind, .scale = 2}, {5, 3, 16}));
-    cases.push_back(make(name + "by_half_more", {.kind = kind, .scale = 1.5f}, {6, 5, 4}, 3));
-    cases.push_back(make(name + "smaller", {.kind = kind, .scale = 0.4f}, {11, 7, 5}));
+    cases.push_back(make(name + "by_half_more", {.kind = kind, .scale = 1.5}, {6, 5, 4}, 3));
+    cases.push_back(make(name + "smaller", {.kind = kind, .scale = 0.4}, {11, 7, 5}));
     cases.push_back(make(name + "wider_and_lower", {.kind = kind, .height = 3, .width = 29}, {7, 6, 3}));
     cases.push_back(make(name + "to_one_pixel", {.kind = kind, .height = 1, .width = 1}, {5, 5, 7}, 1));
     cases.push_back(make(name + "two_threads", {.kind = kind, .scale = 3}, {4, 4, 3}, 5));
@@ -160,13 +159,41 @@ TEST(Upsample2d, AgreesWithPyTorch) {
     expect_matches_golden(op, read_golden("upsample2d", name));
   };
   agrees({.scale = 2}, "nearest_twice");
-  agrees({.scale = 1.5f}, "nearest_by_half_more");
+  agrees({.scale = 1.5}, "nearest_by_half_more");
   agrees({.height = 9, .width = 4}, "nearest_to_size");
+  agrees({.scale = 1.1}, "nearest_keeps_size");
+  agrees({.scale = 2.1}, "nearest_twice_by_2_1");
+  agrees({.scale = 0.7}, "nearest_by_0_7");
   agrees({.kind = kBilinear, .scale = 2}, "bilinear_twice");
-  agrees({.kind = kBilinear, .scale = 1.7f}, "bilinear_by_1_7");
+  agrees({.kind = kBilinear, .scale = 1.1}, "bilinear_keeps_size");
+  agrees({.kind = kBilinear, .scale = 1.7}, "bilinear_by_1_7");
   agrees({.kind = kBilinear, .height = 3, .width = 16}, "bilinear_to_size");
   agrees({.kind = kBilinear, .height = 9, .width = 4, .align_corners = true}, "bilinear_aligned");
   agrees({.kind = kBilinear, .scale = 3, .align_corners = true}, "bilinear_aligned_by_3");
+}
+
+/// Scales that are a little smaller in float32 give as many pixels as in double precision.
+TEST(Upsample2d, CountsPixelsInDoublePrecision) {
+  const auto size = [](int64_t pixels, double scale) {
+    return ops::infer(Upsample2d{.scale = scale}, std::vector<TensorSpec>{{Shape{pixels, 1, 1}}})
+        .outputs[0]
+        .shape[0];
+  };
+  EXPECT_EQ(size(10, 1.3), 13);
+  EXPECT_EQ(size(10, 2.3), 23);
+  EXPECT_EQ(size(5, 1.4), 7);
+}
+
+/// A neighbor that is infinite leaves them as they are.
+TEST(Upsample2d, CopiesImagesThatKeepTheirSize) {
+  for (const UpsampleKind kind : {kNearest, kBilinear}) {
+    OpHarness harness(Upsample2d{.kind = kind, .scale = 1}, {{Shape{1, 3, 1}}}, {.batch = 1});
+    fill(harness.inputs[0], {1, std::numeric_limits<float>::infinity(), 2});
+    harness.forward();
+    const auto values = values_of(harness.outputs[0]);
+    EXPECT_EQ(values[0], 1);
+    EXPECT_EQ(values[2], 2);
+  }
 }
 
 TEST(Upsample2d, RefusesSizesThatAreNone) {
@@ -177,10 +204,10 @@ TEST(Upsample2d, RefusesSizesThatAreNone) {
   refuses({.scale = 2, .height = 8, .width = 8}, {4, 4, 1}, "either");
   refuses({.height = 8}, {4, 4, 1}, "width 0");
   refuses({.scale = -2}, {4, 4, 1}, "-2");
-  refuses({.scale = std::nanf("")}, {4, 4, 1}, "scale");
-  refuses({.scale = 0.2f}, {4, 9, 1}, "[4, 9, 1]");
+  refuses({.scale = std::nan("")}, {4, 4, 1}, "scale");
+  refuses({.scale = 0.2}, {4, 9, 1}, "[4, 9, 1]");
   refuses({.scale = 2, .align_corners = true}, {4, 4, 1}, "align_corners");
-  refuses({.scale = 1e8f}, {4, 4, 1}, "16777216");
+  refuses({.scale = 1e8}, {4, 4, 1}, "16777216");
   refuses({.scale = 2}, {4, 4}, "[4, 4]");
 }
 

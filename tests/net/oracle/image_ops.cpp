@@ -148,7 +148,7 @@ struct Part {
 /// What place `to` of one side of the output consists of.
 std::vector<Part> parts_of(const Upsample2d& op, int64_t to, int64_t in, int64_t out) {
   double step = static_cast<double>(in) / static_cast<double>(out);
-  if (op.scale != 0) step = 1 / static_cast<double>(op.scale);
+  if (op.scale != 0) step = 1 / op.scale;
   const auto at = static_cast<double>(to);
   // Between two pixels rounding decides; a thousandth of one keeps both from falling apart.
   if (op.kind == UpsampleKind::nearest)
