@@ -83,20 +83,21 @@ program::SessionTerms session_terms(const ProgramPlan& plan) {
   program::SessionTerms terms{.workers = plan.division.workers, .ranges = {}, .pushes = layout.pushes};
   if (layout.mode == layout::ServerMode::stale) terms.bound = layout.bound;
   const layout::RankRange& servers = plan.ownership.owners();
-  int64_t largest = 0;
+  int64_t most = 0;  // bytes of a server
   for (int server = servers.first; server < servers.end(); ++server) {
     int ranges = 0;
+    int64_t its = 0;
     for (int s = 0; s < static_cast<int>(plan.partition.segments.size()); ++s) {
       const int64_t bytes = plan.ownership.updated_by(s, server).size();
       ranges += bytes > 0 ? 1 : 0;
-      largest = std::max(largest, bytes);
+      its += bytes;
     }
     terms.ranges.push_back(ranges);
+    most = std::max(most, its);
   }
-  // So that no worker's slices take more room than the largest range would.
-  constexpr int64_t kAligned = 64;
-  const int64_t half = (largest / program::kSlicesUnderWay + kAligned - 1) / kAligned * kAligned;
-  terms.slice_bytes = std::min(terms.slice_bytes, half);
+  // So that no worker's slices take more room than all of the parameters would.
+  constexpr int64_t kAligned = 64, kTogether = program::kSlicesUnderWay * kAligned;
+  terms.slice_bytes = std::min(terms.slice_bytes, (most + kTogether - 1) / kTogether * kAligned);
   return terms;
 }
 

@@ -66,8 +66,10 @@ class Batches {
 /// guessed from two sizes, and proven by its neighbours.
 class BatchSearch {
  public:
-  BatchSearch(const Batches& batches, int64_t limit, int64_t most_samples)
+  BatchSearch(const Batches& batches, int64_t limit, int64_t most_samples,
+              const std::function<void()>& gets_on)
       : batches_(batches),
+        gets_on_(gets_on),
         limit_(limit),
         most_samples_(most_samples),
         refused_(most_samples / batches.global_batch(batches.unit()) + 1) {}
@@ -87,6 +89,7 @@ class BatchSearch {
   };
 
   void probe(int64_t units) {
+    if (gets_on_) gets_on_();
     std::string why;
     const std::optional<BatchFit> batch = batches_.compiled(units * batches_.unit(), why);
     if (batch)
@@ -116,6 +119,7 @@ class BatchSearch {
   }
 
   const Batches& batches_;
+  const std::function<void()>& gets_on_;
   int64_t limit_, most_samples_;
   int64_t fits_ = 0, refused_;  // units
   Point older_, newer_;
@@ -132,10 +136,10 @@ std::optional<BatchFit> fit_batch(const compile::CompileOptions& options, const 
 }
 
 LargestBatch largest_batch(const compile::CompileOptions& options, const compile::CompileFacts& facts,
-                           int64_t limit, int64_t most_samples) {
+                           int64_t limit, int64_t most_samples, const std::function<void()>& gets_on) {
   const Batches batches(options, facts, limit);
   if (limit <= 0 || most_samples < batches.global_batch(batches.unit())) return {};
-  return BatchSearch(batches, limit, most_samples).find(batches.own_samples() / batches.unit());
+  return BatchSearch(batches, limit, most_samples, gets_on).find(batches.own_samples() / batches.unit());
 }
 
 }  // namespace lockstep::plan

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -39,8 +40,9 @@ struct LargestBatch {
 /// samples of the data set. Throws ConfigError if `options` cannot be compiled as they are.
 ///
 /// Memory grows with the batch, except that a pipeline's stages may be cut otherwise for a larger one
-/// (plan::balanced): with stages, a batch larger than the next may fit again.
+/// (plan::balanced): with stages, a batch larger than the next may fit again. `gets_on` (may be empty) is
+/// called before each plan is compiled; what it throws ends the search.
 LargestBatch largest_batch(const compile::CompileOptions& options, const compile::CompileFacts& facts,
-                           int64_t limit, int64_t most_samples);
+                           int64_t limit, int64_t most_samples, const std::function<void()>& gets_on = {});
 
 }  // namespace lockstep::plan

@@ -131,6 +131,11 @@ bool is_backward(InstructionKind kind) {
          kind == InstructionKind::backward_weight;
 }
 
+bool is_outbox(const Instruction& instruction, const Operand& operand) {
+  return instruction.kind == InstructionKind::serve && instruction.bound < 0 &&
+         operand.role == Role::temporary;
+}
+
 std::string RoleRule::access_text() const {
   std::vector<std::string> allowed;
   for (const Access access : {Access::read, Access::write, Access::read_write})

@@ -35,5 +35,7 @@ const InstructionRule& rule_of(InstructionKind kind);
 std::string_view name_of(Access access);  ///< "read", ...
 bool runs_segment(InstructionKind kind);  ///< forward, recompute and the backwards
 bool is_backward(InstructionKind kind);
+/// Of a serve without a bound: where answers to the worker `peer` are sent from.
+bool is_outbox(const Instruction& instruction, const Operand& operand);
 
 }  // namespace lockstep::program

@@ -22,7 +22,7 @@ struct SessionTerms {
   /// ASYNC: number of pushes that count as one step of all; 0: one per worker.
   int pushes = 0;
   /// ASYNC: the most bytes of a range that an answer sends in one message.
-  int64_t slice_bytes = int64_t{1} << 20;
+  int64_t slice_bytes = int64_t{256} << 10;
 
   int pushes_per_step() const { return pushes > 0 ? pushes : workers; }
   /// The message of an answer that begins at this byte of a range.
@@ -43,7 +43,7 @@ inline int landing_slot(int64_t clock, int slots) { return static_cast<int>(cloc
 
 /// ASYNC: the number of messages of an answer that may be on their way to a worker. A server keeps room for
 /// as many, for each worker.
-inline constexpr int kSlicesUnderWay = 2;
+inline constexpr int kSlicesUnderWay = 8;
 
 /// The number of older versions that a server keeps besides the current one. The coordinator keeps none: it
 /// answers with what it has. ASYNC: none.

@@ -400,8 +400,8 @@ class InstructionStructure {
   void check_peers(int index, const program::Instruction& i) {
     const auto& members = program_.group(i.group).members;
     for (const program::Operand& operand : i.operands) {
-      const bool names_peer =
-          i.kind == program::InstructionKind::exchange || operand.role == moved_role(i.kind);
+      const bool names_peer = i.kind == program::InstructionKind::exchange ||
+                              operand.role == moved_role(i.kind) || program::is_outbox(i, operand);
       if (!names_peer) continue;
       if (operand.peer < 0 || operand.peer >= static_cast<int>(members.size()) ||
           nth(members, operand.peer) == rank_)

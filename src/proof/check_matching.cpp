@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/index.h"
+#include "program/instruction_rules.h"
+#include "program/regions.h"
 #include "proof/check_world.h"
 
 namespace lockstep::proof {
@@ -38,6 +40,10 @@ class Matching {
     }
     check_last_pushes();
     check_clocks();
+    for (int server = 0; server < world_.size(); ++server) {
+      findings_.get_on();
+      check_outboxes(server);
+    }
   }
 
  private:
@@ -252,6 +258,44 @@ class Matching {
         }
       }
     }
+  }
+
+  /// Without a bound, a worker is answered from a place of its own, in which slices of all ranges follow each
+  /// other.
+  void check_outboxes(int server) {
+    const program::Program& program = world_.program(server);
+    std::set<std::tuple<int, int, int64_t, int64_t>> outboxes;  // worker, region
+    for (int s = 0; s < static_cast<int>(program.instructions.size()); ++s) {
+      const program::Instruction& serve = world_.instruction(server, s);
+      if (serve.kind != program::InstructionKind::serve) continue;
+      std::map<int, int> places;  // by worker; none of a worker that pushes are too few
+      for (const program::Operand& operand : serve.operands)
+        if (operand.role == program::Role::gradients) places[operand.peer];
+      for (const program::Operand& operand : serve.operands) {
+        if (!program::is_outbox(serve, operand)) continue;
+        ++places[operand.peer];
+        const program::Region region = program::region_of(program, operand.range);
+        outboxes.emplace(operand.peer, region.index, region.begin, region.end);
+      }
+      for (const auto& [worker, count] : places)
+        if (serve.bound < 0 && count != 1)
+          findings_.add(kMatching, server, s,
+                        fmt::format("it has {} places for answers to member {} of its group; expected one",
+                                    count, worker));
+    }
+    for (int s = 0; s < static_cast<int>(program.instructions.size()) && !outboxes.empty(); ++s)
+      for (const program::Operand& operand : world_.instruction(server, s).operands) {
+        const program::Region region = program::region_of(program, operand.range);
+        const bool is_outbox = program::is_outbox(world_.instruction(server, s), operand);
+        for (const auto& [worker, index, begin, end] : outboxes)
+          if (region.index == index && region.begin < end && begin < region.end &&
+              !(is_outbox && operand.peer == worker))
+            findings_.add(
+                kMatching, server, s,
+                fmt::format("its operand {} ({}) lies where answers to member {} of the servers' group "
+                            "are sent from",
+                            program::name_of(operand.role), describe(program, operand.range), worker));
+      }
   }
 
   const ProgramWorld& world_;

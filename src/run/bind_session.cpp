@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/ensure.h"
 #include "lockstep/error.h"
+#include "program/instruction_rules.h"
 #include "run/bind.h"
 #include "run/serve/worker_session.h"
 
@@ -142,9 +145,15 @@ ServedRange bind_serve(const Binding& binding) {
   for (const auto& operand : binding.instruction().operands) {
     const bool lands = operand.role == program::Role::gradients;
     if (!lands && operand.role != program::Role::temporary) continue;
-    if (!lands && binding.instruction().bound < 0) {
-      range.outboxes.push_back(binding.at(operand));
-      range.outbox_bytes = operand.range.size_bytes;
+    if (program::is_outbox(binding.instruction(), operand)) {
+      ensure(operand.peer >= 0, "an outbox is a worker's");
+      if (std::ssize(range.outboxes) <= operand.peer)
+        range.outboxes.resize(static_cast<size_t>(operand.peer) + 1, nullptr);
+      std::byte*& outbox = nth(range.outboxes, operand.peer);
+      ensure(outbox == nullptr, "each worker has one outbox");
+      outbox = binding.at(operand);
+      range.outbox_bytes = range.outbox_bytes == 0 ? operand.range.size_bytes
+                                                   : std::min(range.outbox_bytes, operand.range.size_bytes);
       continue;
     }
     ensure(operand.range.size_bytes == size_bytes, "pushes and copies are as large as their range");

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles the loops of src/ops/cpu/loops and src/optim/loops for several processors and reads the objects: no scalar fused multiply-add, which
-is what compilers make of vectors that they do not like, and no symbol that the linker could merge with one that was compiled
-for another processor.
+is what compilers make of vectors that they do not like, no symbol that the linker could merge with one that was compiled
+for another processor, and nothing that runs before main, on whatever processor that is.
 
     tests/ops/loops_objects_test.py COMPILER OPTIONS..."""
 
@@ -21,6 +21,7 @@ LOOPS = [ROOT / "src/ops/cpu/loops", ROOT / "src/optim/loops"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 # Each with what stands for it where a compiler does not know the name.
 PROCESSORS = {
+    "x86-64": (["-march=x86-64"],),
     "x86-64-v3": (["-march=x86-64-v3"], ["-mavx2", "-mfma"]),
     "skylake-avx512": (["-march=skylake-avx512"], ["-mavx2", "-mfma", *AVX512]),
     "icelake-server": (["-march=icelake-server"], ["-mavx2", "-mfma", *AVX512]),
@@ -49,6 +50,8 @@ def problems_of(name, path):
         scalar[function] += bool(SCALAR.search(line))
         packed += bool(PACKED.search(line))
     found = [f"{name}: {count} scalar multiply-adds in {function}" for function, count in scalar.items() if count > 0]
+    if re.search(r"\s\.(init_array|ctors)", run("objdump", "-h", path).stdout):
+        found.append(f"{name}: runs something before main")
     for line in run("objdump", "-tC", path).stdout.splitlines():
         # Weak, defined, and not in a namespace of this instruction set alone.
         if re.match(r"^[0-9a-f]+ .w", line) and "*UND*" not in line and not re.search(r"lockstep::(ops::|optim::)?(avx512|avx2|portable)::", line):
@@ -79,7 +82,8 @@ def main():
         for (processor, _), (found, count) in zip(work, results):
             problems += found
             packed[processor] += count
-    problems += [f"{processor}: no packed multiply-add: this test does not see them" for processor in packed if packed[processor] == 0]
+    problems += [f"{processor}: no packed multiply-add: this test does not see them" for processor in packed
+                 if packed[processor] == 0 and processor != "x86-64"]
     print("\n".join(problems) or f"{len(work)} objects, packed multiply-adds: " + ", ".join(f"{p} {n}" for p, n in packed.items()))
     return 1 if problems else 0
 

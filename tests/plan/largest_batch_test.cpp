@@ -131,6 +131,25 @@ TEST(LargestBatch, IsNoLargerThanTheData) {
   EXPECT_EQ(found->global_batch, 1000) << "two workers with four micro-batches each";
 }
 
+TEST(LargestBatch, TellsBeforeEachPlanThatItGetsOn) {
+  const compile::CompileOptions options = gpt_options("dp=1");
+  const compile::CompileFacts facts = facts_of(options);
+  const int64_t limit = 3 * fullest_rank(compile::CompiledRun(options, facts)).plan.total_bytes;
+  int words = 0;
+  const LargestBatch found = largest_batch(options, facts, limit, kManySamples, [&words] { ++words; });
+  EXPECT_GE(words, 3) << "the run's own batch, the largest, and the next";
+  EXPECT_EQ(found.fit, largest_batch(options, facts, limit, kManySamples).fit);
+  struct Enough {};
+  for (int most = 0; most < words; ++most) {
+    int left = most;
+    EXPECT_THROW(largest_batch(options, facts, limit, kManySamples,
+                               [&left] {
+                                 if (left-- == 0) throw Enough();
+                               }),
+                 Enough);
+  }
+}
+
 TEST(LargestBatch, IsNoneIfNothingFits) {
   const compile::CompileOptions options = gpt_options("dp=1");
   EXPECT_FALSE(largest_batch(options, facts_of(options), 1, kManySamples).fit);

@@ -28,6 +28,15 @@ TEST(OtherLayouts, CommunicateOtherwise) {
   EXPECT_THAT(others_of("dp=2", parallel::AllReduceAlgorithm::ring), testing::ElementsAre("pp=2"));
 }
 
+TEST(OtherLayouts, AreToldOfBeforeEachIsCompiled) {
+  const compile::CompileOptions options = gpt_options("dp=2");
+  const compile::CompileFacts facts = facts_of(options);
+  const compile::CompiledRun run(options, facts);
+  int words = 0;
+  EXPECT_EQ(other_layouts(run, options, facts, [&words] { ++words; }).size(), 2u);
+  EXPECT_EQ(words, 2);
+}
+
 TEST(OtherLayouts, CanBeCompiled) {
   for (const char* layout : {"dp=1", "dp=2,pp=2", "dp=4", "dp=2,pp=4", "dp=4,sync=ps,mode=stale"}) {
     const layout::Layout own = layout::parse_layout(layout);

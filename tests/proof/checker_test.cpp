@@ -172,7 +172,7 @@ TEST(Checker, NamesTheParameterThatNobodyUpdates) {
     for (program::Instruction& i : program.instructions) i.after.clear();
     program::derive_dependencies(program);
   }
-  EXPECT_THAT(findings(programs), Mentions("mathematics: ... 'embed.weight' ... byte 0"));
+  EXPECT_THAT(findings(programs), Mentions("mathematics: ... updates not 'embed.weight' from byte 0"));
 }
 
 TEST(Checker, NamesAReadThatNothingOrders) {
@@ -192,13 +192,15 @@ TEST(Checker, NamesANormThatSkipsAParameter) {
         std::erase_if(i.operands, [](const program::Operand& o) {
           return o.role == program::Role::gradients && o.index == 1;
         });
-  EXPECT_THAT(findings(programs), Mentions("mathematics: ... 'fc.weight' ... byte 0"));
+  EXPECT_THAT(findings(programs),
+              Mentions("mathematics: ... every gradient once ... seen not 'fc.weight' from byte 0"));
 }
 
 TEST(Checker, NamesANormThatCountsATiedParameterTwice) {
   auto programs = edited("pp2_1f1b", 1, "norm @compute reads gradients.2:grad.2[0+64]",
                          "norm @compute reads gradients.2:grad.2");
-  EXPECT_THAT(findings(programs), Mentions("mathematics: ... 'embed.weight' ... byte 0"));
+  EXPECT_THAT(findings(programs),
+              Mentions("mathematics: ... every gradient once ... seen 'embed.weight' twice from byte 0"));
 }
 
 TEST(Checker, NamesASumOfSquaresInAnothersPlace) {
@@ -330,6 +332,32 @@ TEST(Checker, RefusesAPushWithoutAServe) {
   program::derive_dependencies(programs[2]);
   EXPECT_THAT(findings(programs), Mentions("matching: rank 0, step instruction 1 (pull, lane wire, segment "
                                            "1) ... rank 2 ... segment 1, shard 0"));
+}
+
+TEST(Checker, RefusesOutboxesThatAreNotEachWorkersOwn) {
+  const std::string last = "gradients.1:grad.1.w1@1 ",
+                    right = last + "temporary:answer.w0@0 temporary.1:answer.w1@1";
+  const auto found = [&](const std::string& outboxes) {
+    const auto all = check_programs(edited("ps_async", 2, right, last + outboxes));
+    EXPECT_FALSE(all.empty()) << outboxes;
+    for (const CheckFinding& one : all) {
+      EXPECT_EQ(one.rank, 2) << one.message;
+      EXPECT_TRUE(one.property == Property::matching || one.property == Property::structure) << one.message;
+    }
+    return program::text_of(all);
+  };
+  // The other serve's, and so of the other worker.
+  EXPECT_THAT(found("temporary:answer.w1@0 temporary.1:answer.w0@1"),
+              Mentions("matching: ... temporary (answer.w0) ... answers to member 1"));
+  EXPECT_THAT(found("temporary:answer.w0[0+512]@0 temporary.1:answer.w0[512+512]@1"),
+              Mentions("matching: ... temporary (answer.w0[512+512]) ... answers to member 0"));
+  EXPECT_THAT(found("temporary:grad.0.w0@0 temporary.1:answer.w1@1"),
+              Mentions("matching: ... gradients (grad.0.w0) ... answers to member 0"));
+  EXPECT_THAT(found("temporary:answer.w0@0"), Mentions("0 places for answers to member 1"));
+  EXPECT_THAT(found("temporary:answer.w0[0+512]@0 temporary.1:answer.w0[512+512]@0 temporary.2:answer.w1@1"),
+              Mentions("2 places for answers to member 0"));
+  EXPECT_THAT(found("temporary:answer.w0 temporary.1:answer.w1@1"), Mentions("structure: ... peer -1"));
+  EXPECT_THAT(found("temporary:answer.w0@0 temporary.1:answer.w1@2"), Mentions("structure: ... peer 2"));
 }
 
 /// The server's parameters lie in `param.*`, and it serves them from memory of the host.

@@ -1,10 +1,13 @@
 // Broken programs that the checker refuses: instructions, their order, and whom they talk to.
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <utility>
 
+#include "mentions.h"
+#include "program/golden_programs.h"
 #include "program/memory/memory_plan.h"
 #include "proof/every_mutant.h"
 

@@ -51,7 +51,8 @@ std::string findings_after(const std::string& golden,
 
 TEST(Obedience, OfOneRankAloneIsRefused) {
   EXPECT_THAT(findings(edited("dp2_fp16", 1, " predicate:verdict[48+8]", "")),
-              AllOf(Mentions("verdict.0 (bytes 0+64"), Mentions("predicate.0 (bytes 48+8")));
+              AllOf(Mentions("verdict.0 (bytes 0+64 of an agreement on a flag)"),
+                    Mentions("predicate.0 (bytes 48+8 of an agreement on a flag)")));
 }
 
 TEST(Obedience, OfNobodyIsRefusedWhereAFlagIsComputed) {
@@ -84,7 +85,8 @@ TEST(Obedience, OfHalfTheUpdatesIsRefused) {
 
 TEST(Obedience, ToAnotherWordOfTheVerdictIsRefused) {
   EXPECT_THAT(findings(edited("dp2_tree", 1, "predicate:verdict[48+8]", "predicate:verdict[40+8]")),
-              AllOf(Mentions("predicate.0 (bytes 8+8"), Mentions("predicate.0 (bytes 16+8")));
+              AllOf(Mentions("predicate.0 (bytes 8+8 of a norm's verdict)"),
+                    Mentions("predicate.0 (bytes 16+8 of a norm's verdict)")));
 }
 
 TEST(Obedience, ToAVerdictThatCountedNothingIsRefused) {
@@ -122,9 +124,9 @@ TEST(Updates, NeedTheConstants) {
 TEST(Updates, NameOneSegmentInAllTheirOperands) {
   EXPECT_THAT(findings(edited("dp2_tree", 0, "gradients.1:grad.1.slot0 verdict:verdict[0+32] verdict.1",
                               "gradients.0:grad.1.slot0 verdict:verdict[0+32] verdict.1")),
-              Mentions("structure: rank 0 ... (update ... gradients ... 0 ... 1"));
+              Mentions("structure: rank 0 ... (update ... operand gradients has index 0; expected 1,"));
   EXPECT_THAT(findings(edited("dp1_tree", 0, "parameters:param.0", "parameters.3:param.0")),
-              Mentions("structure: rank 0 ... (update ... parameters ... 3 ... 0"));
+              Mentions("structure: rank 0 ... (update ... operand parameters has index 3; expected 0,"));
 }
 
 TEST(Updates, HaveAsManyBytesOfEachSlotOfState) {
@@ -367,8 +369,9 @@ TEST(Numbers, ThatDoNotFitAreRefusedBeforeAnythingIsComputedFromThem) {
       Mentions("operand gradients ... position 9223372036854775807"));
   EXPECT_THAT(refused("category=gradients size=128", "category=gradients size=9223372036854775807"),
               Mentions("'grad.0.slot0' ... 9223372036854775807"));
-  EXPECT_THAT(refused("offset=96 size=32", "offset=9223372036854775807 size=32"), Mentions("'fc.bias' ... "));
-  EXPECT_THAT(refused("uses 0+96", "uses 0+9223372036854775807"), Mentions("'fc.bias' ... "));
+  for (const auto& [from, to] : {std::pair("offset=96 size=32", "offset=9223372036854775807 size=32"),
+                                 std::pair("uses 0+96", "uses 0+9223372036854775807")})
+    EXPECT_THAT(refused(from, to), Mentions("structure: ... 'fc.bias' has an offset, size or place")) << to;
 }
 
 TEST(OptimizerState, ThatSomethingElseOverwritesIsRefused) {
@@ -385,7 +388,7 @@ TEST(OptimizerState, ThatSomethingElseOverwritesIsRefused) {
   }
   program.instructions.insert(update, cast);
   derive_anew(programs);
-  EXPECT_THAT(findings(programs), Mentions("state.1[0+262144]"));
+  EXPECT_THAT(findings(programs), Mentions("expected optimizer state in state.1[0+262144]"));
 }
 
 TEST(OptimizerState, ThatIsSavedIsOptimizerState) {
@@ -394,7 +397,7 @@ TEST(OptimizerState, ThatIsSavedIsOptimizerState) {
   ASSERT_EQ(snapshot.operands[1].role, program::Role::state);
   snapshot.operands[1].range = snapshot.operands[0].range;  // the parameters, twice
   derive_anew(programs);
-  EXPECT_THAT(findings(programs), Mentions("param.0[96+32]"));
+  EXPECT_THAT(findings(programs), Mentions("expected optimizer state in param.0[96+32]"));
 }
 
 }  // namespace

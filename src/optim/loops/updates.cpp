@@ -44,8 +44,7 @@ void update(const Formula& formula, const UpdateElements& elements) {
     store(state[slot], load_first(elements.state[slot] + done, left, 0.0f));
   update_whole<slots>(kLanes, formula, p, g, state[0], state[1], state[2]);
   store_first(elements.parameters + done, left, load(p));
-  for (int slot = Formula::kKeptSlots; slot < slots; ++slot)
-    store_first(elements.state[slot] + done, left, load(state[slot]));
+  for (int slot = 0; slot < slots; ++slot) store_first(elements.state[slot] + done, left, load(state[slot]));
 }
 
 [[gnu::noinline, gnu::noclone]] void move_whole(int64_t count, const StatisticFormula& formula,
@@ -68,10 +67,9 @@ void move_statistic(const StatisticFormula& formula, float* values, const float*
 
 }  // namespace
 
-const UpdateLoops kUpdateLoops {
-  {update<SgdFormula, 0>}, {update<SgdFormula, 1>}, {update<AdamFormula, 2>},
-      {update<LarsFormula, 1>}, {update<LambFormula, 2>},
-      {update<Averaged<SgdFormula>, 1>}, {update<Averaged<SgdFormula>, 2>},
+constinit const UpdateLoops kUpdateLoops {
+  {update<SgdFormula, 0>}, {update<SgdFormula, 1>}, {update<AdamFormula, 2>}, {update<LarsFormula, 1>},
+      {update<LambFormula, 2>}, {update<Averaged<SgdFormula>, 1>}, {update<Averaged<SgdFormula>, 2>},
       {update<Averaged<AdamFormula>, 3>}, {update<Averaged<LarsFormula>, 2>},
       {update<Averaged<LambFormula>, 3>},
 #if defined(__AVX512F__)

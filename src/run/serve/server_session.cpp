@@ -104,13 +104,20 @@ bool ServerSession::advance() {
   bool moved = false;
   for (int worker = 0; worker < terms_.workers && !over_; ++worker) {
     const bool heard = hear(worker);
-    SlicedAnswer* const answer = nth(channels_, worker).in_slices.get();
-    const bool sent = answer != nullptr && answer->advance();
+    const bool sent = send_slices(worker);
     watch_answer(worker);
     const bool carried_out = carry_out();
     moved = moved || heard || sent || carried_out;
+    // That may have taken as long as the update of a large range: nobody's link is idle for longer.
+    for (int other = 0; carried_out && other < terms_.workers; ++other) send_slices(other);
   }
   return moved;
+}
+
+/// Of the answer to a worker, as many as have room; true if there were any.
+bool ServerSession::send_slices(int worker) {
+  SlicedAnswer* const answer = nth(channels_, worker).in_slices.get();
+  return answer != nullptr && answer->advance();
 }
 
 /// The next message of a worker; false where none has come.
@@ -343,7 +350,9 @@ bool ServerSession::is_sent(int worker, int range) {
   if (channel.in_slices ? !channel.in_slices->is_sent(range) : !ports_.to_workers.poll(answer.ticket))
     return false;
   answer.is_under_way = false;
-  stamp(StampKind::answer, range, worker, answer.iteration, answer.began);
+  // Ranges of an answer in slices follow each other; one to a lost worker may never have begun.
+  const auto began = channel.in_slices ? channel.in_slices->began(range) : answer.began;
+  stamp(StampKind::answer, range, worker, answer.iteration, std::max(answer.began, began));
   return true;
 }
 

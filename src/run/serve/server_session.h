@@ -92,6 +92,7 @@ class ServerSession {
 
   void listen(Channel& channel);
   bool hear(int worker);
+  bool send_slices(int worker);
   void react(int worker);
   std::optional<Decision> decide();
   bool carry_out();

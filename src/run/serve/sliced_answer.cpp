@@ -3,15 +3,21 @@
 #include <cstring>
 
 #include "base/ensure.h"
-#include "base/index.h"
 
 namespace lockstep::run {
 
 SlicedAnswer::SlicedAnswer(comm::MessagePort& to_workers, int rank, int worker,
                            const program::SessionTerms& terms, const std::vector<ServedRange>& ranges)
-    : to_workers_(to_workers), rank_(rank), worker_(worker), terms_(terms), ranges_(ranges) {
+    : to_workers_(to_workers),
+      rank_(rank),
+      worker_(worker),
+      terms_(terms),
+      ranges_(ranges),
+      began_(ranges.size()) {
   for (const ServedRange& range : ranges_) {
-    ensure(static_cast<int>(range.outboxes.size()) == terms_.workers, "each worker has an outbox");
+    ensure(
+        static_cast<int>(range.outboxes.size()) == terms_.workers && nth(range.outboxes, worker_) != nullptr,
+        "each worker has an outbox");
     ensure(range.outbox_bytes >= program::kSlicesUnderWay * terms_.slice_at(0, range.size_bytes),
            "an outbox has room for the slices that are on their way");
   }
@@ -33,6 +39,7 @@ bool SlicedAnswer::advance() {
   while (range_ < added_ && has_left(nth(slices_, turn_))) {
     const ServedRange& range = nth(ranges_, range_);
     const int64_t size_bytes = terms_.slice_at(offset_, range.size_bytes);
+    if (offset_ == 0) nth(began_, range_) = Clock::now();
     std::byte* place = nth(range.outboxes, worker_) + turn_ * (range.outbox_bytes / program::kSlicesUnderWay);
     std::memcpy(place, range.contents + offset_, static_cast<size_t>(size_bytes));
     nth(slices_, turn_) = {to_workers_.start(comm::send_to(rank_, place, size_bytes)), range_};

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/index.h"
 #include "comm/message_port.h"
 #include "program/session_terms.h"
 #include "run/serve/served_range.h"
@@ -26,6 +28,8 @@ class SlicedAnswer {
   bool advance();
   /// Whether nothing of the range is to be sent, or on its way.
   bool is_sent(int range);
+  /// When the first slice of a range of the answer was sent.
+  Clock::time_point began(int range) const { return nth(began_, range); }
   /// The worker is lost: nothing more is sent to it. What is on its way may stay there.
   void drop();
 
@@ -41,10 +45,11 @@ class SlicedAnswer {
   int rank_, worker_;
   program::SessionTerms terms_;
   const std::vector<ServedRange>& ranges_;
-  int added_ = 0;       // ranges of the answer
-  int range_ = 0;       // of the next slice
-  int64_t offset_ = 0;  // where it begins
-  int turn_ = 0;        // its place
+  int added_ = 0;                         // ranges of the answer
+  int range_ = 0;                         // of the next slice
+  int64_t offset_ = 0;                    // where it begins
+  int turn_ = 0;                          // its place
+  std::vector<Clock::time_point> began_;  // by range
   std::array<Slice, program::kSlicesUnderWay> slices_;
 };
 

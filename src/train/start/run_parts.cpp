@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "layout/layout.h"
 #include "train/start/faster_layout.h"
+#include "train/start/long_work.h"
 #include "train/start/on_all_ranks.h"
 #include "train/start/run_traits.h"
 #include "train/start/shared_directory.h"
@@ -285,13 +286,21 @@ void Run::Parts::add_advice(RunResult& result, const TrainingOutcome& outcome) {
   if (!options_.metrics_file_only && !outcome.stopped)
     circumstances.faster_layout =
         predict_faster_layout(world_, *worker_, result.report, outcome.steps - outcome.first_step);
-  // For it, plans of other batches and layouts are compiled.
-  if (!first_) return;
-  try {
-    result.report.explanation->advice = observe::advise(result.report, run_traits(*worker_, circumstances));
-  } catch (const std::exception& error) {
-    log_warning(fmt::format("there is no advice: {}", error.what()));
+  // For it, rank 0 compiles plans of other batches and layouts, which may take longer than ranks wait for
+  // each other at the end.
+  LongWork work(world_.communicator(), {.patience = comm::kPatience});
+  if (first_) {
+    circumstances.gets_on = [this, &work] {
+      enter(Phase::report);  // for the watchdog, too
+      work.gets_on();
+    };
+    try {
+      result.report.explanation->advice = observe::advise(result.report, run_traits(*worker_, circumstances));
+    } catch (const std::exception& error) {
+      log_warning(fmt::format("there is no advice: {}", error.what()));
+    }
   }
+  work.done();
 }
 
 RunResult Run::Parts::finish() {

@@ -18,8 +18,8 @@ namespace {
 /// layout.
 std::string compare_command(const Worker& worker, const RunCircumstances& circumstances) {
   const compile::CompiledRun& run = worker.compiled();
-  std::vector<layout::Layout> layouts =
-      plan::other_layouts(run, compile_options(worker.config()), worker.compile_facts());
+  std::vector<layout::Layout> layouts = plan::other_layouts(run, compile_options(worker.config()),
+                                                            worker.compile_facts(), circumstances.gets_on);
   if (layouts.empty()) return "";
   layouts.insert(layouts.begin(), run.layout());
   std::vector<std::string> names;
@@ -43,11 +43,12 @@ std::string compare_command(const Worker& worker, const RunCircumstances& circum
   return shell_line(words);
 }
 
-std::optional<observe::LargerBatch> largest_batch(const Worker& worker, int64_t limit_bytes) {
+std::optional<observe::LargerBatch> largest_batch(const Worker& worker, int64_t limit_bytes,
+                                                  const std::function<void()>& gets_on) {
   const config::RunConfig& config = worker.config();
   if (config.device.memory_limit > 0) limit_bytes = std::min(limit_bytes, config.device.memory_limit);
   const auto found = plan::largest_batch(compile_options(config), worker.compile_facts(), limit_bytes,
-                                         worker.train_data().size())
+                                         worker.train_data().size(), gets_on)
                          .fit;
   if (!found || found->global_batch <= worker.compiled().division().global_batch) return {};
   const bool replicas_follow =
@@ -76,7 +77,9 @@ observe::RunTraits run_traits(const Worker& worker, const RunCircumstances& circ
   };
   if (circumstances.goes_on) return traits;
   traits.compare_command = [&worker, circumstances] { return compare_command(worker, circumstances); };
-  traits.largest_batch = [&worker](int64_t limit) { return largest_batch(worker, limit); };
+  traits.largest_batch = [&worker, gets_on = circumstances.gets_on](int64_t limit) {
+    return largest_batch(worker, limit, gets_on);
+  };
   return traits;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,7 +17,8 @@ struct RunCircumstances {
   bool one_host = true;
   int64_t saves = 0;
   std::optional<observe::FasterLayout> faster_layout = {};
-  bool goes_on = false;  ///< the run waits meanwhile: no other plans are computed
+  bool goes_on = false;                ///< the run waits meanwhile: no other plans are computed
+  std::function<void()> gets_on = {};  ///< is called before each plan is compiled; may be empty
 };
 
 /// What rules of advice look at besides the report. `worker` must outlive the result, which computes plans

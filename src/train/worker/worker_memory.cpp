@@ -27,13 +27,14 @@ int64_t served_in_host_space(const program::Program& serve) {
   return size_bytes;
 }
 
-/// What AveragedParameters keeps, and the average that it gets meanwhile.
-int64_t averages_bytes(const model::Graph& graph, const program::Program& step) {
+/// What AveragedParameters keeps on workers, and the average that every rank gets meanwhile, whole.
+int64_t averages_bytes(const model::Graph& graph, const program::Program& step, bool is_worker) {
   int64_t kept = 0, largest = 0;
   for (int p = 0; p < static_cast<int>(graph.parameters.size()); ++p) {
-    if (!graph.parameter(p).has_state()) continue;
-    kept += program::held_bytes(step, p).size();
-    largest = std::max(largest, step.parameter(p).size_bytes);
+    const model::Parameter& parameter = graph.parameter(p);
+    if (!parameter.has_state()) continue;
+    if (is_worker) kept += program::held_bytes(step, p).size();
+    largest = std::max(largest, int64_t{sizeof(float)} * parameter.spec.shape.count());
   }
   return kept + largest;
 }
@@ -82,8 +83,9 @@ WorkerMemory plan_worker_memory(const compile::CompiledRun& run,
       host.read_ahead_bytes += bytes.batches + bytes.samples;
       if (is_gpu) host.pinned_read_ahead_bytes += bytes.batches;
     }
-  if (config.evaluates_average && run.ownership().is_worker(programs.step.rank))
-    host.averages_bytes = averages_bytes(run.graph(), programs.step);
+  if (config.evaluates_average)
+    host.averages_bytes =
+        averages_bytes(run.graph(), programs.step, run.ownership().is_worker(programs.step.rank));
   return memory;
 }
 

@@ -294,7 +294,7 @@ TEST(GpuSession, TakesTheHostsMemoryForWhatPassesThroughItAndForWhatServersHold)
   EXPECT_EQ(both.host.staging_bytes, plain.host.staging_bytes + kRange + kRange + 64 - 4 * 256 - 64 - 16);
   // Parameters, two moments, and places for two pushes of each of two workers.
   EXPECT_EQ(both.host.served_bytes, kPlaced + 2 * kRange + 2 * 2 * kPlaced);
-  // One push of each worker, and two slices, each of half the range, on their way to each.
+  // One push of each worker, and eight slices, each of an eighth of the range, on their way to each.
   EXPECT_EQ(without_bound.host.served_bytes, kPlaced + 2 * kRange + 2 * kPlaced + 2 * kPlaced);
   // Of servers on processors, what workers get when a session ends, and agreements.
   EXPECT_GT(worker.host.staging_bytes, both.host.staging_bytes + kRange);

@@ -57,6 +57,9 @@ class EagerWorker {
     for (const int64_t size_bytes : ranges) ranges_.emplace_back(static_cast<size_t>(size_bytes));
   }
 
+  /// Is called with the ranges that a step got, before it pushes them.
+  std::function<void(const std::vector<std::vector<std::byte>>& ranges)> on_answer;
+
   /// Steps of which everything is pushed.
   int64_t steps() const { return step_; }
 
@@ -92,6 +95,10 @@ class EagerWorker {
                   comm::receive_from(server_, range.data() + begin, terms_.slice_at(begin, size_of(range))));
             },
             &to_workers_);
+    todo_.push_back([this] {
+      if (on_answer) on_answer(ranges_);
+      return true;
+    });
     for (size_t i = 0; i < ranges_.size(); ++i) {
       do_transfer([this, i] {
         question_ = {.kind = run::WorkerMessage::Kind::push,
@@ -270,6 +277,51 @@ TEST_F(ServerOfTwo, AnswersInSlicesThatDelayNobodyAndMaySeeMoreThanTheFirst) {
   EXPECT_TRUE(server.is_over());
   EXPECT_TRUE(server.has_lost_transfers());
   EXPECT_EQ(server.totals().updates, kSteps);
+}
+
+/// Places of slices are used again and again, from one answer and one session to the next.
+TEST_F(ServerOfTwo, AnswersEachStepOfEachSessionWithWhatItHolds) {
+  constexpr int64_t kSteps = 5;
+  program::SessionTerms terms = run_.session_terms();
+  terms.slice_bytes = 20;
+  int64_t slices = 0;
+  for (const int64_t size_bytes : ranges_) slices += (size_bytes + terms.slice_bytes - 1) / terms.slice_bytes;
+  ASSERT_NE(slices % program::kSlicesUnderWay, 0) << "each answer begins in another place";
+  float value = 1;
+  for (const std::span<float> contents : contents_)
+    for (float& one : contents) one = value++;
+  auto ports = open_ports(kWorkers + 1);
+  run::ServerSession server = make_server({*ports.back().first, *ports.back().second}, terms);
+  int64_t answers = 0;
+  for (int session = 0; session < 2; ++session) {
+    server.begin({.steps = kSteps,
+                  .constants =
+                      [](int64_t, int64_t) {
+                        return run::StepScalars{.kernels = {}, .update = {.learning_rate = 0.5}};
+                      },
+                  .stop_requested = {},
+                  .before_update = {}});
+    // One worker makes all steps, so that nothing changes while it is answered.
+    EagerWorker idle(ports[0], kWorkers, ranges_, terms), busy(ports[1], kWorkers, ranges_, terms);
+    busy.on_answer = [&](const std::vector<std::vector<std::byte>>& ranges) {
+      ++answers;
+      for (size_t i = 0; i < ranges.size(); ++i)
+        EXPECT_TRUE(std::ranges::equal(ranges[i], std::as_bytes(contents_[i])))
+            << "session " << session << ", answer " << answers << ", range " << i;
+    };
+    for (int turn = 0; turn < 20'000 && busy.steps() < kSteps; ++turn) {
+      busy.advance();
+      server.advance();
+    }
+    ASSERT_EQ(busy.steps(), kSteps);
+    for (int turn = 0; turn < 20'000 && !server.is_over(); ++turn) {
+      busy.advance();
+      idle.advance();
+      server.advance();
+    }
+    ASSERT_TRUE(server.is_over());
+  }
+  EXPECT_EQ(answers, 2 * kSteps);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "layout/layout.h"
 #include "train/worker/batches.h"
 #include "train/worker/compile_options.h"
 
@@ -83,6 +84,18 @@ TEST(WorkerMemory, HasRoomForParametersWhoseAveragesAreEvaluated) {
   // All of them, and the largest.
   EXPECT_EQ(host.averages_bytes, 4 * (16 * 8 + 8 + 8 * 5 + 5) + 4 * 16 * 8);
   EXPECT_EQ(host.total_bytes(), planned({}).total_bytes() + host.averages_bytes);
+}
+
+TEST(WorkerMemory, HasRoomForAnAverageOnServersToo) {
+  config::RunConfig config = config_of({"optimizer.ema={decay: 0.5 evaluate: true}"});
+  config.parallel.layout = layout::parse_layout("dp=2,sync=ps");
+  const compile::CompiledRun run = compile_run(config, {.world_size = 3});
+  const auto averages = [&](int rank) {
+    return plan_worker_memory(run, run.compile(rank), config).host.averages_bytes;
+  };
+  EXPECT_EQ(averages(0), 4 * (16 * 8 + 8 + 8 * 5 + 5) + 4 * 16 * 8);
+  // It keeps nothing, but takes part in gathering each.
+  EXPECT_EQ(averages(2), 4 * 16 * 8);
 }
 
 TEST(WorkerMemory, IsPrintedAsTwoSums) {

@@ -165,20 +165,22 @@ struct ColumnLoops {
 /// The loops that take most of the time of trainings on CPUs, compiled once for each instruction set
 /// (cmake/loops.cmake) and chosen when the program runs. All compute the same bits. Their sources call
 /// nothing that the linker could merge with what was compiled for other processors: no standard library
-/// beyond memcpy; tests/ops/loops_objects_test.py looks at the objects for that.
+/// beyond memcpy. Nor do they run anything before main, which every processor would have to run: what is in
+/// other files is referred to, so that a table is constant. tests/ops/loops_objects_test.py looks at the
+/// objects for both.
 struct Loops {
   const char* instruction_set;
 
   void (*attention_forward)(const AttentionForward& head);
   void (*attention_backward)(const AttentionBackward& head);
 
-  ElementwiseLoops relu, gelu, gelu_erf, silu, sigmoid, tanh;
-  LayerNormLoops layer_norm, rms_norm;
+  const ElementwiseLoops &relu, &gelu, &gelu_erf, &silu, &sigmoid, &tanh;
+  const LayerNormLoops &layer_norm, &rms_norm;
 
   void (*lstm_forward)(const LstmForward& position);
   void (*lstm_backward)(const LstmBackward& position);
 
-  ColumnLoops columns;
+  const ColumnLoops& columns;
   /// sums[column] goes on with the chain of additions over the rows, which lie `columns` apart.
   void (*add_rows)(float* sums, const float* rows, int64_t count, int64_t columns);
 

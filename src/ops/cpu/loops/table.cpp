@@ -15,7 +15,7 @@ inline namespace LOCKSTEP_SIMD {
 // Declared first, or what is constant is local to this file.
 extern const Loops kLoops;
 
-const Loops kLoops {
+constinit const Loops kLoops {
 #if defined(__AVX512F__)
   .instruction_set = "AVX-512",
 #elif defined(__AVX2__) && defined(__FMA__)
