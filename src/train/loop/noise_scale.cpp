@@ -39,7 +39,7 @@ void NoiseScaleEstimate::add(double small, double inverse_small_samples, double 
 
 std::optional<double> NoiseScaleEstimate::value() const {
   // Both have the same weight, which the quotient does not need.
-  if (weight_ == 0 || gradient_ <= 0 || noise_ < 0) return {};
+  if (weight_ == 0 || !(gradient_ > 0) || !(noise_ >= 0)) return {};
   return noise_ / gradient_;
 }
 
@@ -160,9 +160,12 @@ void NoiseScale::collect(Deadline deadline) {
     const auto& [step, oldest] = *gathered_.begin();
     if (oldest.workers == worker_.compiled().ownership().workers()) {
       const double count = oldest.sums.micro_batches;
-      estimate_.add(oldest.sums.squares / count, oldest.sums.inverse_samples / count, oldest.large,
-                    global_batch_);
-      if (const auto scale = estimate_.value()) options_.write(step, *scale);
+      // Steps that are not finite may be taken (trainer.nonfinite: IGNORE): they do not count.
+      if (std::isfinite(oldest.sums.squares) && std::isfinite(oldest.large)) {
+        estimate_.add(oldest.sums.squares / count, oldest.sums.inverse_samples / count, oldest.large,
+                      global_batch_);
+        if (const auto scale = estimate_.value()) options_.write(step, *scale);
+      }
       gathered_.erase(gathered_.begin());
       continue;
     }
