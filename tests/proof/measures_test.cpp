@@ -182,7 +182,7 @@ TEST(Sums, OfSeveralRanksAreOfTheSameList) {
   for (program::Instruction& i : programs[1].instructions)
     if (i.kind == InstructionKind::norm)
       for (Operand& o : i.operands)
-        if (o.role == Role::chunks && program::writes(o.access)) o.range.offset = 40 - o.range.offset;
+        if (o.role == Role::chunks && o.access == Access::write) o.range.offset = 40 - o.range.offset;
   EXPECT_TRUE(program::has(check_programs(programs), Property::mathematics));
 }
 
