@@ -111,6 +111,25 @@ TEST(LayerwiseSessions, NeedWholeParameters) {
   }
 }
 
+/// Small ones are never divided.
+TEST(LayerwiseSessions, NeedNothingWhereNoParameterIsDivided) {
+  const std::string layout = "dp=2,sync=ps,servers=1,mode=async";
+  compile_run(with(config_of(kMlp, {kLamb, "parallel.reduction=FAST"}), layout),
+              {.world_size = processes_of(layout)})
+      .check();
+}
+
+/// Nothing is asked of the step as a whole, so that pushes leave as gradients come.
+TEST(LayerwiseSessions, ThatNeitherClipNorSkipHaveTheBitsOfOneProcess) {
+  const config::RunConfig config =
+      config_of(kMlp, {kLamb, "parallel.reduction=FAST", "trainer.clip_norm=0", "trainer.nonfinite=IGNORE",
+                       "trainer.virtual_replicas=1", "trainer.micro_batch=12"});
+  const EndedRank one = train_sessions(config, "dp=1")[0];
+  const EndedRank ended = train_sessions(config, "dp=1,sync=ps,servers=2,assign=whole,mode=async")[0];
+  EXPECT_EQ(ended.parameters_hash, one.parameters_hash);
+  EXPECT_EQ(ended.state_hash, one.state_hash);
+}
+
 /// One worker and one server: each push is the whole step, so that a session has the bits of one process.
 TEST(LayerwiseSessions, OfOneWorkerHaveTheBitsOfOneProcess) {
   for (const std::string& optimizer : {kLars, kLamb, kClip}) {

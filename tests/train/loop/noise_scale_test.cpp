@@ -139,6 +139,14 @@ TEST(NoiseScaleEstimate, AveragesBeforeItDivides) {
   EXPECT_NEAR(*estimate.value(), (0.9 * 4 + 2) / (0.9 * 1 + 3), 1e-12);
 }
 
+TEST(NoiseScaleEstimate, IsNothingOnceItIsNoNumber) {
+  for (const double wrong : {std::nan(""), HUGE_VAL}) {
+    NoiseScaleEstimate estimate;
+    estimate.add(wrong, 0.5, wrong, 8);
+    EXPECT_FALSE(estimate.value());
+  }
+}
+
 TEST(NoiseScaleEstimate, IsNothingWhereNoiseHidesTheGradient) {
   NoiseScaleEstimate estimate;
   estimate.add(8, 0.5, 1, 8);  // of noise alone it would be 2
