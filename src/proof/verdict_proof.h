@@ -52,7 +52,8 @@ class VerdictProof : public Proof {
   std::map<int, Obedience> scaled_;  ///< by iteration: by its first update, with its scales
   std::map<int, Place> flags_;       ///< by iteration: its first `finite`
   std::set<int> proposed_;           ///< iterations with a `propose`
-  std::map<std::pair<int, bool>, std::string> gaps_;  ///< by facts and whether they are for a flag
+  std::map<std::pair<int, bool>, std::string> gaps_;     ///< by facts and whether they are for a flag
+  std::map<std::pair<int, int>, std::string> sum_gaps_;  ///< by facts of sums and the index of their list
 };
 
 }  // namespace lockstep::proof
