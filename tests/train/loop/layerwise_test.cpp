@@ -60,7 +60,7 @@ TEST_P(Layerwise, ScalesByNorms) {
     plain.push_back(text == kLars ? kSgd : text == kLamb ? "optimizer.adamw={}" : text);
   std::erase(plain, kClip);
   const Trace other = train_on_threads(config_of(GetParam().model, plain), 1);
-  EXPECT_GT(distance_of(one, other), 1e-5);
+  EXPECT_GT(distance_of(one, other), 1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(
