@@ -125,25 +125,27 @@ CompiledRun::CompiledRun(RunPlan plan) : run_(std::move(plan)) {
   evaluation_ = std::make_unique<program::ModelCode>(
       run_.graph, run_.partition, code_options(options, run_.division, run_.graph, run_.facts.device, false));
   ownership_ = std::make_unique<layout::Ownership>(run_.graph, run_.partition, run_.owning);
-  plan_ = std::make_unique<parallel::ProgramPlan>(parallel::ProgramPlan{
-      .graph = run_.graph,
-      .partition = run_.partition,
-      .training = *training_,
-      .evaluation = *evaluation_,
-      .division = run_.division,
-      .parallel = options.parallel,
-      .ownership = *ownership_,
-      .shares = ownership_->shares(),
-      .state_slots = options.state_slots,
-      .hosts = run_.hosts,
-      .shared_memory = run_.facts.shared_memory,
-      .device = run_.facts.device,
-      .skip_nonfinite = options.skips_nonfinite,
-      .digests_parameters = options.compares_replicas && ownership_->replicas() > 1 &&
-                            (ownership_->has_owners() || ownership_->ties_stages()) &&
-                            !layout().has_sessions(),
-      .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite && !options.measures.any(),
-      .measures = options.measures});
+  plan_ = std::make_unique<parallel::ProgramPlan>(
+      parallel::ProgramPlan{.graph = run_.graph,
+                            .partition = run_.partition,
+                            .training = *training_,
+                            .evaluation = *evaluation_,
+                            .division = run_.division,
+                            .parallel = options.parallel,
+                            .ownership = *ownership_,
+                            .shares = ownership_->shares(),
+                            .state_slots = options.state_slots,
+                            .hosts = run_.hosts,
+                            .shared_memory = run_.facts.shared_memory,
+                            .device = run_.facts.device,
+                            .skip_nonfinite = options.skips_nonfinite,
+                            .digests_parameters = options.compares_replicas && ownership_->replicas() > 1 &&
+                                                  (ownership_->has_owners() || ownership_->ties_stages()) &&
+                                                  !layout().has_sessions(),
+                            // In sessions servers measure what they serve when a push has come.
+                            .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite &&
+                                                  (!options.measures.any() || layout().has_sessions()),
+                            .measures = options.measures});
   for (const uint64_t part :
        {model::hash_of(run_.graph), hash_of(run_.partition), hash_of(*training_, run_.partition),
         hash_of(*evaluation_, run_.partition), hash_of(*plan_)})

@@ -148,18 +148,6 @@ std::vector<int> hosts_of(const layout::Layout& layout, const CompileFacts& fact
   return facts.hosts;
 }
 
-/// In sessions servers update when pushes come, and ask nobody for sums of squares.
-void require_whole_parameters(const parallel::ParallelOptions& parallel, const layout::Measures& measures,
-                              const layout::OwnershipOptions& owning) {
-  if (!measures.any() || !parallel.layout.has_sessions() || owning.whole || owning.owners.count <= 1) return;
-  layout::Layout nearest = parallel.layout;
-  nearest.assign = layout::ServerAssignment::whole;
-  throw ConfigError(
-      fmt::format("layout '{}': the optimizer needs norms of whole parameters, and servers that do not wait "
-                  "for each other hold parts; the nearest that works is '{}'",
-                  layout::to_string(parallel.layout), layout::to_string(nearest)));
-}
-
 /// Sums within hosts and then across them have the canonical tree's order only if ranks are numbered so.
 void require_hosts_follow_tree(const RunPlan& plan) {
   const layout::Layout& layout = plan.layout();
@@ -182,38 +170,83 @@ void require_hosts_follow_tree(const RunPlan& plan) {
   }
 }
 
+/// Of workers that serve there are as many of each stage.
+int servers_at_once(const layout::Layout& layout) {
+  return layout.placement == layout::ServerPlacement::colocated ? layout.pp : 1;
+}
+
+/// With so many servers: those that own nothing.
+int idle_servers(const model::Graph& graph, const parallel::ParallelOptions& parallel, int64_t micro_batch,
+                 layout::OwnershipOptions tried, int servers, device::DeviceKind device) {
+  tried.owners.count = servers / servers_at_once(parallel.layout);
+  // Buckets are of another size with another number of servers.
+  const model::Partition partition = make_partition(
+      graph, parallel, bucket_bytes_of(parallel, graph, tried.owners.count, device), micro_batch);
+  const layout::Ownership ownership(graph, partition, tried);
+  int idle = 0;
+  for (int rank = 0; rank < ownership.ranks(); ++rank)
+    idle += ownership.owns(rank) && ownership.owned_bytes(rank) == 0 ? 1 : 0;
+  return idle;
+}
+
+/// The most servers, up to those of the layout, that all own something.
+int servers_with_work(const model::Graph& graph, const parallel::ParallelOptions& parallel,
+                      int64_t micro_batch, const layout::OwnershipOptions& options,
+                      device::DeviceKind device) {
+  const int each = servers_at_once(parallel.layout);
+  int servers = parallel.layout.servers;
+  while (servers > each && idle_servers(graph, parallel, micro_batch, options, servers, device) > 0)
+    servers -= each;
+  return servers;
+}
+
 /// A server that owns nothing would be a process for nothing.
 void require_work_for_servers(const model::Graph& graph, const parallel::ParallelOptions& parallel,
                               int64_t micro_batch, const layout::OwnershipOptions& options,
                               device::DeviceKind device) {
   const layout::Layout& layout = parallel.layout;
   if (layout.sync != layout::SyncMethod::parameter_server) return;
-  // Of workers that serve as many of each stage.
-  const int each = layout.placement == layout::ServerPlacement::colocated ? layout.pp : 1;
-  const auto idle_with = [&](int servers) {
-    layout::OwnershipOptions tried = options;
-    tried.owners.count = servers / each;
-    // Buckets are of another size with another number of servers.
-    const model::Partition partition = make_partition(
-        graph, parallel, bucket_bytes_of(parallel, graph, tried.owners.count, device), micro_batch);
-    const layout::Ownership ownership(graph, partition, tried);
-    int idle = 0;
-    for (int rank = 0; rank < ownership.ranks(); ++rank)
-      idle += ownership.owns(rank) && ownership.owned_bytes(rank) == 0 ? 1 : 0;
-    return idle;
-  };
-  const int idle = idle_with(layout.servers);
   // A worker of each stage is no process for nothing, even where that has no parameters.
-  if (idle == 0 || layout.servers == each) return;
   layout::Layout nearest = layout;
-  do nearest.servers -= each;
-  while (nearest.servers > each && idle_with(nearest.servers) > 0);
+  nearest.servers = servers_with_work(graph, parallel, micro_batch, options, device);
+  if (nearest.servers == layout.servers) return;
   throw ConfigError(fmt::format(
       "layout '{}': {} of the {} servers would own nothing, since {} are divided; the nearest that works is "
       "'{}'",
-      layout::to_string(layout), idle, layout.servers,
+      layout::to_string(layout), idle_servers(graph, parallel, micro_batch, options, layout.servers, device),
+      layout.servers,
       options.whole ? "whole parameters, in runs of a bucket," : "ranges of 65,536 elements of a parameter",
       layout::to_string(nearest)));
+}
+
+/// In sessions servers update when pushes come, and ask nobody for sums of squares.
+void require_whole_parameters(const RunPlan& plan) {
+  const parallel::ParallelOptions& parallel = plan.options.parallel;
+  if (!plan.options.measures.any() || !parallel.layout.has_sessions()) return;
+  const layout::Ownership ownership(plan.graph, plan.partition, plan.owning);
+  const auto holds_a_part = [&](int parameter) {
+    const auto& spec = plan.graph.parameter(parameter).spec;
+    const int64_t whole = spec.shape.count() * static_cast<int64_t>(sizeof(float));
+    bool is_cut = false;
+    for (int rank = 0; rank < ownership.ranks() && spec.role == ops::ParameterRole::weight; ++rank) {
+      const int64_t owned = ownership.owns(rank) ? ownership.owned(parameter, rank).size() : 0;
+      is_cut = is_cut || (owned != 0 && owned != whole);
+    }
+    return is_cut;
+  };
+  for (int p = 0; p < static_cast<int>(plan.graph.parameters.size()); ++p) {
+    if (!holds_a_part(p)) continue;
+    layout::Layout nearest = parallel.layout;
+    nearest.assign = layout::ServerAssignment::whole;
+    layout::OwnershipOptions owning = plan.owning;
+    owning.whole = true;
+    nearest.servers =
+        servers_with_work(plan.graph, parallel, plan.division.micro_batch, owning, plan.facts.device);
+    throw ConfigError(fmt::format(
+        "layout '{}': the optimizer needs norms of whole parameters, and servers that do not "
+        "wait for each other hold parts of '{}'; the nearest that works is '{}'",
+        layout::to_string(parallel.layout), plan.graph.parameter(p).name, layout::to_string(nearest)));
+  }
 }
 
 /// Programs do not depend on histograms, samples of text, or how servers average statistics: the config's own
@@ -264,7 +297,6 @@ RunPlan plan_run(const CompileOptions& options, const CompileFacts& facts) {
   plan.division = divide_batch(plan.options, parallel.layout, plan.graph, facts.device);
   require_own_profile(plan.graph, parallel, facts.device, plan.division.micro_batch);
   plan.owning = ownership_options(parallel, options.state_slots);
-  require_whole_parameters(parallel, options.measures, plan.owning);
   plan.partition = make_partition(
       plan.graph, parallel, bucket_bytes_of(parallel, plan.graph, plan.owning.owners.count, facts.device),
       plan.division.micro_batch);
@@ -275,6 +307,7 @@ RunPlan plan_run(const CompileOptions& options, const CompileFacts& facts) {
     layout::pipeline_schedule(
         layout::pipeline_shape(parallel.layout, plan.division.micro_batches_of(replica)), 0);
   require_work_for_servers(plan.graph, parallel, plan.division.micro_batch, plan.owning, facts.device);
+  require_whole_parameters(plan);
   plan.owning.reversed = plan.owning.owners == layout::RankRange{0, parallel.layout.dp} &&
                          parallel.reduction == layout::Reduction::reproducible &&
                          plan.division.folds_by_halving;

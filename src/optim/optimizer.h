@@ -82,7 +82,7 @@ double average_gain(const AverageOptions& options, int64_t updates);
 /// lamb), and 1 more for the average.
 int state_slots(const OptimizerOptions& options);
 inline constexpr int kMostStateSlots = 3;
-/// "momentum", "exp_avg", "exp_avg_sq"; the average is the last slot, "ema".
+/// "momentum", "velocity" (LARS), "exp_avg", "exp_avg_sq"; the average is the last slot, "ema".
 std::string_view state_slot_name(const OptimizerOptions& options, int slot);
 
 /// Per-step numbers that updates read through a pointer, as kernels of ops read ops::StepConstants.

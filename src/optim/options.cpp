@@ -41,7 +41,10 @@ int state_slots(const OptimizerOptions& options) {
 std::string_view state_slot_name(const OptimizerOptions& options, int slot) {
   ensure(slot >= 0 && slot < state_slots(options), "the optimizer has no such state slot");
   if (options.average.enabled && slot + 1 == state_slots(options)) return "ema";
-  if (options.kind == OptimizerKind::sgd || options.kind == OptimizerKind::lars) return "momentum";
+  if (options.kind == OptimizerKind::sgd) return "momentum";
+  // It holds the last change, with its rate and sign, where SGD's holds gradients: neither may go on as the
+  // other.
+  if (options.kind == OptimizerKind::lars) return "velocity";
   return slot == 0 ? "exp_avg" : "exp_avg_sq";
 }
 

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/index.h"
+#include "layout/norm_chunks.h"
 #include "program/instruction_rules.h"
 #include "program/regions.h"
 #include "proof/check_structure.h"
@@ -48,6 +49,7 @@ class InstructionStructure {
       if (!check_range(index, operand)) return;
     check_roles(index, i, rule);
     check_indices(index, i);
+    check_chunks(index, i);
     check_overlaps(index, i);
     if (group_is_sound) check_shapes(index, i);
   }
@@ -188,6 +190,29 @@ class InstructionStructure {
         fail(index, fmt::format("its operand {} has index {}; expected {}, the segment that it updates",
                                 program::name_of(operand.role), operand.index, expected));
     }
+  }
+
+  /// The index of an operand `chunks` says of what its sums are: each kind of instruction makes some of them.
+  void check_chunks(int index, const program::Instruction& i) {
+    using layout::Measured;
+    const bool is_norm = i.kind == program::InstructionKind::norm,
+               proposes = i.kind == program::InstructionKind::propose;
+    if (!is_norm && !proposes && i.kind != program::InstructionKind::ratios) return;
+    const int first = static_cast<int>(proposes ? Measured::updates : Measured::gradients);
+    const int last = static_cast<int>(is_norm ? Measured::parameters : Measured::updates);
+    bool reads_parameters = false, sums_parameters = false;
+    for (const program::Operand& operand : i.operands) {
+      reads_parameters = reads_parameters || operand.role == program::Role::parameters;
+      if (operand.role != program::Role::chunks) continue;
+      sums_parameters = sums_parameters || (operand.index == static_cast<int>(Measured::parameters) &&
+                                            program::writes(operand.access));
+      if (operand.index < first || operand.index > last)
+        fail(index,
+             fmt::format("it has an operand chunks.{}; expected {} to {}", operand.index, first, last));
+    }
+    if (is_norm && reads_parameters && !sums_parameters)
+      fail(index, fmt::format("it reads parameters; then it must write their sums, chunks.{}",
+                              static_cast<int>(Measured::parameters)));
   }
 
   /// What an instruction writes must not touch its other operands: kernels run in any order inside.

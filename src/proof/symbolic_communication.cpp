@@ -24,7 +24,8 @@ bool are_partial_norms(const Expressions& expressions, const std::vector<Piece>&
   return std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
     const auto& node = expressions.node(piece.expression);
     return node.kind == Expressions::Kind::facts && node.iteration == iteration &&
-           piece.dtype == DType::float64 && !node.facts.counted && node.facts.finite.empty();
+           piece.position == pieces.front().position && piece.dtype == DType::float64 &&
+           !node.facts.counted && node.facts.finite.empty();
   });
 }
 

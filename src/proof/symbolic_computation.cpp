@@ -240,6 +240,17 @@ Expressions::Facts facts_of_sums(SymbolicMachine& machine, const Place& at, layo
   return facts;
 }
 
+/// Scales follow from sums alone. The verdict that they obey has a norm, too, but says nothing of them.
+Expressions::Facts facts_of_scales(SymbolicMachine& machine, const Place& at) {
+  std::set<int> seen;
+  Expressions::Facts facts;
+  for (const program::Operand& operand : machine.instruction(at).operands)
+    if (operand.role == program::Role::chunks)
+      for (const Piece& piece : machine.read(at, operand))
+        machine.expressions().merge_facts(piece.expression, seen, facts);
+  return facts;
+}
+
 /// Of what an instruction makes of everything that it reads: sums of others, and its own of gradients.
 Expressions::Facts facts_of_all(SymbolicMachine& machine, const Place& at) {
   std::set<int> seen;
@@ -271,6 +282,8 @@ void measure(SymbolicMachine& machine, const Place& at) {
     else if (operand.role == program::Role::chunks)
       made = machine.expressions().facts(
           at.iteration, facts_of_sums(machine, at, static_cast<layout::Measured>(operand.index)));
+    else if (operand.role == program::Role::scales)
+      made = machine.expressions().facts(at.iteration, facts_of_scales(machine, at));
     else if (operand.role != program::Role::temporary)
       made = machine.expressions().facts(at.iteration, facts_of_all(machine, at));
     written.emplace_back(&operand, made);

@@ -20,6 +20,8 @@ void VerdictProof::before(const Place& at) {
     case program::InstructionKind::norm:
       return check_measured(at);
     case program::InstructionKind::propose:
+      proposed_.insert(at.iteration);
+      [[fallthrough]];
     case program::InstructionKind::ratios:
       check_measured(at);
       return check_obeyed(at);
@@ -98,21 +100,28 @@ void VerdictProof::check_sums(const Place& at, const program::Operand& chunks) {
       continue;
     }
     if (instruction(at).kind != program::InstructionKind::ratios) continue;
-    if (const std::string gap = coverage_gap(world().parameters(), *lists[chunks.index], true); !gap.empty())
+    // All ranks have the same sums.
+    const auto [gap, is_new] = sum_gaps_.try_emplace({piece.expression, chunks.index});
+    if (is_new) gap->second = coverage_gap(world().parameters(), *lists[chunks.index], true);
+    if (!gap->second.empty())
       fail(at, "coverage",
-           fmt::format("its chunks {} should be of every parameter once; they are of {}", chunks.index, gap));
+           fmt::format("its chunks {} should be of every parameter once; they are of {}", chunks.index,
+                       gap->second));
   }
 }
 
-/// They are of this step, one for each parameter, and follow from parameters and from gradients or updates.
+/// They are of this step, one for each parameter, and follow from gradients and parameters, and from updates
+/// where these are proposed.
 void VerdictProof::check_scales(const Place& at, const program::Operand& scales) {
   for (const Piece& piece : read(at, scales)) {
     if (piece.expression == Expressions::kNothing) continue;
     const auto& node = expressions().node(piece.expression);
     if (node.kind != Expressions::Kind::facts || piece.position != piece.begin ||
-        node.facts.parameters.empty() || (node.facts.norm.empty() && node.facts.updates.empty()))
+        node.facts.parameters.empty() || node.facts.norm.empty() ||
+        node.facts.updates.empty() == proposed_.contains(at.iteration))
       fail(at, "scales",
-           fmt::format("its scales are {}; they must be those of all parameters, from norms",
+           fmt::format("its scales are {}; they must be those of all parameters, from norms of gradients and "
+                       "parameters, and of updates if and only if these are proposed",
                        text(at, piece.expression)));
     else if (node.iteration != at.iteration)
       fail(at, "scales", "its scales are of an earlier step");
@@ -171,7 +180,8 @@ std::vector<VerdictProof::Obeyed> VerdictProof::obeyed_by(const Place& at) {
     for (const Piece& piece : read(at, operand)) {
       const auto& facts = expressions().node(piece.expression).facts;
       list.push_back({operand.role, operand.index, piece.position, piece.end - piece.begin,
-                      !facts.norm.empty(), !facts.finite.empty()});
+                      !facts.norm.empty(), !facts.parameters.empty(), !facts.updates.empty(),
+                      !facts.finite.empty()});
     }
   }
   std::sort(list.begin(), list.end());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,7 +27,7 @@ class VerdictProof : public Proof {
     program::Role role;
     int index;
     int64_t position, size_bytes;
-    bool has_norm, has_flag;
+    bool has_norm, has_parameters, has_updates, has_flag;
     auto operator<=>(const Obeyed&) const = default;
   };
   struct Obedience {
@@ -50,7 +51,9 @@ class VerdictProof : public Proof {
       verdicts_;                     ///< by iteration: of that, and of what scales follow from, the verdicts
   std::map<int, Obedience> scaled_;  ///< by iteration: by its first update, with its scales
   std::map<int, Place> flags_;       ///< by iteration: its first `finite`
-  std::map<std::pair<int, bool>, std::string> gaps_;  ///< by facts and whether they are for a flag
+  std::set<int> proposed_;           ///< iterations with a `propose`
+  std::map<std::pair<int, bool>, std::string> gaps_;     ///< by facts and whether they are for a flag
+  std::map<std::pair<int, int>, std::string> sum_gaps_;  ///< by facts of sums and the index of their list
 };
 
 }  // namespace lockstep::proof

@@ -205,8 +205,16 @@ Action bind_ratios(const Binding& binding) {
       .static_count = context.static_count,
       .scales = reinterpret_cast<double*>(binding.exactly(
           program::Role::scales, 0, static_cast<int64_t>(sizeof(double) * parameters), DType::float64))};
-  for (int m = 0; m < layout::kMeasuredCount; ++m)
-    call.sums[m] = sums_of(binding, static_cast<layout::Measured>(m), chunks);
+  for (int m = 0; m < layout::kMeasuredCount; ++m) {
+    const auto measured = static_cast<layout::Measured>(m);
+    call.sums[m] = sums_of(binding, measured, chunks);
+    // Where there are none, a kernel takes norms for 0, and scales for 1.
+    const bool needed = measured != layout::Measured::updates || optim::proposed_slots(context.optimizer) > 0;
+    if ((call.sums[m] != nullptr) != needed)
+      throw InternalError(fmt::format("{} has {} operand chunks.{}; for this optimizer it needs {}",
+                                      binding.describe(), call.sums[m] == nullptr ? "no" : "an", m,
+                                      needed ? "one" : "none"));
+  }
   for (size_t p = 0; p < parameters; ++p) {
     const auto& spec = context.graph.parameters[p].spec;
     const optim::ParameterRates rates = rates_of(binding, p);

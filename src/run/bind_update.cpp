@@ -79,6 +79,15 @@ Action bind_update(const Binding& binding) {
   for (int slot = 0; slot < slots; ++slot)
     call.state[slot] = reinterpret_cast<float*>(
         binding.exactly(program::Role::state, slot, parameters->range.size_bytes, DType::float32));
+  // A kernel writes the slots that its formula moves, whatever the program says.
+  const int kept = optim::proposed_slots(call.optimizer);
+  for (const program::Operand& state : binding.instruction().operands)
+    if (state.role == program::Role::state && slots > 0 &&
+        program::writes(state.access) != (state.index >= kept))
+      throw InternalError(fmt::format("{} {} slot {} of its state; an update of this optimizer {} it",
+                                      binding.describe(),
+                                      program::writes(state.access) ? "writes" : "only reads", state.index,
+                                      state.index >= kept ? "moves" : "only reads"));
   call.parameters = reinterpret_cast<float*>(binding.at(*parameters));
   if (const program::Operand* copy = binding.find(program::Role::destination)) {
     const int64_t count = parameters->range.size_bytes / static_cast<int64_t>(sizeof(float));

@@ -143,6 +143,49 @@ TEST(Scales, AreReadByAllUpdatesOrNone) {
                 Property::structure, 4);
 }
 
+TEST(Scales, FollowFromAllSums) {
+  const auto is_sum = [](const Operand& o) { return o.role == Role::chunks; };
+  expect_caught(without_operands(InstructionKind::ratios, is_sum), Property::mathematics, 6);
+  // All ranks alike: plain Adam, since the norm of the update would be 0.
+  for (int measured = 0; measured < 3; ++measured) {
+    Programs programs = lamb();
+    for (program::Program& program : programs)
+      for (program::Instruction& i : program.instructions)
+        if (i.kind == InstructionKind::ratios)
+          std::erase_if(i.operands, [&](const Operand& o) { return is_sum(o) && o.index == measured; });
+    EXPECT_TRUE(program::has(check_programs(programs), Property::mathematics)) << measured;
+  }
+}
+
+TEST(Sums, AreMadeByTheInstructionsThatMakeThem) {
+  // A norm knows nothing of updates, a proposal of nothing else, and there is no fourth list.
+  for (const int measured : {2, 7, -1})
+    expect_caught(with_operands(InstructionKind::norm, fmt::format("writes chunks.{}", measured),
+                                [measured](Operand& o) {
+                                  if (o.role != Role::chunks || o.index != 1) return false;
+                                  o.index = measured;
+                                  return true;
+                                }),
+                  Property::structure, 2);
+  for (const int measured : {0, 1, 3})
+    expect_caught(with_operands(InstructionKind::propose, fmt::format("writes chunks.{}", measured),
+                                [measured](Operand& o) {
+                                  o.index = o.role == Role::chunks ? measured : o.index;
+                                  return o.role == Role::chunks;
+                                }),
+                  Property::structure, 2);
+}
+
+TEST(Sums, OfSeveralRanksAreOfTheSameList) {
+  // One rank adds its sums of parameters to the others' of gradients.
+  Programs programs = lamb();
+  for (program::Instruction& i : programs[1].instructions)
+    if (i.kind == InstructionKind::norm)
+      for (Operand& o : i.operands)
+        if (o.role == Role::chunks && o.access == Access::write) o.range.offset = 40 - o.range.offset;
+  EXPECT_TRUE(program::has(check_programs(programs), Property::mathematics));
+}
+
 TEST(Scales, FollowFromWhatUpdatesObey) {
   const auto obeys = [](const Operand& o) {
     return (o.role == Role::verdict && o.index == 1) || o.role == Role::predicate;

@@ -39,7 +39,7 @@ void NoiseScaleEstimate::add(double small, double inverse_small_samples, double 
 
 std::optional<double> NoiseScaleEstimate::value() const {
   // Both have the same weight, which the quotient does not need.
-  if (weight_ == 0 || gradient_ <= 0 || noise_ < 0) return {};
+  if (weight_ == 0 || !(gradient_ > 0) || !(noise_ >= 0)) return {};
   return noise_ / gradient_;
 }
 
@@ -92,21 +92,32 @@ void NoiseScale::observe(const run::KernelObservation& observation) {
   const program::Instruction& instruction = worker_.programs().step.instruction(observation.instruction);
   if (!program::is_backward(instruction.kind)) return;
   const model::Graph& graph = worker_.compiled().graph();
+  const model::Node& node = graph.node(observation.call->node);
+  const bool is_first_half =
+      node.has_second_half() && observation.call->phase != ops::KernelPhase::backward_weight;
   for (size_t g = 0; g < observation.call->parameter_gradients.size(); ++g) {
     const int parameter = observation.call->gradient_parameters[g];
     const Tensor& gradient = observation.call->parameter_gradients[g];
     const auto& of = graph.parameter(parameter);
     // Another kernel writes it, nobody needs it, or it is no gradient.
     if (gradient.data == nullptr || of.frozen || of.spec.role != ops::ParameterRole::weight) continue;
+    // Calls for an op's two halves both name its gradients, which the second one writes.
+    if (is_first_half && g < node.parameters.size()) continue;
     const int64_t count = gradient.shape.count();
     const float* values = on_host(gradient);
     MicroBatch& own = micro_batches_[instruction.micro_batch];
     own.samples = samples_of(instruction);
-    // Calls for an op's two halves both name its gradients. The later one finds them complete.
-    if (of.uses.size() == 1)
+    if (of.uses.size() == 1) {
       own.squares[parameter] = squares_of(values, count);
-    else
-      own.shared[parameter][gradient.data].assign(values, values + count);
+      continue;
+    }
+    SharedGradient& shared = own.shared[parameter];
+    shared.sum.resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) shared.sum[static_cast<size_t>(i)] += values[i];
+    // A copy of it lives no longer than its micro-batch's backward.
+    if (++shared.uses < of.uses.size()) continue;
+    own.squares[parameter] = squares_of(shared.sum.data(), count);
+    own.shared.erase(parameter);
   }
 }
 
@@ -115,14 +126,9 @@ double NoiseScale::squares_of_step() {
   for (const auto& [number, micro_batch] : micro_batches_) {
     double squares = 0;
     for (const auto& [parameter, of_one] : micro_batch.squares) squares += of_one;
-    for (const auto& [parameter, uses] : micro_batch.shared) {
-      std::vector<float> all;
-      for (const auto& [place, values] : uses) {
-        all.resize(values.size());
-        for (size_t i = 0; i < values.size(); ++i) all[i] += values[i];
-      }
-      squares += squares_of(all.data(), static_cast<int64_t>(all.size()));
-    }
+    // Some uses have no gradient, such as those before everything that is trained.
+    for (const auto& [parameter, shared] : micro_batch.shared)
+      squares += squares_of(shared.sum.data(), static_cast<int64_t>(shared.sum.size()));
     // What kernels make is a part of the global batch's mean.
     const double share = global_batch_ / micro_batch.samples;
     sum += share * share * squares;
@@ -160,9 +166,12 @@ void NoiseScale::collect(Deadline deadline) {
     const auto& [step, oldest] = *gathered_.begin();
     if (oldest.workers == worker_.compiled().ownership().workers()) {
       const double count = oldest.sums.micro_batches;
-      estimate_.add(oldest.sums.squares / count, oldest.sums.inverse_samples / count, oldest.large,
-                    global_batch_);
-      if (const auto scale = estimate_.value()) options_.write(step, *scale);
+      // Steps that are not finite may be taken (trainer.nonfinite: IGNORE): they do not count.
+      if (std::isfinite(oldest.sums.squares) && std::isfinite(oldest.large)) {
+        estimate_.add(oldest.sums.squares / count, oldest.sums.inverse_samples / count, oldest.large,
+                      global_batch_);
+        if (const auto scale = estimate_.value()) options_.write(step, *scale);
+      }
       gathered_.erase(gathered_.begin());
       continue;
     }

@@ -73,12 +73,16 @@ class NoiseScale {
     double large = 0;  ///< squared norm of the whole batch's gradient
   };
 
+  /// Of a parameter that layers share: the sum of its uses' gradients, in the order in which they are made.
+  struct SharedGradient {
+    std::vector<float> sum;
+    size_t uses = 0;
+  };
   /// A micro-batch's gradients, of the whole model or of this stage.
   struct MicroBatch {
     double samples = 0;
-    std::map<int, double> squares;  ///< by parameter
-    /// By parameter that layers share, and by place: the gradient of each use.
-    std::map<int, std::map<const void*, std::vector<float>>> shared;
+    std::map<int, double> squares;         ///< by parameter
+    std::map<int, SharedGradient> shared;  ///< by parameter, until its last use was seen
   };
   /// The sum of squared norms of the step's micro-batches' mean gradients, times the scale of the loss; and
   /// forgets them.

@@ -190,6 +190,17 @@ TEST_F(Resume, UnderAnotherConfigurationIsRefusedNamingTheField) {
   EXPECT_EQ(allowed.error, "");
 }
 
+/// LARS's velocity has another sign and unit: SGD would go uphill with it.
+TEST_F(Resume, OfTheMomentumOfSgdByLarsIsRefused) {
+  const std::string sgd = "optimizer.sgd={momentum: 0.9}", lars = "optimizer.lars={}";
+  for (const auto& [saved, wanted] : {std::pair(sgd, lars), std::pair(lars, sgd)}) {
+    std::filesystem::remove_all(directory_);
+    train(1, 4, {saved});
+    const Result refused = train(1, 0, {wanted, "checkpoint.allow_config_change=true"});
+    EXPECT_THAT(refused.error, AllOf(HasSubstr(".momentum'"), HasSubstr(".velocity'")));
+  }
+}
+
 TEST_F(Resume, WithAnotherBatchGoesOnAfterTheSamplesThatWereTaken) {
   for (const auto& [first_batch, second_batch, steps] : {std::tuple{12, 24, 7}, {24, 12, 6}}) {
     std::filesystem::remove_all(directory_);

@@ -33,10 +33,11 @@ Scales measure(const config::RunConfig& config, const std::string& layout, int64
   return scales;
 }
 
-/// One batch of six samples twice over, whose parameters do not change; no dropout, whose masks would.
+/// The same twelve samples in every step, whose parameters do not change; no dropout, whose masks would.
 std::vector<std::string> still(const std::vector<std::string>& more) {
   std::vector<std::string> all = {"optimizer.learning_rate=1e-30", "optimizer.weight_decay=0",
-                                  "trainer.clip_norm=0", "data.shuffle=false", "trainer.eval_every_steps=0"};
+                                  "trainer.clip_norm=0",           "data.shuffle=false",
+                                  "trainer.eval_every_steps=0",    "data.synthetic.samples=12"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -51,13 +52,13 @@ data { synthetic { samples: 40 eval_samples: 23 classes: 110 context: 8 } }
 )";
 
 /// By its definition, from norms that trainings of small batches report.
-double scale_of(const char* model, int64_t small, int64_t large) {
+double scale_of(const char* model, int64_t small, int64_t large, const std::vector<std::string>& more = {}) {
   const auto norms_of = [&](int64_t batch, int64_t steps) {
-    return train_on_threads(config_of(model, still({"trainer.global_batch=" + std::to_string(batch),
-                                                    "trainer.steps=" + std::to_string(steps),
-                                                    "trainer.virtual_replicas=1", "trainer.micro_batch=0"})),
-                            1)
-        .norms;
+    std::vector<std::string> all = {"trainer.global_batch=" + std::to_string(batch),
+                                    "trainer.steps=" + std::to_string(steps), "trainer.virtual_replicas=1",
+                                    "trainer.micro_batch=0"};
+    all.insert(all.end(), more.begin(), more.end());
+    return train_on_threads(config_of(model, still(all)), 1).norms;
   };
   double sum = 0;
   for (const double norm : norms_of(small, large / small)) sum += norm * norm;
@@ -72,7 +73,8 @@ TEST(NoiseScale, IsThatOfNormsOfSmallAndLargeBatchesInEveryLayout) {
     // Four leaves of three samples.
     const double expected = scale_of(model, 3, 12);
     ASSERT_GT(expected, 0);
-    const auto config = config_of(model, still({"trainer.steps=1", "trainer.micro_batch=3"}));
+    // Buffers of the steps after the first one hold the gradients of those before.
+    const auto config = config_of(model, still({"trainer.steps=3", "trainer.micro_batch=3"}));
     for (const char* layout : {"dp=1", "dp=2", "dp=4", "dp=2,shard=optimizer", "dp=2,sync=ps,servers=1",
                                "dp=1,pp=2", "dp=2,pp=2,schedule=zero_bubble", "dp=1,recompute=full"}) {
       if (model == kTiedGpt && with(config, layout).parallel.layout.pp > 1) {
@@ -80,10 +82,31 @@ TEST(NoiseScale, IsThatOfNormsOfSmallAndLargeBatchesInEveryLayout) {
         continue;
       }
       const Scales scales = measure(config, layout, 1);
-      ASSERT_EQ(scales.size(), 1u) << layout;
-      EXPECT_NEAR(scales.at(1), expected, 1e-4 * expected) << layout;
+      ASSERT_EQ(scales.size(), 3u) << layout;
+      for (const auto& [step, scale] : scales)
+        EXPECT_NEAR(scale, expected, 1e-4 * expected) << layout << ", step " << step;
     }
   }
+}
+
+/// The kernel of a frozen norm behind trained layers makes gradients that nobody needs.
+TEST(NoiseScale, IsOfWhatIsTrained) {
+  const std::string frozen = "model.frozen=[\"h.0.ln_1\", \"ln_f\"]";
+  const double expected = scale_of(kTiedGpt, 3, 12, {frozen});
+  const Scales scales =
+      measure(config_of(kTiedGpt, still({"trainer.steps=1", "trainer.micro_batch=3", frozen})), "dp=2", 1);
+  ASSERT_EQ(scales.size(), 1u);
+  EXPECT_NEAR(scales.at(1), expected, 1e-4 * expected);
+}
+
+/// Where what is not finite is taken, one step must not spoil all figures after it.
+TEST(NoiseScale, LeavesOutStepsThatAreNotFinite) {
+  const Scales scales =
+      measure(config_of(kPlainMlp, {"trainer.nonfinite=IGNORE", "trainer.micro_batch=3",
+                                    "optimizer.learning_rate=1e30", "trainer.eval_every_steps=0"}),
+              "dp=2", 1);
+  for (const auto& [step, scale] : scales) EXPECT_TRUE(std::isfinite(scale)) << step;
+  EXPECT_FALSE(scales.contains(5));
 }
 
 TEST(NoiseScale, OfScaledLossesIsTheSame) {
@@ -137,6 +160,14 @@ TEST(NoiseScaleEstimate, AveragesBeforeItDivides) {
   // |G|² = 3 and S = 2. The older one counts for 0.9 of it.
   estimate.add(4, 0.5, 3.25, 8);
   EXPECT_NEAR(*estimate.value(), (0.9 * 4 + 2) / (0.9 * 1 + 3), 1e-12);
+}
+
+TEST(NoiseScaleEstimate, IsNothingOnceItIsNoNumber) {
+  for (const double wrong : {std::nan(""), HUGE_VAL}) {
+    NoiseScaleEstimate estimate;
+    estimate.add(wrong, 0.5, wrong, 8);
+    EXPECT_FALSE(estimate.value());
+  }
 }
 
 TEST(NoiseScaleEstimate, IsNothingWhereNoiseHidesTheGradient) {

@@ -106,6 +106,27 @@ TEST(Binding, RefusesStateThatDoesNotBelongToItsUpdate) {
                  "has 3 slots of state; the optimizer has 2");
 }
 
+TEST(Binding, RefusesStateThatAnUpdateOfThisOptimizerDoesNotMove) {
+  // LAMB's proposal has moved it; Adam's moves nothing else.
+  expect_refused("dp2_lamb",
+                 " state:state.1[0+262144] state.1:state.1[262144+262144] updates parameters.1:param.1",
+                 " updates state:state.1[0+262144] state.1:state.1[262144+262144] parameters.1:param.1",
+                 "writes slot 0 of its state");
+  expect_refused("dp2_sharded",
+                 "constants:constants updates parameters.1:param.1[0+262144] state:state.1[0+262144]",
+                 "constants:constants state:state.1[0+262144] updates parameters.1:param.1[0+262144]",
+                 "only reads slot 0 of its state");
+}
+
+TEST(Binding, RefusesScalesWithoutTheSumsThatTheirFormulaReads) {
+  const std::string gradients = "reads chunks:sums[0+40]~float64 ",
+                    parameters = "chunks.1:sums[40+40]~float64 ", updates = "chunks.2:proposed~float64 ";
+  expect_refused("dp2_lamb", gradients + parameters + updates, gradients + parameters, "no operand chunks.2");
+  expect_refused("dp2_lamb", gradients + parameters + updates, gradients + updates, "no operand chunks.1");
+  expect_refused("dp2_lamb", gradients + parameters + updates, "reads " + parameters + updates,
+                 "no operand chunks.0");
+}
+
 TEST(Binding, RefusesPartsOfANormThatCutAChunk) {
   expect_refused("dp2_sharded", "gradients:grad.0[0+262144]", "gradients:grad.0[0+262080]",
                  "parts begin and end on borders of 65536 elements");
