@@ -422,18 +422,29 @@ class Checker {
     return value;
   }
 
-  /// Of fourth order; `measure` is evaluated with `at` moved.
+  /// `bend` is near 0 but at a kink, where one-sided slopes differ however near; both halves of a kink at the
+  /// very place would cancel in the slope.
+  struct Difference {
+    double slope, bend;
+    double unsure(const Difference& wider) const {
+      return std::max(std::fabs(wider.slope - slope), bend / 4);
+    }
+  };
+
+  /// Of fourth order; `measure` is evaluated with `at` moved. `here` is what it says without.
   template <class Measure>
-  static double difference(float& at, double step, const Measure& measure) {
+  static Difference difference(float& at, double step, double here, const Measure& measure) {
     const float middle = at;
     const auto moved = [&](double by) {
       at = static_cast<float>(static_cast<double>(middle) + by);
       return measure().sum;
     };
-    const double slope =
-        (8 * (moved(step) - moved(-step)) - (moved(2 * step) - moved(-2 * step))) / (12 * step);
+    const double right = moved(step), left = moved(-step), far_right = moved(2 * step),
+                 far_left = moved(-2 * step);
     at = middle;
-    return slope;
+    const double near = right + left - 2 * here, far = far_right + far_left - 2 * here;
+    return {(8 * (right - left) - (far_right - far_left)) / (12 * step),
+            std::fabs(far / (2 * step) - 2 * near / step)};
   }
 
   template <class Measure>
@@ -442,24 +453,26 @@ class Checker {
     constexpr double kSteps[] = {0x1p-5, 0x1p-8}, kRounding = 2e-7;
     constexpr size_t kFew = 8;
     const size_t count = std::min(values.size(), static_cast<size_t>(std::max(1, options_.most_elements)));
-    const double magnitude = std::max(1.0, measure().magnitude);
-    std::vector<double> coarse, fine;
+    const Value here = measure();
+    const double magnitude = std::max(1.0, here.magnitude);
+    std::vector<Difference> coarse, fine;
     double largest = 0;
     for (size_t n = 0; n < count; ++n) {
       const size_t element = n * values.size() / count;
-      coarse.push_back(difference(values[element], 2 * kSteps[0], measure));
-      fine.push_back(difference(values[element], kSteps[0], measure));
-      largest =
-          std::max({largest, std::fabs(fine.back()), std::fabs(static_cast<double>(gradient[element]))});
+      coarse.push_back(difference(values[element], 2 * kSteps[0], here.sum, measure));
+      fine.push_back(difference(values[element], kSteps[0], here.sum, measure));
+      largest = std::max(
+          {largest, std::fabs(fine.back().slope), std::fabs(static_cast<double>(gradient[element]))});
     }
     size_t kinks = 0;
     for (size_t n = 0; n < count; ++n) {
       const size_t element = n * values.size() / count;
-      double slope = fine[n], unsure = std::fabs(coarse[n] - slope);
+      double slope = fine[n].slope, unsure = fine[n].unsure(coarse[n]);
       double allowed = options_.tolerance * largest + kRounding * magnitude / kSteps[0];
       if (unsure > allowed) {
-        slope = difference(values[element], kSteps[1], measure);
-        unsure = std::fabs(difference(values[element], 2 * kSteps[1], measure) - slope);
+        const Difference narrow = difference(values[element], kSteps[1], here.sum, measure);
+        slope = narrow.slope;
+        unsure = narrow.unsure(difference(values[element], 2 * kSteps[1], here.sum, measure));
         allowed = options_.tolerance * largest + kRounding * magnitude / kSteps[1];
       }
       if (unsure > allowed)
