@@ -142,8 +142,7 @@ class Halves : public CustomOp {
   mutable std::atomic<int> calls_ = 0;
 };
 
-/// y = max(x, 0), or the number of its row added, or a tensor's mean. `wrong` breaks a rule in a way that
-/// leaves results right in most calls.
+/// y = max(x, 0). A slip breaks a rule so that results are right in most calls.
 enum class Slip {
   none,
   forgets_to_say,      ///< that backward reads its input
