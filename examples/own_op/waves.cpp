@@ -32,31 +32,35 @@ class Snake : public lockstep::CustomOp {
   }
 
   void forward(const Call& call) const override {
+    const float frequency = frequency_of(call);
     for (size_t i = 0; i < call.output.size(); ++i) {
-      const float x = call.inputs[0][i], a = angle(call, i), s = std::sin(a * x);
+      const float x = call.inputs[0][i], a = frequency * factor(call, i), s = std::sin(a * x);
       call.output[i] = x + s * s / a;
     }
   }
 
   void backward_input(const Call& call) const override {
+    const float frequency = frequency_of(call);
     for (size_t i = 0; i < call.output_gradient.size(); ++i)
       call.input_gradients[0][i] =
-          call.output_gradient[i] * (1 + std::sin(2 * angle(call, i) * call.inputs[0][i]));
+          call.output_gradient[i] * (1 + std::sin(2 * frequency * factor(call, i) * call.inputs[0][i]));
   }
 
   void backward_parameters(const Call& call) const override {
-    const auto frequency = static_cast<float>(call.attributes->number("frequency"));
+    const float frequency = frequency_of(call);
     for (size_t i = 0; i < call.output_gradient.size(); ++i) {
-      const float x = call.inputs[0][i], a = angle(call, i), s = std::sin(a * x);
+      const float x = call.inputs[0][i], a = frequency * factor(call, i), s = std::sin(a * x);
       call.parameter_gradients[0][i % call.parameters[0].size()] +=
           call.output_gradient[i] * frequency * (x * std::sin(2 * a * x) - s * s / a) / a;
     }
   }
 
  private:
-  static float angle(const Call& call, size_t i) {
-    return static_cast<float>(call.attributes->number("frequency")) *
-           call.parameters[0][i % call.parameters[0].size()];
+  static float frequency_of(const Call& call) {
+    return static_cast<float>(call.attributes->number("frequency"));
+  }
+  static float factor(const Call& call, size_t i) {
+    return call.parameters[0][i % call.parameters[0].size()];
   }
 };
 
@@ -76,8 +80,8 @@ lockstep::Samples draw(int count, unsigned seed) {
 
 int main(int argc, char** argv) {
   if (argc != 2 && argc != 3) return std::fprintf(stderr, "usage: waves CONFIG [LAYOUT]\n"), 2;
+  lockstep::register_op("snake", std::make_shared<Snake>());  // once, however many jobs the program runs
   return lockstep::run_job([&](lockstep::Job& job) {
-    lockstep::register_op("snake", std::make_shared<Snake>());
     lockstep::check_gradients("snake", {{4, 8}}, {{"frequency", 2}});
 
     lockstep::Config config = lockstep::Config::from_file(argv[1]);

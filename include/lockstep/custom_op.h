@@ -39,11 +39,16 @@ namespace lockstep {
 /// Of one sample, and of one op in a model. Runs on CPUs, in float32.
 ///
 /// lockstep calls forward() and the two halves of backward for one sample at a time, from several threads at
-/// once, in micro-batches of any size, and proves that every layout gives the same bits. For that it takes
-/// for granted, of each op, what check_gradients() tries:
+/// once, in micro-batches of any size. Its proofs that every layout gives the same bits take for granted, of
+/// each op, what check_gradients() tries:
 /// - a call writes all of what it is to write, and nothing else; gradients of parameters it adds to;
-/// - what it writes depends on what it may read, and on nothing else: no state, no random numbers, no clock;
+/// - what it writes depends on what it may read, and on nothing else: no state, no random numbers, no clock,
+/// no
+///   other thread, and not on where in memory numbers lie, which may be any multiple of 4 bytes;
 /// - backward reads inputs and outputs only if the signature says so.
+///
+/// Samples of a micro-batch are shared by threads, except in backward_parameters, which runs on one. An op
+/// that needs room for results in between makes it in each call; the plan of memory knows nothing of it.
 class CustomOp {
  public:
   /// The numbers that the model gives to the op.
@@ -78,7 +83,7 @@ class CustomOp {
     /// Which inputs backward reads; empty: none.
     std::vector<bool> backward_needs_input = {};
     bool backward_needs_output = false;
-    /// Whether a position of the output, by the first dimension, depends on that position of the inputs
+    /// Whether a position of the output, by the first dimension, depends on that position of all inputs
     /// alone, and parameters do not depend on how many there are. Language models can then write text.
     bool by_position = false;
     /// Multiplications and additions of forward for a sample, for estimates of time. Each half of backward is
@@ -87,7 +92,7 @@ class CustomOp {
   };
 
   /// What a call reads and writes: of one sample, row-major. A span is empty if the call may not read it or
-  /// need not write it.
+  /// need not write it; lists are as long as inputs and parameters in every call.
   struct Call {
     const std::vector<Shape>* input_shapes;
     const Attributes* attributes;
@@ -115,16 +120,20 @@ class CustomOp {
 void register_op(const std::string& name, std::shared_ptr<const CustomOp> op);
 
 struct GradientCheck {
-  uint64_t seed = 1;        ///< of the numbers that it is tried on, in [-1, 1)
+  uint64_t seed = 1;        ///< of the numbers that it is tried on
   double tolerance = 2e-3;  ///< of gradients, relative to the largest one of a tensor
   int samples = 3;
   int most_elements = 64;  ///< of each tensor, of which differences are taken
+  /// Inputs are in [low, high); differences go up to 1/8 beyond. Parameters that begin with 1 are in
+  /// [0.5, 1.5), others in [-1, 1).
+  double low = -1, high = 1;
 };
 
 /// Tries a registered op on random numbers: whether gradients are those of forward (by differences of fourth
 /// order; elements at which forward has a kink are passed over), and whether it keeps the rules that CustomOp
-/// states. Throws Error, which says which rule, tensor and element, if it does not; ConfigError if the
-/// shapes do not fit.
+/// states. That threads do not disturb each other, it can only try: give it shapes for which a call takes a
+/// while. Throws Error, which says which rule, tensor and element, if it does not; ConfigError if the shapes
+/// do not fit.
 void check_gradients(const std::string& name, const std::vector<Shape>& inputs,
                      const std::vector<CustomAttribute>& attributes = {}, const GradientCheck& options = {});
 

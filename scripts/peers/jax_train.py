@@ -8,6 +8,7 @@ What scripts/bench_train.py measures lockstep against, beside pytorch_train.py.
 """
 
 import argparse
+import functools
 import math
 import os
 import time
@@ -154,12 +155,13 @@ def lstm(parameters, tokens):
 RESNET = ((64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1))
 
 
-def resnet_parameters(key):
+def resnet_parameters(key, evaluating=False):
     keys = iter(jax.random.split(key, 32))
 
     def convolution(kernel, inputs, outputs):
         weight = jax.random.normal(next(keys), (kernel, kernel, inputs, outputs)) * math.sqrt(2 / (kernel * kernel * outputs))
-        return {"w": weight, "scale": jnp.ones(outputs), "shift": jnp.zeros(outputs)}
+        statistics = {"mean": jnp.zeros(outputs), "variance": jnp.ones(outputs)} if evaluating else {}
+        return {"w": weight, "scale": jnp.ones(outputs), "shift": jnp.zeros(outputs), **statistics}
 
     blocks = []
     for inputs, outputs, _ in RESNET:
@@ -170,20 +172,24 @@ def resnet_parameters(key):
     return {"stem": convolution(3, 3, 64), "blocks": blocks, "fc": dense(next(keys), 512, 10)}
 
 
-def normalized_convolution(layer, x, stride=1):
-    """With batch norm by the batch's statistics; running ones, which cost next to nothing, are left out."""
+def normalized_convolution(layer, x, stride=1, evaluating=False):
+    """With batch norm by the batch's statistics, or by constant ones in evaluations. Running ones, which cost next to nothing,
+    are left out."""
     x = lax.conv_general_dilated(x, layer["w"], (stride, stride), [((layer["w"].shape[0] - 1) // 2,) * 2] * 2,
                                  dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    if evaluating:
+        return (x - layer["mean"]) * lax.rsqrt(layer["variance"] + 1e-5) * layer["scale"] + layer["shift"]
     mean = x.mean((0, 1, 2))
     return (x - mean) * lax.rsqrt(x.var((0, 1, 2)) + 1e-5) * layer["scale"] + layer["shift"]
 
 
-def resnet(parameters, x):
-    x = jax.nn.relu(normalized_convolution(parameters["stem"], x))
+def resnet(parameters, x, evaluating=False):
+    normalized = functools.partial(normalized_convolution, evaluating=evaluating)
+    x = jax.nn.relu(normalized(parameters["stem"], x))
     for block, (_, _, stride) in zip(parameters["blocks"], RESNET):
-        y = jax.nn.relu(normalized_convolution(block["conv1"], x, stride))
-        y = normalized_convolution(block["conv2"], y)
-        x = jax.nn.relu(y + (normalized_convolution(block["downsample"], x, stride) if "downsample" in block else x))
+        y = jax.nn.relu(normalized(block["conv1"], x, stride))
+        y = normalized(block["conv2"], y)
+        x = jax.nn.relu(y + (normalized(block["downsample"], x, stride) if "downsample" in block else x))
     return linear(parameters["fc"], x.mean((1, 2)))
 
 
@@ -226,6 +232,8 @@ def main():
     parser.add_argument("--evaluate", action="store_true")
     options = parser.parse_args()
     make, network, batch, image, decay, beta2 = MODELS[options.model]
+    if options.evaluate and network is resnet:
+        make, network = functools.partial(resnet_parameters, evaluating=True), functools.partial(resnet, evaluating=True)
     key = jax.random.key(0)
     if image is None:
         x = jax.random.randint(key, (batch, CONTEXT), 0, VOCABULARY)

@@ -59,6 +59,19 @@ Initializer initializer_of(const CustomOp::Weight& weight) {
   throw InternalError("an initial value of no kind");
 }
 
+CustomOp::Signature signature_of(const Custom& op, const std::vector<Shape>& inputs) {
+  const auto registered = registered_op(op.name);
+  try {
+    return registered->signature(inputs, attributes_of(op));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // such as inputs.at(1) of one input
+    std::vector<std::string> shapes;
+    for (const Shape& shape : inputs) shapes.push_back(shape.to_string());
+    refuse(op, fmt::format("its signature threw for the inputs {}: {}", join(shapes, ", "), error.what()));
+  }
+}
+
 std::vector<Shape> shapes_of(const Custom& op, Inputs inputs) {
   if (inputs.empty()) refuse(op, "takes at least one input, is given none");
   std::vector<Shape> shapes;
@@ -87,10 +100,15 @@ CustomOp::Attributes attributes_of(const Custom& op) { return {op.name, op.attri
 
 CustomOp::Signature checked_signature(const Custom& op, const std::vector<Shape>& inputs) {
   std::set<std::string> names;
-  for (const CustomAttribute& attribute : op.attribute)
+  for (const CustomAttribute& attribute : op.attribute) {
+    if (!is_name(attribute.name, "_-."))
+      refuse(op, fmt::format("attribute '{}' must have a name of letters, digits, '_', '-' and '.'",
+                             attribute.name));
     if (!names.insert(attribute.name).second)
       refuse(op, fmt::format("attribute '{}' is given twice", attribute.name));
-  CustomOp::Signature signature = registered_op(op.name)->signature(inputs, attributes_of(op));
+    if (std::isnan(attribute.value)) refuse(op, fmt::format("attribute '{}' is no number", attribute.name));
+  }
+  CustomOp::Signature signature = signature_of(op, inputs);
   check_shape(op, "its output", signature.output);
   if (signature.backward_needs_input.empty()) signature.backward_needs_input.resize(inputs.size());
   if (signature.backward_needs_input.size() != inputs.size())
@@ -106,10 +124,12 @@ CustomOp::Signature checked_signature(const Custom& op, const std::vector<Shape>
     if (!(weight.scale >= 0) || !std::isfinite(weight.scale))
       refuse(op, fmt::format("parameter '{}' begins with the scale {}", weight.name, weight.scale));
   }
-  if (signature.by_position &&
-      (signature.output.rank() == 0 || inputs[0].rank() == 0 || signature.output[0] != inputs[0][0]))
-    refuse(op, fmt::format("its signature says by_position, but output {} and input {} have other positions",
-                           signature.output.to_string(), inputs[0].to_string()));
+  for (const Shape& input : inputs)
+    if (signature.by_position &&
+        (signature.output.rank() == 0 || input.rank() == 0 || signature.output[0] != input[0]))
+      refuse(op,
+             fmt::format("its signature says by_position, but output {} and input {} have other positions",
+                         signature.output.to_string(), input.to_string()));
   return signature;
 }
 

@@ -170,10 +170,17 @@ TEST(Llama, DescribesScaledPositionsAndReadsThem) {
   unclear["rope_scaling"]["low_freq_factor"] = 2.0;
   EXPECT_THAT(message_of<ConfigError>([&] { families::kLlama.differences(model, unclear); }),
               Mentions("rope_parameters ... rope_scaling"));
+  unclear["rope_scaling"] = {{"rope_type", "default"}};
+  EXPECT_THAT(message_of<ConfigError>([&] { families::kLlama.differences(model, unclear); }),
+              Mentions("rope_parameters ... rope_scaling"));
   config.erase("rope_parameters");  // as versions before 5 write it
   EXPECT_THAT(families::kLlama.differences(model, config), IsEmpty());
   config["rope_scaling"]["factor"] = 4.0;
   EXPECT_THAT(families::kLlama.differences(model, config), ElementsAre(Mentions("factor ... 4 ... 8")));
+  config["rope_scaling"]["factor"] = 0;
+  EXPECT_THAT(message_of<ConfigError>([&] { families::kLlama.differences(model, config); }),
+              Mentions("rope_scaling ... positive"));
+  config["rope_scaling"]["factor"] = 4.0;
   config["rope_scaling"].erase("high_freq_factor");
   EXPECT_THAT(message_of<ConfigError>([&] { families::kLlama.differences(model, config); }),
               Mentions("high_freq_factor"));

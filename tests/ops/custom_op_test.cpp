@@ -3,8 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "lockstep/error.h"
 #include "mentions.h"
@@ -134,12 +142,89 @@ class Halves : public CustomOp {
   mutable std::atomic<int> calls_ = 0;
 };
 
+/// y = max(x, 0). A slip breaks a rule so that results are right in most calls.
+enum class Slip {
+  none,
+  forgets_to_say,      ///< that backward reads its input
+  forgets_the_output,  ///< the same by what forward wrote
+  mixes_positions,     ///< but says by_position
+  scratch_of_forward,  ///< that all threads share
+  scratch_of_backward,
+  reads_by_alignment,
+  writes_beyond,            ///< the gradient
+  looks_at_what_is_wanted,  ///< and does not write otherwise
+  small_zeros               ///< instead of small gradients
+};
+class Careless : public CustomOp {
+ public:
+  explicit Careless(Slip slip) : slip_(slip) {}
+  Signature signature(const std::vector<Shape>& inputs, const Attributes&) const override {
+    return {.output = inputs.at(0),
+            .backward_needs_input = std::vector<bool>(
+                inputs.size(), slip_ != Slip::forgets_to_say && slip_ != Slip::forgets_the_output),
+            .by_position = slip_ == Slip::mixes_positions};
+  }
+  void forward(const Call& call) const override {
+    const std::span<const float> x = call.inputs[0];
+    std::vector<float> own(x.size());
+    const std::span<float> y = slip_ == Slip::scratch_of_forward ? std::span(scratch_) : std::span(own);
+    for (size_t i = 0; i < x.size(); ++i) y[i] = std::max(x[i], 0.0f) + sum_of_others(call, i);
+    wait();
+    std::ranges::copy(y.first(x.size()), call.output.begin());
+    if (slip_ == Slip::small_zeros)
+      for (float& value : call.output) value *= 1e-4f;
+    if (slip_ == Slip::reads_by_alignment && reinterpret_cast<uintptr_t>(x.data()) % 16 != 0)
+      call.output[0] = std::nextafter(call.output[0], 2.0f);
+  }
+  void backward_input(const Call& call) const override {
+    const auto dy = call.output_gradient;
+    const auto& read = slip_ == Slip::forgets_the_output ? call.kept_output : call.inputs[0];
+    std::vector<float> own(dy.size());
+    const std::span<float> dx = slip_ == Slip::scratch_of_backward ? std::span(scratch_) : std::span(own);
+    for (size_t i = 0; i < dy.size(); ++i) dx[i] = read[i] > 0 ? dy[i] : 0.0f;
+    wait();
+    if (slip_ == Slip::small_zeros) std::ranges::fill(dx, 0.0f);
+    for (size_t k = 0; k < call.input_gradients.size(); ++k)
+      if (!call.input_gradients[k].empty())
+        for (size_t i = 0; i < dy.size(); ++i) call.input_gradients[k][i] = k == 0 ? dx[i] : 0.0f;
+    if (slip_ == Slip::writes_beyond) call.input_gradients[0].data()[dy.size()] = 0;
+    if (slip_ == Slip::looks_at_what_is_wanted && call.input_gradients.size() > 1 &&
+        call.input_gradients[1].empty())
+      call.input_gradients[0][0] += 1;
+  }
+
+ private:
+  float sum_of_others(const Call& call, size_t i) const {
+    return slip_ == Slip::mixes_positions && i > 0 ? 0.5f * std::max(call.inputs[0][i - 1], 0.0f) : 0.0f;
+  }
+  /// So that others write while the scratch is in use, on any machine.
+  void wait() const {
+    if (slip_ == Slip::scratch_of_forward || slip_ == Slip::scratch_of_backward)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  Slip slip_;
+  mutable std::vector<float> scratch_ = std::vector<float>(32);
+};
+
+/// Knows nothing of ours: throws what the standard library throws.
+class Throws : public CustomOp {
+ public:
+  Signature signature(const std::vector<Shape>& inputs, const Attributes&) const override {
+    return {.output = inputs.at(1)};
+  }
+  void forward(const Call& call) const override {
+    throw std::runtime_error(std::to_string(call.inputs[0][0]));
+  }
+  void backward_input(const Call&) const override {}
+};
+
 /// Once for each program.
 void register_all() {
   [[maybe_unused]] static const bool done = [] {
     register_op("test.gated", std::make_shared<Gated>());
     register_op("test.exponentials", std::make_shared<Exponentials>());
     register_op("test.halves", std::make_shared<Halves>());
+    register_op("test.throws", std::make_shared<Throws>());
     return true;
   }();
 }
@@ -204,6 +289,11 @@ TEST_F(CustomOps, SayWhatIsWrongWithAModel) {
               Mentions("factor ... twice"));
   EXPECT_THAT(refusal_of(Custom{"test.gated", {}}, {{{4}, DType::int32}, {{4}}}), Mentions("int32"));
   EXPECT_THAT(refusal_of(Custom{"test.gated", {}}, {}), Mentions("none"));
+  EXPECT_THAT(refusal_of(Custom{"test.gated", {{"two words", 1}}}, {{{4}}, {{4}}}), Mentions("two words"));
+  EXPECT_THAT(refusal_of(Custom{"test.gated", {{"factor", std::nan("")}}}, {{{4}}, {{4}}}),
+              Mentions("factor"));
+  EXPECT_THAT(refusal_of(Custom{"test.throws", {}}, {{{4}}}),
+              Mentions("test.throws ... signature threw ... [4]"));
 }
 
 TEST_F(CustomOps, RefuseNamesThatAreTakenOrNone) {
@@ -220,6 +310,15 @@ TEST_F(CustomOps, GpusRefuseThemByName) {
         [&] { ops::make_kernel(device::DeviceKind::cuda, op, inputs, {.batch = 2}); });
     EXPECT_THAT(message, Mentions("test.gated ... --device cpu"));
   }
+}
+
+/// That of the first sample that throws, with the op's name.
+TEST_F(CustomOps, ExceptionsOfOthersSayWhichOpAndSample) {
+  if (tested_device() != device::DeviceKind::cpu) return;
+  OpHarness harness(Custom{"test.throws", {}}, {{{1}}, {{1}}}, {.batch = 4, .intra_op_threads = 4});
+  fill(harness.inputs[0], {10, 20, 30, 40});
+  EXPECT_THAT(message_of<Error>([&] { harness.forward(); }),
+              Mentions("test.throws ... forward ... sample 1 ... 10.0"));
 }
 
 /// What a user's function throws arrives, whichever thread it was thrown on.
@@ -248,6 +347,81 @@ TEST_F(CustomOps, GradientChecksNoticeEveryBrokenRule) {
   EXPECT_THAT(message("overwrites", {.overwrites = true}), Mentions("scale ... add"));
   EXPECT_THAT(message("changes_input", {.changes_input = true}), Mentions("changed input 0"));
   EXPECT_THAT(message("has_no_slope", {.has_no_slope = true}), Mentions("no derivative"));
+}
+
+TEST_F(CustomOps, GradientChecksNoticeWhatSeldomShows) {
+  const auto message = [](Slip slip, const std::vector<Shape>& inputs) {
+    const std::string name = "test.slip." + std::to_string(static_cast<int>(slip));
+    register_op(name, std::make_shared<Careless>(slip));
+    return message_of<Error>([&] { check_gradients(name, inputs); });
+  };
+  EXPECT_EQ(message(Slip::none, {{4, 8}}), "no error");
+  EXPECT_THAT(message(Slip::forgets_to_say, {{4, 8}}), Mentions("backward_input ... signature"));
+  EXPECT_THAT(message(Slip::forgets_the_output, {{4, 8}}), Mentions("backward_input ... signature"));
+  EXPECT_THAT(message(Slip::mixes_positions, {{4, 8}}), Mentions("by_position"));
+  EXPECT_THAT(message(Slip::reads_by_alignment, {{4, 8}}), Mentions("forward ... where in memory"));
+  EXPECT_THAT(message(Slip::writes_beyond, {{4, 8}}), Mentions("beyond the gradient of input 0"));
+  EXPECT_THAT(message(Slip::looks_at_what_is_wanted, {{4, 8}, {4, 8}}), Mentions("input 1 is wanted"));
+  EXPECT_THAT(message(Slip::small_zeros, {{4, 8}}), Mentions("gradient of input 0 ... differences"));
+  EXPECT_THAT(message(Slip::scratch_of_forward, {{4, 8}}), Mentions("forward ... other threads"));
+  EXPECT_THAT(message(Slip::scratch_of_backward, {{4, 8}}), Mentions("backward_input ... other threads"));
+}
+
+/// y = log(x), which only positive numbers have.
+class Logarithm : public CustomOp {
+ public:
+  Signature signature(const std::vector<Shape>& inputs, const Attributes&) const override {
+    return {.output = inputs.at(0), .backward_needs_input = {true}};
+  }
+  void forward(const Call& call) const override {
+    for (size_t i = 0; i < call.output.size(); ++i) call.output[i] = std::log(call.inputs[0][i]);
+  }
+  void backward_input(const Call& call) const override {
+    for (size_t i = 0; i < call.output_gradient.size(); ++i)
+      call.input_gradients[0][i] = call.output_gradient[i] / call.inputs[0][i];
+  }
+};
+
+/// At a kink both sides' differences cancel to their mean, whatever the step.
+TEST_F(CustomOps, GradientChecksKnowKinksAtTheVeryPlace) {
+  register_op("test.relu", std::make_shared<Careless>(Slip::none));
+  EXPECT_THAT(
+      message_of<Error>([] { check_gradients("test.relu", {{50}}, {}, {.low = -1e-6, .high = 1e-6}); }),
+      Mentions("no derivative"));
+}
+
+TEST_F(CustomOps, GradientChecksTakeNumbersFromARange) {
+  register_op("test.logarithm", std::make_shared<Logarithm>());
+  check_gradients("test.logarithm", {{5}}, {}, {.low = 0.5, .high = 2});
+  EXPECT_THROW(check_gradients("test.logarithm", {{5}}), Error);
+  EXPECT_THROW(check_gradients("test.logarithm", {{5}}, {}, {.low = 1, .high = 1}), ConfigError);
+}
+
+/// A single threshold, which is compared with many numbers, lies at a kink of one of them.
+class Threshold : public CustomOp {
+ public:
+  Signature signature(const std::vector<Shape>& inputs, const Attributes&) const override {
+    return {
+        .output = inputs.at(0), .parameters = {{.name = "at", .shape = {}}}, .backward_needs_input = {true}};
+  }
+  void forward(const Call& call) const override {
+    for (size_t i = 0; i < call.output.size(); ++i)
+      call.output[i] = std::max(call.inputs[0][i], call.parameters[0][0]);
+  }
+  void backward_input(const Call& call) const override {
+    for (size_t i = 0; i < call.output_gradient.size(); ++i)
+      call.input_gradients[0][i] = call.inputs[0][i] > call.parameters[0][0] ? call.output_gradient[i] : 0.0f;
+  }
+  void backward_parameters(const Call& call) const override {
+    for (size_t i = 0; i < call.output_gradient.size(); ++i)
+      if (!(call.inputs[0][i] > call.parameters[0][0]))
+        call.parameter_gradients[0][0] += call.output_gradient[i];
+  }
+};
+
+TEST_F(CustomOps, GradientChecksAcceptASingleThreshold) {
+  register_op("test.threshold", std::make_shared<Threshold>());
+  check_gradients("test.threshold", {{200}});
 }
 
 TEST_F(CustomOps, GradientChecksRefuseShapesThatDoNotFit) {

@@ -139,17 +139,16 @@ void read_positions(const std::string& field, const nlohmann::json& positions, m
   const auto type =
       field_of<std::string>(positions, "rope_type", field_of<std::string>(positions, "type", "default"));
   if (type == "llama3") {
-    const model::LlamaOptions before = options;
     options.scaling_factor = required_field_of<float>(positions, "factor");
     options.low_frequency_factor = required_field_of<float>(positions, "low_freq_factor");
     options.high_frequency_factor = required_field_of<float>(positions, "high_freq_factor");
     options.original_positions =
         field_of<int64_t>(positions, "original_max_position_embeddings", options.context);
-    if (before.scaling_factor > 0 && before != options)
-      throw ConfigError(fmt::format(
-          "config.json: rope_parameters and {} scale positions differently; which one the weights were "
-          "trained with is not said",
-          field));
+    for (const float factor :
+         {options.scaling_factor, options.low_frequency_factor, options.high_frequency_factor})
+      if (!(factor > 0))
+        throw ConfigError(
+            fmt::format("config.json: {} has a factor of {}; factors must be positive", field, factor));
   } else if (type != "default") {
     throw ConfigError(
         fmt::format("config.json: {} asks for rotary positions of type '{}'; lockstep computes only "
@@ -184,12 +183,20 @@ void read_all_positions(const nlohmann::json& config, model::LlamaOptions& optio
     if (!theta) first = where;
     theta = found;
   };
+  std::optional<model::LlamaOptions> scaled;
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
     if (!config.contains(name) || config[name].is_null()) continue;
-    read_positions(name, config[name], options);
+    model::LlamaOptions found = options;
+    read_positions(name, config[name], found);
+    if (scaled && *scaled != found)
+      throw ConfigError(
+          "config.json: rope_parameters and rope_scaling scale positions differently; which one the weights "
+          "were trained with is not said");
+    scaled = found;
     meet(std::string(name) + ".", config[name]);
   }
   meet("", config);
+  if (scaled) options = *scaled;
   options.theta = theta.value_or(10000.0f);
 }
 

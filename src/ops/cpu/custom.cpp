@@ -1,9 +1,13 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
+#include "lockstep/error.h"
 #include "ops/cpu/parallel.h"
 #include "ops/custom_op.h"
 
@@ -33,14 +37,13 @@ struct List {
 /// What the functions of an op are given, one sample after the other.
 class Views {
  public:
-  Views(const List& inputs, const List& parameters, const List& input_gradients,
-        const List& parameter_gradients)
+  Views(const List& inputs, const List& parameters, const List& parameter_gradients)
       : inputs_(inputs.data.size()),
         parameters_(parameters.data.size()),
-        input_gradients_(input_gradients.data.size()),
-        parameter_gradients_(parameter_gradients.data.size()) {
+        input_gradients_(inputs.data.size()),
+        parameter_gradients_(parameters.data.size()) {
     for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i] = parameters.of(i, 0);
-    for (size_t i = 0; i < parameter_gradients_.size(); ++i)
+    for (size_t i = 0; i < parameter_gradients.data.size(); ++i)
       parameter_gradients_[i] = parameter_gradients.of(i, 0);
     call_.inputs = inputs_;
     call_.parameters = parameters_;
@@ -54,7 +57,8 @@ class Views {
   CustomOp::Call& of(int64_t sample, const List& inputs, const List& input_gradients, const Reads& reads) {
     for (size_t i = 0; i < inputs_.size(); ++i)
       inputs_[i] = reads(i) ? ConstNumbers(inputs.of(i, sample)) : ConstNumbers();
-    for (size_t i = 0; i < input_gradients_.size(); ++i) input_gradients_[i] = input_gradients.of(i, sample);
+    for (size_t i = 0; i < input_gradients.data.size(); ++i)
+      input_gradients_[i] = input_gradients.of(i, sample);
     return call_;
   }
 
@@ -64,16 +68,19 @@ class Views {
   CustomOp::Call call_{};
 };
 
-/// Exceptions of the user's functions, which must not leave the threads that they are thrown on.
+/// Exceptions of the user's functions, which must not leave the threads that they are thrown on. That of the
+/// first samples is kept, so that all runs say the same.
 class FirstError {
  public:
   template <class Work>
-  void guard(const Work& work) noexcept {
+  void guard(int64_t share, const Work& work) noexcept {
     try {
       work();
     } catch (...) {
       const std::lock_guard lock(mutex_);
-      if (!error_) error_ = std::current_exception();
+      if (error_ && share_ < share) return;
+      error_ = std::current_exception();
+      share_ = share;
     }
   }
   void rethrow() const {
@@ -83,12 +90,14 @@ class FirstError {
  private:
   std::mutex mutex_;
   std::exception_ptr error_;
+  int64_t share_ = 0;
 };
 
 class CustomKernel : public Kernel {
  public:
   CustomKernel(const Custom& op, Inputs inputs, const KernelOptions& options)
       : op_(registered_op(op.name)),
+        name_(op.name),
         attributes_(attributes_of(op)),
         batch_(options.batch),
         threads_(options.intra_op_threads) {
@@ -100,11 +109,11 @@ class CustomKernel : public Kernel {
     stream.launch([this, inputs = List(arguments.inputs, true),
                    parameters = List(arguments.parameters, false), outputs = List(arguments.outputs, true)] {
       const List none({}, false);
-      in_shares([&] { return std::make_unique<Views>(inputs, parameters, none, none); },
+      in_shares([&] { return std::make_unique<Views>(inputs, parameters, none); },
                 [&](Views& views, int64_t sample) {
                   CustomOp::Call& call = views.of(sample, inputs, none, [](size_t) { return true; });
                   call.output = outputs.of(0, sample);
-                  op_->forward(with_constants(call));
+                  run("forward", sample, [&] { op_->forward(with_constants(call)); });
                 });
     });
   }
@@ -128,20 +137,36 @@ class CustomKernel : public Kernel {
       };
       const auto is_wanted = [](const float* data) { return data != nullptr; };
       if (std::ranges::any_of(input_gradients.data, is_wanted))
-        in_shares([&] { return std::make_unique<Views>(inputs, parameters, input_gradients, none); },
+        in_shares([&] { return std::make_unique<Views>(inputs, parameters, none); },
                   [&](Views& views, int64_t sample) {
-                    op_->backward_input(call_of(views, sample, input_gradients));
+                    const CustomOp::Call& call = call_of(views, sample, input_gradients);
+                    run("backward_input", sample, [&] { op_->backward_input(call); });
                   });
       if (std::ranges::none_of(parameter_gradients.data, is_wanted)) return;
       for (size_t i = 0; i < parameter_gradients.data.size() && !accumulate; ++i)
         std::ranges::fill(parameter_gradients.of(i, 0), 0.0f);
-      Views views(inputs, parameters, none, parameter_gradients);
-      for (int64_t sample = 0; sample < batch_; ++sample)
-        op_->backward_parameters(call_of(views, sample, none));
+      Views views(inputs, parameters, parameter_gradients);
+      for (int64_t sample = 0; sample < batch_; ++sample) {
+        const CustomOp::Call& call = call_of(views, sample, none);
+        run("backward_parameters", sample, [&] { op_->backward_parameters(call); });
+      }
     });
   }
 
  private:
+  /// Calls one of the user's functions, and says which it was if it throws something that is not ours.
+  template <class Function>
+  void run(const char* name, int64_t sample, const Function& function) const {
+    try {
+      function();
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw Error(fmt::format("custom op '{}': {} threw at sample {} of {} of a micro-batch: {}", name_, name,
+                              sample + 1, batch_, error.what()));
+    }
+  }
+
   CustomOp::Call& with_constants(CustomOp::Call& call) const {
     call.input_shapes = &shapes_;
     call.attributes = &attributes_;
@@ -154,7 +179,7 @@ class CustomKernel : public Kernel {
     const int64_t shares = std::min<int64_t>(threads_, batch_);
     FirstError error;
     parallel_for(static_cast<int>(shares), shares, [&](int64_t share) {
-      error.guard([&] {
+      error.guard(share, [&] {
         const auto views = make_views();
         for (int64_t sample = batch_ * share / shares; sample < batch_ * (share + 1) / shares; ++sample)
           work(*views, sample);
@@ -164,6 +189,7 @@ class CustomKernel : public Kernel {
   }
 
   std::shared_ptr<const CustomOp> op_;
+  std::string name_;
   CustomOp::Attributes attributes_;
   std::vector<Shape> shapes_;
   CustomOp::Signature signature_;
