@@ -108,7 +108,7 @@ TEST_F(PackedImagesTraining, MovesAQuarterOfTheBytesAndPlansAllMemory) {
   const auto plan = [&](const char* transforms_on, std::vector<std::string> overrides) {
     const config::RunConfig config = config_of(transforms_on, std::move(overrides));
     const compile::CompiledRun run = compile_run(config, {.device = device::DeviceKind::cuda});
-    return plan_worker_memory(run, run.compile(0), config.data);
+    return plan_worker_memory(run, run.compile(0), config);
   };
   // An image of 16 x 16 x 3 is 768 bytes, with another one that it is mixed with; steps take 44 bytes each: 5
   // of both, 1 of mixing and 2 after it. A label is 4 bytes, a mixture 8; each field begins at a multiple of
