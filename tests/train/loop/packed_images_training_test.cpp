@@ -99,8 +99,11 @@ TEST_F(PackedImagesTraining, HasTheSameBitsInAnyLayout) {
   NEEDS_GPUS(4);
   const Trace one = train(config_of("CPU", {}));
   for (const char* layout : {"dp=2", "dp=1,pp=2", "dp=2,pp=2,schedule=gpipe", "dp=2,shard=optimizer",
-                             "dp=1,pp=2,schedule=zero_bubble"})
+                             "dp=1,pp=2,schedule=zero_bubble", "dp=1,pp=2,schedule=interleaved,chunks=2"})
     EXPECT_EQ(train(config_of("GPU", {}, layout)), one) << layout;
+  // Ranks with one and with two leaves, of one micro-batch each.
+  EXPECT_EQ(train(config_of("GPU", {"trainer.micro_batch=2"}, "dp=3")),
+            train(config_of("CPU", {"trainer.micro_batch=2"})));
 }
 
 TEST_F(PackedImagesTraining, MovesAQuarterOfTheBytesAndPlansAllMemory) {
