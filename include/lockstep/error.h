@@ -16,7 +16,8 @@ enum class ExitCode : int {
   internal = 70,      ///< a bug in lockstep, or too many non-finite steps
   disk = 74,          ///< a file could not be read or written
   interrupted = 130,  ///< SIGINT, with a checkpoint saved
-  terminated = 143,   ///< SIGTERM or a stop request, with a checkpoint saved
+  terminated =
+      143,  ///< SIGTERM or a stop request; a checkpoint is saved, but for requests while data are opened
   peer_lost = 200,
   hang = 201,
   ended_at_once = 202,  ///< ended by a second stop request before the first was served: nothing was saved

@@ -75,7 +75,8 @@ CompareSample sample_from(const Json& json) {
   if (json.contains("staleness_bound"))
     sample.staleness_bound = demand_whole_number<int>(json.at("staleness_bound"));
   sample.staleness_max = demand_whole_number<int64_t>(json.at("staleness_max"));
-  sample.staleness_histogram = json.at("staleness_histogram").get<std::vector<int64_t>>();
+  for (const Json& count : json.at("staleness_histogram"))
+    sample.staleness_histogram.push_back(demand_whole_number<int64_t>(count));
   return sample;
 }
 

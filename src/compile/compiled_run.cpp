@@ -85,8 +85,9 @@ uint64_t hash_of(const model::Partition& partition) {
 uint64_t hash_of(const program::ModelCode& code, const model::Partition& partition) {
   uint64_t hash = 0;
   if (const auto& packed = code.options().packed)
-    hash = hash_all(hash, {packed->input, packed->layout.sample_bytes(), packed->layout.steps,
-                           packed->layout.after, packed->layout.mixes});
+    hash = hash_all(hash, {packed->input, packed->layout.image.height, packed->layout.image.width,
+                           packed->layout.image.channels, packed->layout.steps, packed->layout.after,
+                           packed->layout.mixes, packed->layout.sums, packed->layout.sums_after});
   for (int s = 0; s < static_cast<int>(partition.segments.size()); ++s) {
     const auto& face = code.segment(s);
     hash = hash_all(hash, {face.stash_bytes, face.forward_temporary_bytes, face.backward_temporary_bytes});

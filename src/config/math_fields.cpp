@@ -153,6 +153,19 @@ void add_model(const ModelSpec& model, bool has_own_data, Fields& fields) {
     fields.emplace_back("model.frozen", fmt::format("[{}]", join(model.frozen, ", ")));
 }
 
+/// Builds before made other numbers of the same transforms.
+void add_arithmetic_of_images(const schema::Data& data, Fields& fields) {
+  bool resizes = false, has_contrast = false;
+  for (const auto* transforms : {&data.transforms(), &data.eval_transforms()})
+    for (const schema::Transform& transform : *transforms) {
+      resizes |= transform.has_resize() || transform.has_random_resized_crop();
+      has_contrast |= transform.has_color_jitter() && transform.color_jitter().contrast() > 0;
+    }
+  if (resizes && (data.has_images() || data.has_records()))
+    fields.emplace_back("data.resized_images", "bytes");
+  if (has_contrast) fields.emplace_back("data.contrast", "sums of parts");
+}
+
 /// With the rate for the run's batch, as if it were stated so. What is left of scale_with_batch is the
 /// warm-up, if this batch has one: a field of its own.
 schema::RunConfig with_own_rate(schema::RunConfig config, Fields& fields) {
@@ -201,6 +214,7 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
     }
     fields.emplace_back(std::move(path), std::move(value));
   }
+  add_arithmetic_of_images(config.data(), fields);
   return fields;
 }
 

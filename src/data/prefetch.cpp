@@ -32,10 +32,10 @@ Prefetcher::Prefetcher(const Dataset& dataset, SampleOrder order, Next next, con
   slots_.resize(static_cast<size_t>(options.depth));
   for (auto& slot : slots_) {
     slot.storage.resize(reader_.field_count());
-    if (allocate_ && options.threads > 0) slot.buffer = allocate_(places_.size_bytes);
     slot.batches.resize(reader_.field_count());
     slot.scratch.resize(scratch_.size());
   }
+  spare_.reserve(slots_.size());
   held_bytes_ = (options.depth + 1) * reader_.scratch_bytes();
   size_ = {options.threads, options.depth};
   if (options.adapts) {
@@ -60,9 +60,23 @@ void Prefetcher::start(SampleSpan first) {
   {
     const std::lock_guard lock(mutex_);
     discard();
+    make_buffers();
     predict_from(first);
   }
   work_available_.notify_all();
+}
+
+/// As many as are read ahead now. REQUIRES: the mutex is held, by the thread that takes.
+void Prefetcher::make_buffers() {
+  if (!allocate_ || size_.threads == 0) return;
+  for (; made_ < size_.depth; ++made_) spare_.push_back(allocate_(places_.size_bytes));
+}
+
+/// REQUIRES: the mutex is held, and nobody uses the slot.
+void Prefetcher::set_free(Slot& slot) {
+  slot.state = State::free;
+  slot.error = nullptr;
+  if (allocate_) spare_.push_back(std::move(slot.buffer));
 }
 
 void Prefetcher::take(SampleSpan span, std::span<const Tensor> fields) {
@@ -102,7 +116,7 @@ void Prefetcher::deliver(SampleSpan span, const Receive& receive, const Read& re
     const std::exception_ptr error = std::exchange(slot.error, nullptr);
     if (!error) receive(slot);
     lock.lock();
-    slot.state = State::free;
+    set_free(slot);
     ++head_;
     if (control_) adapt(waited_ms);
     lock.unlock();
@@ -111,6 +125,7 @@ void Prefetcher::deliver(SampleSpan span, const Receive& receive, const Read& re
     return;
   }
   // No thread has begun to read this one: read it here, and let them go on after it.
+  make_buffers();
   if (predicting_ && head_ == tail_ && upcoming_ == span) {
     upcoming_ = next_(span);
     ++head_;
@@ -164,6 +179,7 @@ void Prefetcher::adapt(double waited_ms) {
   for (uint64_t batch = head_; batch < tail_; ++batch)
     ready += slots_[batch % slots_.size()].state == State::ready;
   size_ = control_->note(waited_ms, milliseconds_between(*before, now), ready);
+  make_buffers();
   while (static_cast<int>(threads_.size()) < size_.threads)
     threads_.emplace_back([this, i = static_cast<int>(threads_.size())] { work(i); });
 }
@@ -177,16 +193,14 @@ void Prefetcher::predict_from(SampleSpan first) {
 void Prefetcher::discard() {
   ++generation_;
   for (auto& slot : slots_) {
-    if (slot.state != State::ready) continue;
-    slot.state = State::free;
-    slot.error = nullptr;
+    if (slot.state == State::ready) set_free(slot);
   }
   head_ = tail_;
 }
 
 bool Prefetcher::can_claim() const {
   return predicting_ && tail_ - head_ < static_cast<uint64_t>(size_.depth) &&
-         slots_[tail_ % slots_.size()].state == State::free;
+         slots_[tail_ % slots_.size()].state == State::free && (!allocate_ || !spare_.empty());
 }
 
 void Prefetcher::work(int thread) {
@@ -197,6 +211,10 @@ void Prefetcher::work(int thread) {
     Slot& slot = slots_[tail_ % slots_.size()];
     slot.span = upcoming_;
     slot.state = State::filling;
+    if (allocate_) {
+      slot.buffer = std::move(spare_.back());
+      spare_.pop_back();
+    }
     upcoming_ = next_(upcoming_);
     ++tail_;
     const uint64_t generation = generation_;
@@ -207,9 +225,8 @@ void Prefetcher::work(int thread) {
       slot.state = State::ready;
       slot_ready_.notify_one();
     } else {
-      slot.state = State::free;
-      slot.error = nullptr;
-      work_available_.notify_all();  // somebody may wait for just this slot
+      set_free(slot);
+      work_available_.notify_all();  // somebody may wait for just this slot, or its memory
     }
   }
 }

@@ -30,7 +30,8 @@ struct PrefetchOptions {
   DType float_type = DType::float32;  ///< in which fields of float32 are delivered
   bool packed = false;                ///< images are delivered as packed samples (Dataset::read_packed)
   /// If set, batches lie in memory that it makes, from which a device can copy, and exchange() delivers them.
-  /// A batch has then at most `most_samples`.
+  /// A batch has then at most `most_samples`. The thread that takes calls it, once there is something to read
+  /// ahead; with `adapts` for no more batches than are read ahead.
   std::function<device::Buffer(int64_t size_bytes)> allocate = {};
   int64_t most_samples = 0;
 };
@@ -61,6 +62,9 @@ class Prefetcher {
   /// places() says. What it was before is filled later. REQUIRES: PrefetchOptions::allocate; the buffer is of
   /// places().size_bytes, and nobody reads it any more.
   void exchange(SampleSpan span, device::Buffer& buffer);
+  /// Throws ConfigError unless batches of most_samples that are exchanged have these fields: exchange() sees
+  /// bytes alone.
+  void require_fields(std::span<const Tensor> fields) const { reader_.check({0, most_samples_}, fields); }
   /// Of a batch of most_samples.
   const tensor::BatchPlaces& places() const { return places_; }
 
@@ -71,7 +75,8 @@ class Prefetcher {
   StageTimes stage_times() const;
   /// How many threads read now, and how far ahead. For the thread that calls take().
   ReadAheadSize size() const { return size_; }
-  /// Bytes allocated for batches so far. Any thread may call it.
+  /// Bytes allocated for batches so far, without those of PrefetchOptions::allocate, which its device counts.
+  /// Any thread may call it.
   int64_t held_bytes() const { return held_bytes_; }
 
  private:
@@ -85,7 +90,7 @@ class Prefetcher {
     State state = State::free;
     SampleSpan span;
     std::vector<Storage> storage;     // per field, unless batches are exchanged
-    device::Buffer buffer;            // of all fields, if they are
+    device::Buffer buffer;            // of all fields, if they are; not while the slot is free
     std::vector<std::byte*> batches;  // into one of them
     std::vector<std::byte> scratch;
     std::exception_ptr error;
@@ -96,6 +101,8 @@ class Prefetcher {
   void add_stages(const StageTimes& before);
   void notify_work();
   bool can_claim() const;
+  void make_buffers();
+  void set_free(Slot& slot);
   void fill(Slot& slot, uint64_t generation);
   void make_room(Slot& slot);
   void point_into(const device::Buffer& buffer, std::vector<std::byte*>& batches) const;
@@ -114,8 +121,10 @@ class Prefetcher {
 
   std::mutex mutex_;  // guards everything down to the threads, save the contents of a slot that is filling
   std::condition_variable work_available_, slot_ready_;
-  std::vector<Slot> slots_;  // a ring: batch number n lies in slot n mod depth
-  uint64_t head_ = 0;        // number of the batch that take() expects
+  std::vector<Slot> slots_;            // a ring: batch number n lies in slot n mod depth
+  std::vector<device::Buffer> spare_;  // for slots that are filled next, if batches are exchanged
+  int made_ = 0;                       // buffers, wherever they are
+  uint64_t head_ = 0;                  // number of the batch that take() expects
   uint64_t tail_ = 0;  // number of the next batch to be claimed by a thread; head_ <= tail_ <= head_ + depth
   SampleSpan upcoming_;      // span of batch tail_
   bool predicting_ = false;  // upcoming_ means something

@@ -11,9 +11,4 @@ struct StopRequested : Error {
               ExitCode::terminated) {}
 };
 
-/// Throws it if `stop_requested`, which may be null, returns true.
-inline void require_no_stop(bool (*stop_requested)()) {
-  if (stop_requested != nullptr && stop_requested()) throw StopRequested();
-}
-
 }  // namespace lockstep::data

@@ -17,7 +17,7 @@ namespace {
 
 void load(SymbolicMachine& machine, const Place& at) {
   for (const program::Operand& operand : machine.instruction(at).operands) {
-    int value = Expressions::kOther;
+    int value = operand.role == program::Role::temporary ? Expressions::kNothing : Expressions::kOther;
     // Ranks read some of the inputs: which one is told by its index alone.
     if (operand.role == program::Role::batch)
       value = machine.expressions().activation(machine.signature_of(at, operand, operand.index), false,

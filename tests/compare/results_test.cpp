@@ -322,6 +322,11 @@ TEST(CompareResults, AreReadAsTheyWereWritten) {
       json[name] = value;
       EXPECT_THROW(compare_results_from_text(json.dump(), "results.json"), DataError) << name << " " << value;
     }
+  for (const double value : {1e300, -1e300, 0.5}) {
+    auto json = nlohmann::ordered_json::parse(text);
+    json["rows"][0]["samples"][0]["staleness_histogram"] = {1, value};
+    EXPECT_THROW(compare_results_from_text(json.dump(), "results.json"), DataError) << value;
+  }
 }
 
 TEST(CompareResults, CsvHasALineForEachRun) {

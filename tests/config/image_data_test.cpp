@@ -122,6 +122,26 @@ TEST(ImageData, TransformsImagesInFilesOnGpus) {
   EXPECT_THAT(refusal("cifar {} transforms_on: GPU"), HasSubstr("data.transforms_on"));
 }
 
+/// So that runs of builds before, whose samples differ, are not continued as if they were of the same
+/// numbers.
+TEST(ImageData, HowImagesAreResizedAndSummedBelongsToTheMathematics) {
+  const auto fields = [](const std::string& data) {
+    auto all = read(data).math_fields;
+    std::erase_if(all, [](const auto& field) {
+      return field.first != "data.resized_images" && field.first != "data.contrast";
+    });
+    return all;
+  };
+  using Fields = std::vector<std::pair<std::string, std::string>>;
+  const Fields resized = {{"data.resized_images", "bytes"}}, contrast = {{"data.contrast", "sums of parts"}};
+  EXPECT_EQ(fields("images { train: \"a\" } transforms { flip {} }"), Fields());
+  EXPECT_EQ(fields("images { train: \"a\" } transforms { random_resized_crop {} }"), resized);
+  EXPECT_EQ(fields("images { train: \"a\" } eval_transforms { resize {} }"), resized);
+  EXPECT_EQ(fields("records {} transforms { resize {} }"), resized);
+  EXPECT_EQ(fields("cifar {} transforms { color_jitter { contrast: 0.4 } }"), contrast);
+  EXPECT_EQ(fields("cifar {} transforms { color_jitter { brightness: 0.4 } }"), Fields());
+}
+
 TEST(ImageData, ModelsAreTheSameWithMixturesAndWithout) {
   const auto model_fields = [](const RunConfig& config) {
     auto fields = config.math_fields;

@@ -83,6 +83,15 @@ class Headers : public ::testing::Test {
   std::chrono::nanoseconds settling_{0};  // files are a moment old
 };
 
+TEST_F(Headers, ThatAreAllKnownAreNoReasonToStopFor) {
+  options_.stop_requested = [] { return true; };
+  EXPECT_THROW(inspect(), StopRequested);  // they are to be read
+  options_.stop_requested = nullptr;
+  inspect();
+  options_.stop_requested = [] { return true; };
+  EXPECT_EQ(inspect().images.size(), 5u);
+}
+
 TEST_F(Headers, OfFilesThatAreAsTheyWereAreNotReadAgain) {
   const auto first = inspect();
   ASSERT_EQ(first.images.size(), 5u);

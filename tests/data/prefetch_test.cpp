@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <set>
@@ -293,8 +294,7 @@ TEST(Prefetcher, ExchangesMemoryInsteadOfCopying) {
                           {.threads = threads, .depth = 3, .allocate = make, .most_samples = 7});
     EXPECT_EQ(prefetcher.places().offsets, (std::vector<int64_t>{0, 256}));
     EXPECT_EQ(prefetcher.places().size_bytes, 512);
-    const int64_t allocations = device->memory_use(device::MemoryKind::host).allocations;
-    EXPECT_EQ(allocations, threads > 0 ? 3 : 0);
+    EXPECT_EQ(device->memory_use(device::MemoryKind::host).allocations, 0);  // until it is needed
     device::Buffer buffers[2] = {make(512), make(512)};
     std::set<const std::byte*> seen;
     int64_t first = 0;
@@ -321,8 +321,50 @@ TEST(Prefetcher, ExchangesMemoryInsteadOfCopying) {
       expect_batch(batch, order, first);
     }
     EXPECT_EQ(seen.size() > 2, threads > 0);  // memory that was read ahead into came out
-    EXPECT_EQ(device->memory_use(device::MemoryKind::host).allocations, allocations + 2);
+    EXPECT_EQ(device->memory_use(device::MemoryKind::host).allocations, threads > 0 ? 3 + 2 : 2);
   }
+}
+
+TEST(Prefetcher, ExchangesNoMoreMemoryThanItsSizeNeeds) {
+  const CountingDataset data(23);
+  const SampleOrder order(1, 23, true);
+  const auto device = device::make_cpu_device();
+  const auto make = [&](int64_t size_bytes) { return device->allocate_host(size_bytes); };
+  const auto made = [&] { return device->memory_use(device::MemoryKind::host).allocations; };
+  Prefetcher prefetcher(data, order, following,
+                        {.threads = 4, .depth = 100, .adapts = true, .allocate = make, .most_samples = 7});
+  ASSERT_EQ(prefetcher.size(), (ReadAheadSize{1, 4}));
+  prefetcher.start({0, 7});
+  EXPECT_EQ(made(), 4);
+  device::Buffer buffer = make(512);
+  int most = 4;
+  // More batches than slots, so that memory goes around; sometimes what was read ahead is discarded.
+  for (int64_t i = 0; i < 2000; ++i) {
+    const int64_t first = (i + i / 50) * 7;
+    prefetcher.exchange({first, 7}, buffer);
+    most = std::max(most, prefetcher.size().depth);
+    for (int64_t sample = 0; sample < 7; ++sample)
+      ASSERT_EQ(reinterpret_cast<const int32_t*>(buffer.data() + 256)[sample],
+                static_cast<int32_t>(order.sample(first + sample)));
+    ASSERT_EQ(made(), 1 + most);
+  }
+}
+
+TEST(Prefetcher, RequiresTheFieldsThatAreExchanged) {
+  const CountingDataset data(10);
+  const auto device = device::make_cpu_device();
+  const Prefetcher prefetcher(
+      data, SampleOrder(1, 10, false), following,
+      {.allocate = [&](int64_t size_bytes) { return device->allocate_host(size_bytes); }, .most_samples = 8});
+  const Tensor image{nullptr, Shape{8, 2}, DType::float32}, label{nullptr, Shape{8}, DType::int32};
+  const auto refusal = [&](const Tensor& first, const Tensor& second) {
+    return message_of<ConfigError>([&] { prefetcher.require_fields(std::vector{first, second}); });
+  };
+  prefetcher.require_fields(std::vector{image, label});
+  // Of the same bytes, or of as many when they are rounded up.
+  EXPECT_THAT(refusal(image, {nullptr, Shape{8}, DType::float32}), HasSubstr("field 'label'"));
+  EXPECT_THAT(refusal({nullptr, Shape{8, 2}, DType::bfloat16}, label), HasSubstr("field 'image'"));
+  EXPECT_THAT(refusal(label, image), HasSubstr("field 'image'"));
 }
 
 TEST(Prefetcher, ErrorsLeaveWhatIsExchangedAlone) {
@@ -355,7 +397,15 @@ class SilentDataset : public Dataset {
   void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
     auto* value = reinterpret_cast<int32_t*>(destinations[0]);
     if (key.sample < 8) *value = static_cast<int32_t>(100 + key.sample);
+    ++reads;
+    reads.notify_all();
   }
+  /// Blocks until `count` samples have been read.
+  void wait_for_reads(int64_t count) const {
+    for (int64_t now = reads; now < count; now = reads) reads.wait(now);
+  }
+
+  mutable std::atomic<int64_t> reads{0};
 
  private:
   std::vector<Field> fields_{{"value", {Shape{}, DType::int32}}};
@@ -371,9 +421,10 @@ TEST(Prefetcher, ClearsNothingWhenMicroBatchesChangeTheirSize) {
   prefetcher.start({0, 8});
   std::vector<int32_t> values(8);
   for (const SampleSpan span : {SampleSpan{0, 8}, {8, 2}, {10, 8}}) {
+    // By the thread: what take() reads by itself would show nothing but these.
+    data.wait_for_reads(span.first_position + span.count);
+    values.assign(8, -1);
     const Tensor tensor{values.data(), Shape{span.count}, DType::int32};
-    // What is read by take() itself would say nothing.
-    while (prefetcher.stage_times()[static_cast<size_t>(DataStage::read)] == 0) std::this_thread::yield();
     prefetcher.take(span, std::span(&tensor, 1));
   }
   EXPECT_THAT(values, ElementsAre(100, 101, 102, 103, 104, 105, 106, 107));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include "data/golden_images.h"
 #include "data/transforms/affine.h"
@@ -48,6 +49,44 @@ TEST(Resize, GivesTorchvisionsValues) {
                   1e-5f);
     }
   expect_near(transformed({ResizeOptions{.shorter = 6}}), golden_transform("resize_shorter_6"), 1e-5f);
+}
+
+/// An image of bytes that lies in memory.
+class BytePixels : public PixelSource {
+ public:
+  BytePixels(const ImageShape& shape, const std::vector<uint8_t>& bytes) : shape_(shape), bytes_(bytes) {}
+  ImageShape shape() const override { return shape_; }
+  bool has_bytes() const override { return true; }
+  int64_t reduction(int64_t /*most*/) const override { return 1; }
+  PixelView read(const Region& region, int64_t /*reduction*/) override {
+    part_.clear();
+    for (int64_t y = region.y; y < region.y + region.height; ++y)
+      for (int64_t i = region.x * shape_.channels; i < (region.x + region.width) * shape_.channels; ++i)
+        part_.push_back(bytes_[static_cast<size_t>(y * shape_.width * shape_.channels + i)]);
+    return {.shape = {region.height, region.width, shape_.channels}, .bytes = part_.data()};
+  }
+
+ private:
+  ImageShape shape_;
+  std::vector<uint8_t> bytes_, part_;
+};
+
+TEST(Resize, RoundsToTheNearestByteWhatWasBytes) {
+  // Three pixels become one, with weights 2/7, 3/7 and 2/7: 75/7 and 72/7.
+  const TransformOptions options[] = {ResizeOptions{.height = 1, .width = 1}};
+  const TransformChain chain(options);
+  for (const auto& [last, middle, expected] : {std::tuple(11, 11, 11), {11, 10, 10}}) {
+    BytePixels source({1, 3, 1}, {10, static_cast<uint8_t>(middle), static_cast<uint8_t>(last)});
+    float out = 0;
+    chain.apply(0, source, &out, scratch_of_thread());
+    EXPECT_FLOAT_EQ(out, static_cast<float>(expected) / 255);
+    // Of floats nothing is rounded.
+    const float values[] = {10 / 255.f, static_cast<float>(middle) / 255, static_cast<float>(last) / 255};
+    std::vector<float> room;
+    MemoryPixels floats({1, 3, 1}, values, room);
+    chain.apply(0, floats, &out, scratch_of_thread());
+    EXPECT_NEAR(out * 255, static_cast<float>(middle == 11 ? 75 : 72) / 7, 1e-4);
+  }
 }
 
 TEST(Resample, CutsBeforeItResizes) {

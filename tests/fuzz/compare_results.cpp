@@ -1,5 +1,6 @@
 #include "compare/results.h"
 #include "fuzz/fuzz.h"
+#include "lockstep/error.h"
 
 namespace lockstep::fuzz {
 
@@ -10,6 +11,8 @@ std::vector<std::string> seeds() {
   row.proof_detail = "step 3";
   row.kill = compare::CompareKill{.seconds = 2, .undisturbed_seconds = 1, .starts = 2};
   row.samples.push_back({.round = 1, .step_ms = 2.5});
+  row.samples.back().staleness_bound = 2;
+  row.samples.back().staleness_histogram = {1, 2};
   row.losses.push_back({8, 0.5});
   row.links_theory.push_back({.host = "host-a", .sent = 8, .received = 4});
   results.rows = results.forecasts = {row};
@@ -27,8 +30,11 @@ std::vector<std::string> seeds() {
 void parse(std::string_view bytes) {
   const compare::CompareResults results =
       compare::compare_results_from_text(std::string(bytes), "results.json");
-  to_json(results);
   results.csv();
+  // What is written is what was read. Numbers that are none are null in both.
+  const std::string text = to_json(results).dump();
+  if (to_json(compare::compare_results_from_text(text, "again")).dump() != text)
+    throw InternalError("results of compare are others when they are written and read");
 }
 
 }  // namespace lockstep::fuzz

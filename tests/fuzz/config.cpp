@@ -60,6 +60,8 @@ void parse(std::string_view bytes) {
   const config::RunConfig config = config::parse_run_config(text, "config", overrides, layout);
   // What a run keeps is the same run.
   const config::RunConfig again = config::parse_run_config(config.effective_text, "again", {});
+  if (again.effective_text != config.effective_text)
+    throw InternalError("the effective text of a config is another one when it is read");
   if (again.math_hash != config.math_hash)
     throw InternalError("the effective text of a config is of other mathematics");
 }

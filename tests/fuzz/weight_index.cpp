@@ -1,3 +1,5 @@
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -34,7 +36,11 @@ class Folder {
  public:
   Folder() {
     std::string name = "/dev/shm/lockstep-fuzz-XXXXXX";
-    path_ = mkdtemp(name.data());
+    if (mkdtemp(name.data()) == nullptr) {
+      std::perror("fuzz: cannot make a folder in /dev/shm");
+      std::abort();
+    }
+    path_ = name;
     write(path_ / "model-00001-of-00002.safetensors", file_with({"transformer.wte.weight", "h.0.ln_1.bias"}));
     write(path_ / "model-00002-of-00002.safetensors", file_with({"module.h.1.ln_1.bias"}));
   }

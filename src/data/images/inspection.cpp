@@ -70,13 +70,16 @@ std::vector<LookedAt> look_at_all(const ImageList& list, const std::vector<int32
   const size_t count = list.images.size();
   std::vector<LookedAt> looked(count);
   std::atomic<size_t> next = 0;
+  std::atomic<bool> stopped = false;
   constexpr size_t kAtOnce = 64;
   const auto work = [&] {
     for (size_t begin = next.fetch_add(kAtOnce); begin < count; begin = next.fetch_add(kAtOnce)) {
-      if (options.stop_requested != nullptr && options.stop_requested()) return;
       if (index) index->get_on();
       for (size_t i = begin; i < std::min(count, begin + kAtOnce); ++i) {
         const auto* known = index ? index->find(i, list.images[i].path) : nullptr;
+        // Where nothing is to be read the request is for whoever trains, and saves.
+        if (known == nullptr && options.stop_requested != nullptr && options.stop_requested()) stopped = true;
+        if (stopped) return;
         look_at(list.images[i], labels[i], options.images.most_pixels, known, looked[i]);
       }
     }
@@ -89,7 +92,7 @@ std::vector<LookedAt> look_at_all(const ImageList& list, const std::vector<int32
     for (size_t i = 1; i < helpful; ++i) threads.emplace_back(work);
     work();
   }
-  require_no_stop(options.stop_requested);
+  if (stopped) throw StopRequested();
   return looked;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -33,9 +35,11 @@ class RecordSet {
   std::string place(int64_t record) const;
   /// The file of a record.
   const std::string& path(int64_t record) const { return find(record).first->path(); }
-  /// See Shard::read.
+  /// See Shard::read. If bytes of a shard are changed in place, that is noticed after at most kReadsPerLook
+  /// reads of one thread for each shard.
   template <class Read>
   RecordState read(int64_t record, Read&& read) const {
+    if (is_time_to_look()) look_at_one();
     const auto [shard, within] = find(record);
     return shard->read(within, read);
   }
@@ -50,9 +54,22 @@ class RecordSet {
  private:
   std::pair<const Shard*, int64_t> find(int64_t record) const;
 
+  /// Looking takes as long as reading a record.
+  static constexpr uint32_t kReadsPerLook = 64;
+  static bool is_time_to_look() {
+    thread_local uint32_t reads = 0;
+    return ++reads % kReadsPerLook == 0;
+  }
+  /// By turns: reads in the order of the files would let a count of reads choose the same shards in each
+  /// epoch.
+  void look_at_one() const {
+    shards_[next_look_.fetch_add(1, std::memory_order_relaxed) % shards_.size()]->look_for_changes();
+  }
+
   std::vector<std::unique_ptr<const Shard>> shards_;
   std::vector<int64_t> first_;  // record of each shard
   int64_t count_ = 0;
+  mutable std::atomic<size_t> next_look_ = 0;
 };
 
 /// Records as images. `labels`: for each label that entries state, the one that samples have.

@@ -32,7 +32,7 @@ Shard::Shard(const std::string& path) : path_(path) {
                               one_line(path), reason));
   }
   size_ = static_cast<size_t>(info.st_size);
-  stamp_ = {info.st_dev, info.st_ino, nanoseconds_of(info.st_mtim)};
+  stamp_ = {info.st_dev, info.st_ino, nanoseconds_of(info.st_mtim), nanoseconds_of(info.st_ctim)};
   if (size_ < kRecordAlignment + sizeof(ShardFooter)) {
     ::close(descriptor);
     refuse(info.st_size, fmt::format("expected at least {} bytes", kRecordAlignment + sizeof(ShardFooter)));
@@ -93,7 +93,7 @@ void Shard::look_at_all() {
 void Shard::look_for_changes() const {
   struct stat info {};
   if (::stat(path_.c_str(), &info) != 0) return;
-  const Stamp now{info.st_dev, info.st_ino, nanoseconds_of(info.st_mtim)};
+  const Stamp now{info.st_dev, info.st_ino, nanoseconds_of(info.st_mtim), nanoseconds_of(info.st_ctim)};
   const std::lock_guard lock(mutex_);
   if (now == stamp_ || now.device != stamp_.device || now.inode != stamp_.inode) return;
   stamp_ = now;

@@ -31,8 +31,8 @@ enum class RecordState {
 
 /// A shard in memory, by mmap: pages are read when they are looked at. Immutable; thread-safe. If the file is
 /// cut short while it is used, its records are `cut_short`; if it is overwritten with others, these are
-/// `damaged`. If bytes change under the same table, the file's time tells: within about kReadsPerLook reads
-/// records are compared with their hashes again. Replacing or deleting the file does no harm.
+/// `damaged`. If bytes change under the same table, the file's times tell whoever looks. Replacing or
+/// deleting the file does no harm.
 class Shard {
  public:
   /// Reads the footer, the table and the names, and checks them against each other and the file's size.
@@ -50,10 +50,10 @@ class Shard {
   ShardEntry entry(int64_t record) const;
   std::string name(int64_t record) const;  ///< "" if the file was cut short
   /// Calls `read` with a record's bytes as they lie in the file, if they are whole. They are compared with
-  /// their hash once, and again after the file has changed. REQUIRES: of `read` what read_mapped() requires.
+  /// their hash once, and again after look_for_changes() has found that the file was changed. REQUIRES: of
+  /// `read` what read_mapped() requires.
   template <class Read>
   RecordState read(int64_t record, Read&& read) const {
-    if (is_time_to_look()) look_for_changes();
     RecordState state = RecordState::whole;
     const bool is_there = read_mapped(data_, size_, [&]() noexcept {
       // A copy: the file may be overwritten now. It then has another table.
@@ -75,6 +75,8 @@ class Shard {
     __builtin_prefetch(&known_[record]);
     __builtin_prefetch(data_ + known_[record].offset);
   }
+  /// Looks whether the file was changed since it was opened, or since the last look.
+  void look_for_changes() const;
   /// Whether the whole file has its hash: reads all of it.
   bool has_its_hash() const;
 
@@ -88,14 +90,6 @@ class Shard {
   bool compare(int64_t record, const ShardEntry& entry) const;
   [[noreturn]] void refuse(int64_t byte, const std::string& what) const;
 
-  /// Every so many reads of a thread, whichever shard that is: looking takes as long as reading a record.
-  static constexpr uint32_t kReadsPerLook = 64;
-  static bool is_time_to_look() {
-    thread_local uint32_t reads = 0;
-    return ++reads % kReadsPerLook == 0;
-  }
-  void look_for_changes() const;
-
   struct Known {
     uint64_t entry = 0;                  // hash of the table's entry, as it was when the file was opened
     uint64_t offset = 0;                 // of the record
@@ -104,7 +98,8 @@ class Shard {
   /// What tells that a file was changed.
   struct Stamp {
     uint64_t device = 0, inode = 0;
-    int64_t changed_ns = 0;
+    int64_t written_ns = 0;  // which whoever writes may set back
+    int64_t changed_ns = 0;  // which nobody can
     bool operator==(const Stamp&) const = default;
   };
 

@@ -32,12 +32,19 @@ PrefetchedBatches::PrefetchedBatches(const data::Dataset& dataset, const model::
                                 .adapts = ahead.adapts,
                                 .fields = {},
                                 .float_type = graph.compute,
-                                .packed = form.packed,
+                                .packed = form.packed.has_value(),
                                 .allocate = {},
                                 .most_samples = form.most_samples};
   if (form.device != nullptr)
     options.allocate = [device = form.device](int64_t size_bytes) {
-      return device->allocate_host(size_bytes);
+      try {
+        return device->allocate_host(size_bytes);
+      } catch (const DeviceError& error) {
+        throw DeviceError(fmt::format(
+            "{} (for a micro-batch that is read ahead: a smaller data.prefetch_depth, or a smaller "
+            "trainer.micro_batch, needs less)",
+            error.what()));
+      }
     };
   for (const int input : graph.inputs) options.fields.push_back(graph.value(input).name);
   const auto next = [this](data::SampleSpan span) {
@@ -49,6 +56,7 @@ PrefetchedBatches::PrefetchedBatches(const data::Dataset& dataset, const model::
                : span_of(static_cast<uint64_t>(batch + stride_), micro_batches_.front());
   };
   prefetcher_ = std::make_unique<data::Prefetcher>(dataset, order, next, options);
+  if (exchanges_) prefetcher_->require_fields(run::batch_fields(graph, form.most_samples, form.packed));
 }
 
 data::SampleSpan PrefetchedBatches::span_of(uint64_t iteration, const data::SampleSpan& micro_batch) const {

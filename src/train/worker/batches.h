@@ -21,7 +21,7 @@ ReadAhead read_ahead_of(const data::DataOptions& data, int cores);
 
 /// In what form micro-batches get to a device.
 struct BatchForm {
-  bool packed = false;               ///< images are packed samples (data.transforms_on: GPU)
+  std::optional<program::PackedInput> packed = {};  ///< images are packed samples (data.transforms_on: GPU)
   device::Device* device = nullptr;  ///< that copies them from where they were read to; may be null
   int64_t most_samples = 0;          ///< of a micro-batch; if there is a device
 };

@@ -107,9 +107,7 @@ Worker::Positions Worker::micro_batches() const {
   const auto& division = compiled_->division();
   const int replica = compiled_->ownership().replica_of(options_.rank);
   Positions positions;
-  // Where no worker waits for another, whoever comes next takes the next share of a batch.
   const bool by_share = compiled_->layout().mode == layout::ServerMode::asynchronous;
-  const int64_t shares = by_share ? division.leaves : 1;
   const layout::BatchDivision evaluation = division.of_evaluation();
   for (const layout::BatchPart& part : by_share ? division.parts_of({{0, 1}}) : division.parts_of(replica))
     positions.train.push_back({part.first_sample, part.samples});
@@ -120,13 +118,13 @@ Worker::Positions Worker::micro_batches() const {
 
 void Worker::make_batches(const Positions& positions) {
   const auto& division = compiled_->division();
+  // Where no worker waits for another, whoever comes next takes the next share of a batch.
   const bool by_share = compiled_->layout().mode == layout::ServerMode::asynchronous;
   const int64_t shares = by_share ? division.leaves : 1;
   device::Device* const exchanging = device_->shares_host_memory() ? nullptr : device_.get();
   const auto form_of = [&](const program::ModelCode& code) {
-    return BatchForm{.packed = code.options().packed.has_value(),
-                     .device = exchanging,
-                     .most_samples = code.options().micro_batch};
+    return BatchForm{
+        .packed = code.options().packed, .device = exchanging, .most_samples = code.options().micro_batch};
   };
   const ReadAhead ahead = read_ahead_of(config_.data, options_.reading_threads);
   if (data_.train)

@@ -7,15 +7,16 @@
 
 namespace lockstep::train {
 
-/// The host memory of a worker besides its device's memory: exactly what it will allocate. Data sets,
-/// libraries and the program itself come on top.
+/// The host memory of a worker besides its device's memory: exactly what it will allocate, but for what is
+/// read ahead, of which it is the most. Data sets, libraries and the program itself come on top.
 struct HostMemory {
   int64_t checkpoint_copy_bytes =
       0;  ///< the copy that a checkpoint is written from; 0 on CPUs, where the device holds it
   int64_t staging_bytes = 0;  ///< for transfers between device and host: batches, records, one tensor
   int64_t served_bytes = 0;   ///< on GPUs, in sessions: served parameters, optimizer state, room for pushes
   /// Micro-batches (data.prefetch_depth), of training and of evaluation. GPUs copy them from where they were
-  /// read: that part is `pinned_read_ahead_bytes`.
+  /// read: that part is `pinned_read_ahead_bytes`, of which a run that does not evaluate, or does nothing
+  /// else, makes half; and with data.threads: AUTOMATIC what it turns out to need.
   int64_t read_ahead_bytes = 0;
   int64_t pinned_read_ahead_bytes = 0;
   int64_t averages_bytes = 0;  ///< while moving averages are evaluated: the parameters, and one average

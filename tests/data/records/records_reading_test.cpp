@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "data/check.h"
 #include "data/records/packed_data.h"
 #include "data/records/record_index.h"
+#include "data/records/record_set.h"
 #include "mentions.h"
 
 namespace lockstep::data {
@@ -151,26 +154,56 @@ TEST_F(Records, OfRowsInAShardThatIsCutShortAreNamed) {
   }
 }
 
-/// Under the same table, after all of them were read.
+/// Under the same table, after all of them were read; and whoever writes sets the file's time back.
 TEST_F(Records, ThatChangeInPlaceAreNoticed) {
   pack_table(7);
   const auto data = open_datasets(packed());
   const auto before = all_bytes(*data.train);
   const std::string shard = path("train-00000.records");
   const auto time = fs::last_write_time(shard);
-  change("train-00000.records", kRecordAlignment);             // the first record
-  fs::last_write_time(shard, time + std::chrono::seconds(1));  // whatever the file system's clock ticks in
-  const auto reads = [&] {                                     // so many of them that the file is looked at
+  const auto change_unseen = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a tick of the file system's clock
+    change("train-00000.records", kRecordAlignment);             // the first record
+    fs::last_write_time(shard, time);
+  };
+  change_unseen();
+  const auto reads = [&] {  // so many of them that the file is looked at
     for (int i = 0; i < 64; ++i) all_bytes(*data.train);
   };
   EXPECT_THAT(message_of<DataError>(reads), Mentions("train-00000.records ... checksum"));
-  change("train-00000.records", kRecordAlignment);  // as it was
-  fs::last_write_time(shard, time + std::chrono::seconds(2));
+  change_unseen();  // as it was
   for (int i = 0; i < 64; ++i) try {
       all_bytes(*data.train);
     } catch (const DataError&) {  // until it is looked at
     }
   EXPECT_EQ(all_bytes(*data.train), before);
+}
+
+/// If every 64th read looked at the shard that it reads, all looks of this order would be at the second one.
+TEST_F(Records, ThatChangeInPlaceAreNoticedInEachShard) {
+  add_images(40);
+  for (const char* name : {"train-00000.records", "train-00001.records"}) {
+    fs::remove_all(pack_.directory);
+    pack_records(options_, pack_);
+    const test::Bytes text = read_file(path(std::string(kIndexFile)));
+    const RecordIndex index = index_from_json(std::string(text.begin(), text.end()), "index");
+    ASSERT_GE(index.parts[0].shards.size(), 2u);
+    const RecordSet set(pack_.directory, index, 0);
+    const int64_t second = index.parts[0].shards[0].records;
+    const auto read = [&](int64_t record) { return set.read(record, [](auto) noexcept {}); };
+    for (int64_t i = 0; i < set.count(); ++i) ASSERT_EQ(read(i), RecordState::whole);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    change(name, kRecordAlignment);
+    const int64_t changed = std::string_view(name) == "train-00000.records" ? 0 : second;
+    const int64_t other = second - changed;
+    bool noticed = false;
+    const auto shards = static_cast<int64_t>(index.parts[0].shards.size());
+    for (int64_t i = 0; i < 64 * shards / 2 && !noticed; ++i) {
+      noticed = read(changed) == RecordState::damaged;
+      ASSERT_EQ(read(other), RecordState::whole);
+    }
+    EXPECT_TRUE(noticed || read(changed) == RecordState::damaged) << name;
+  }
 }
 
 TEST_F(Records, OfAShardThatIsOverwrittenAreNamed) {

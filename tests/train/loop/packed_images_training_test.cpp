@@ -99,8 +99,11 @@ TEST_F(PackedImagesTraining, HasTheSameBitsInAnyLayout) {
   NEEDS_GPUS(4);
   const Trace one = train(config_of("CPU", {}));
   for (const char* layout : {"dp=2", "dp=1,pp=2", "dp=2,pp=2,schedule=gpipe", "dp=2,shard=optimizer",
-                             "dp=1,pp=2,schedule=zero_bubble"})
+                             "dp=1,pp=2,schedule=zero_bubble", "dp=1,pp=2,schedule=interleaved,chunks=2"})
     EXPECT_EQ(train(config_of("GPU", {}, layout)), one) << layout;
+  // Ranks with one and with two leaves, of one micro-batch each.
+  EXPECT_EQ(train(config_of("GPU", {"trainer.micro_batch=2"}, "dp=3")),
+            train(config_of("CPU", {"trainer.micro_batch=2"})));
 }
 
 TEST_F(PackedImagesTraining, MovesAQuarterOfTheBytesAndPlansAllMemory) {
@@ -108,7 +111,7 @@ TEST_F(PackedImagesTraining, MovesAQuarterOfTheBytesAndPlansAllMemory) {
   const auto plan = [&](const char* transforms_on, std::vector<std::string> overrides) {
     const config::RunConfig config = config_of(transforms_on, std::move(overrides));
     const compile::CompiledRun run = compile_run(config, {.device = device::DeviceKind::cuda});
-    return plan_worker_memory(run, run.compile(0), config.data);
+    return plan_worker_memory(run, run.compile(0), config);
   };
   // An image of 16 x 16 x 3 is 768 bytes, with another one that it is mixed with; steps take 44 bytes each: 5
   // of both, 1 of mixing and 2 after it. A label is 4 bytes, a mixture 8; each field begins at a multiple of
