@@ -129,6 +129,12 @@ TEST(Gpt2, NamesWhatAConfigHasOtherwise) {
   auto config = nlohmann::json::parse(families::kGpt2.config_text(model, {}));
   config["n_head"] = 4;
   EXPECT_THAT(families::kGpt2.differences(model, config), ElementsAre(Mentions("n_head ... 4 ... 2")));
+  config["n_head"] = 2;
+  for (const char* exact : {"gelu", "gelu_python"}) {
+    config["activation_function"] = exact;
+    EXPECT_THAT(families::kGpt2.differences(model, config), ElementsAre(Mentions("activation_function")))
+        << exact;
+  }
   config["activation_function"] = "relu";
   EXPECT_THAT(message_of<ConfigError>([&] { families::kGpt2.differences(model, config); }),
               Mentions("activation_function ... relu ... gelu_new"));

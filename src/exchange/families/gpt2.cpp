@@ -118,7 +118,7 @@ model::GptOptions gpt_options(const nlohmann::json& config) {
                             .epsilon = field_of(config, "layer_norm_epsilon", 1e-5f)};
   const auto activation = field_of<std::string>(config, "activation_function", "gelu_new");
   // Three names of one formula, the tanh approximation.
-  if (activation == "gelu")
+  if (activation == "gelu" || activation == "gelu_python")  // which differ in how they compute the same
     options.gelu = GeluKind::erf;
   else if (!std::set<std::string>{"gelu_new", "gelu_fast", "gelu_pytorch_tanh"}.contains(activation))
     throw ConfigError(fmt::format(
