@@ -69,6 +69,8 @@ KERNELS = (
     ("add_table_kernel", "", EMBEDDINGS),
     ("sum_samples_kernel", "", EMBEDDINGS),
     ("update_kernel", "", OPTIMIZER),
+    ("propose_kernel", "", OPTIMIZER),
+    ("ratios_kernel", "", OPTIMIZER),
     ("chunk_kernel", "", NORM),
     ("conclude_kernel", "", NORM),
     ("agree_kernel", "", NORM),
@@ -80,7 +82,8 @@ KERNELS = (
         "running_scale_kernel", "normalize_kernel", "gradient_sums_kernel", "input_gradient_kernel",
         "images_to_columns_kernel", "columns_to_images_kernel", "split_groups_kernel", "join_groups_kernel", "rotate_kernel",
         "lstm_forward_kernel", "lstm_backward_kernel", "lstm_states_kernel", "sequence_pool_kernel", "sequence_spread_kernel",
-        "array_copy_kernel", "clear_kernel", "prepend_kernel", "drop_token_kernel", "sum_tokens_kernel")),
+        "array_copy_kernel", "clear_kernel", "prepend_kernel", "drop_token_kernel", "sum_tokens_kernel",
+        "upsample_kernel", "gather_kernel", "expand_kernel", "image_means_kernel", "mixed_means_kernel")),
 )
 # ncu leaves out the outermost namespace.
 OWN = re.compile(r"(void )?(lockstep::)?(ops|run|device)::")

@@ -270,7 +270,6 @@ void panel_fold(const PanelFold& fold) {
 namespace {
 
 using Eight [[gnu::vector_size(32)]] = float;
-using EightIndices [[gnu::vector_size(32)]] = int32_t;
 
 /// to[column][row] = from[row][column], of at most eight by eight.
 template <int64_t kRows = 8, int64_t kColumns = 8>
@@ -278,24 +277,23 @@ void transpose_eight(float* to, int64_t to_stride, const float* from, int64_t fr
   Eight a[8] = {}, b[8];
 #pragma GCC unroll 8
   for (int64_t i = 0; i < kRows; ++i) __builtin_memcpy(&a[i], from + i * from_stride, kColumns * 4);
-  constexpr EightIndices kLow = {0, 8, 1, 9, 4, 12, 5, 13}, kHigh = {2, 10, 3, 11, 6, 14, 7, 15};
 #pragma GCC unroll 4
   for (int64_t i = 0; i < 4; ++i) {
-    b[2 * i] = __builtin_shuffle(a[2 * i], a[2 * i + 1], kLow);
-    b[2 * i + 1] = __builtin_shuffle(a[2 * i], a[2 * i + 1], kHigh);
+    b[2 * i] = __builtin_shufflevector(a[2 * i], a[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    b[2 * i + 1] = __builtin_shufflevector(a[2 * i], a[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
   }
-  constexpr EightIndices kFront = {0, 1, 8, 9, 4, 5, 12, 13}, kBack = {2, 3, 10, 11, 6, 7, 14, 15};
 #pragma GCC unroll 2
   for (int64_t i = 0; i < 2; ++i)
 #pragma GCC unroll 2
     for (int64_t j = 0; j < 2; ++j) {
-      a[4 * i + 2 * j] = __builtin_shuffle(b[4 * i + j], b[4 * i + j + 2], kFront);
-      a[4 * i + 2 * j + 1] = __builtin_shuffle(b[4 * i + j], b[4 * i + j + 2], kBack);
+      a[4 * i + 2 * j] = __builtin_shufflevector(b[4 * i + j], b[4 * i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      a[4 * i + 2 * j + 1] = __builtin_shufflevector(b[4 * i + j], b[4 * i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
     }
-  constexpr EightIndices kLeft = {0, 1, 2, 3, 8, 9, 10, 11}, kRight = {4, 5, 6, 7, 12, 13, 14, 15};
 #pragma GCC unroll 8
   for (int64_t j = 0; j < kColumns; ++j) {
-    const Eight column = __builtin_shuffle(a[j % 4], a[j % 4 + 4], j < 4 ? kLeft : kRight);
+    const Eight &left = a[j % 4], &right = a[j % 4 + 4];
+    const Eight column = j < 4 ? __builtin_shufflevector(left, right, 0, 1, 2, 3, 8, 9, 10, 11)
+                               : __builtin_shufflevector(left, right, 4, 5, 6, 7, 12, 13, 14, 15);
     __builtin_memcpy(to + j * to_stride, &column, kRows * 4);
   }
 }
