@@ -287,7 +287,8 @@ void transpose_eight(float* to, int64_t to_stride, const float* from, int64_t fr
 #pragma GCC unroll 2
     for (int64_t j = 0; j < 2; ++j) {
       a[4 * i + 2 * j] = __builtin_shufflevector(b[4 * i + j], b[4 * i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-      a[4 * i + 2 * j + 1] = __builtin_shufflevector(b[4 * i + j], b[4 * i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+      a[4 * i + 2 * j + 1] =
+          __builtin_shufflevector(b[4 * i + j], b[4 * i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
     }
 #pragma GCC unroll 8
   for (int64_t j = 0; j < kColumns; ++j) {
