@@ -50,9 +50,11 @@ void check_extent(const model::Graph& graph, const model::Partition& partition,
   for (const auto& value : graph.values)
     if (const int64_t count = value.spec.shape.count(); count > 0 && division.micro_batch > most / count)
       throw ConfigError(fmt::format(
-          "'{}' has {} elements in a sample, so a micro-batch of {} samples has more than {}; set "
-          "trainer.micro_batch to {} or less, or make the model smaller",
-          value.name, count, division.micro_batch, most, most / count));
+          "'{}' has {} elements in a sample, so a micro-batch of {} samples has more than {}; {}make the "
+          "model "
+          "smaller",
+          value.name, count, division.micro_batch, most,
+          most < count ? "" : fmt::format("set trainer.micro_batch to {} or less, or ", most / count)));
 }
 
 /// Whether the profile, if there is one, is of this run.
