@@ -113,7 +113,8 @@ TEST(LayerwiseSessions, NeedWholeParameters) {
   for (const std::string& optimizer : {kLars, kLamb, kClip}) {
     for (const char* mode : {"mode=stale,bound=2", "mode=async"}) {
       const std::string layout = std::string("dp=2,sync=ps,servers=2,") + mode;
-      const config::RunConfig config = config_of(kMlp, {optimizer, fast});
+      // Its first layer's weight is divided between two servers.
+      const config::RunConfig config = config_of(kMlp, {optimizer, fast, "model.mlp.hidden=[600, 270]"});
       try {
         compile_run(with(config, layout), {.world_size = processes_of(layout)});
         ADD_FAILURE() << layout << " should be refused with " << optimizer;
