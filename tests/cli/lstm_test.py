@@ -35,6 +35,7 @@ LOSSES = {
 
 
 def load_script():
+    sys.path.insert(0, str(SCRIPT.parent))  # of what the script imports
     spec = importlib.util.spec_from_file_location("compare_lstm", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -48,7 +49,8 @@ class Lstm(unittest.TestCase):
             with self.subTest(model), tempfile.TemporaryDirectory() as place:
                 folder = pathlib.Path(place)
                 script.write_data(folder)
-                losses, _ = script.train(LOCKSTEP, folder, model, len(expected), script.RATE)
+                text = script.config(model, len(expected), script.RATE)
+                losses, _ = script.beside.train(LOCKSTEP, folder, model, text)
                 self.assertEqual((len(losses), len(expected)), (20, 20))
                 for step, (ours, theirs) in enumerate(zip(losses, expected)):
                     self.assertLess(abs(ours - theirs), 1e-5, f"step {step}: {ours}, not {theirs}")
