@@ -5,6 +5,7 @@
 #   scripts/fuzz.sh TARGET RUNS          # until RUNS files were read, such as: scripts/fuzz.sh csv 1000000
 #   scripts/fuzz.sh TARGET --seconds N   # for so long
 #   scripts/fuzz.sh --all                # every target for two seconds, as tests; says so and succeeds if it is skipped
+#   scripts/fuzz.sh --wide               # likewise those that --all leaves out, since they need the ops: longer to build
 #
 # --build-only     builds them, and runs nothing
 # --build FOLDER   programs are built there already; default: builds them with the preset `fuzz`
@@ -17,13 +18,13 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 usage() {
-  sed -n '5,14s/^# \{0,1\}//p' "$script"
+  sed -n '5,15s/^# \{0,1\}//p' "$script"
 }
 
 target='' limit='' build='' build_only='' jobs=$(nproc)
 while [ $# -gt 0 ]; do
   case "$1" in
-    --all) target=--all ;;
+    --all | --wide) target=$1 ;;
     --build-only) build_only=yes ;;
     --seconds | --build | --jobs)
       [ $# -ge 2 ] || fail "$1 needs a value"
@@ -43,7 +44,12 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-if [ -z "$target" ] || { [ "$target" != --all ] && [ -z "$limit$build_only" ]; }; then
+case "$target" in
+  --all) suite=fuzzers ;;
+  --wide) suite=fuzzers_wide ;;
+  *) suite= ;;
+esac
+if [ -z "$target" ] || { [ -z "$suite" ] && [ -z "$limit$build_only" ]; }; then
   usage >&2
   exit 64
 fi
@@ -66,20 +72,19 @@ if [ -z "$build" ]; then
   compiler=$(find_compiler)
   if [ -z "$compiler" ]; then
     missing="found no clang 16 or newer with libFuzzer and OpenMP: scripts/install_dependencies.sh --with-fuzzing installs it"
-    [ "$target" = --all ] || fail "$missing"
+    [ -n "$suite" ] || fail "$missing"
     echo "fuzz.sh: skipped: $missing"
     exit 0
   fi
   build=build/fuzz
   [ -f $build/build.ninja ] ||
     cmake --preset fuzz -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_C_COMPILER="${compiler/clang++/clang}"
-  if [ "$target" = --all ]; then goal=fuzzers; else goal=fuzz_$target; fi
-  cmake --build $build -j "$jobs" --target "$goal"
+  cmake --build $build -j "$jobs" --target "${suite:-fuzz_$target}"
 fi
 
 [ -z "$build_only" ] || exit 0
-if [ "$target" = --all ]; then
-  exec ctest --test-dir "$build" -j "$jobs" --output-on-failure --no-tests=error -L fuzz
+if [ -n "$suite" ]; then
+  exec ctest --test-dir "$build" -j "$jobs" --output-on-failure --no-tests=error -L "^$suite\$"
 fi
 folder=$build/fuzz/$target
 mkdir -p "$folder/corpus"
