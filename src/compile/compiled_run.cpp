@@ -24,8 +24,7 @@ std::optional<program::PackedInput> packed_input(const std::optional<pixels::Pac
   if (device != device::DeviceKind::cuda)
     throw ConfigError(
         "data.transforms_on is GPU, but workers compute on CPUs; set data.transforms_on: CPU, or use "
-        "--device "
-        "gpu");
+        "--device cuda");
   for (size_t i = 0; i < graph.inputs.size(); ++i)
     if (graph.value(graph.inputs[i]).name == "image")
       return program::PackedInput{.input = static_cast<int>(i), .layout = *layout};

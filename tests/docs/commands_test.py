@@ -59,6 +59,8 @@ def replaced(option, value):
 if command == "train":
     replaced("--stop-after", "12" if "--resume" in words else "6")
     words.extend(["--set", "metrics.log_every_steps=1"])
+    if any(word.startswith("metrics.noise_scale_every_steps=") for word in words):
+        words.extend(["--set", "metrics.noise_scale_every_steps=1"])
 elif command == "data" and words[1:2] == ["mnist"]:
     replaced("--from", data + "/mnist")
 elif command == "data" and words[1:2] == ["shakespeare"]:

@@ -19,7 +19,7 @@ struct Case {
 
 const std::vector<Case> kCases = {
     {"dp=4,aggregate=host", {0, 0, 1, 1}},
-    {"dp=3,aggregate=host", {0, 0, 1}},
+    {"dp=3,aggregate=host", {0, 1, 1}},
     // One worker each, and one host: nothing to sum within hosts, or across.
     {"dp=2,aggregate=host", {0, 1}},
     {"dp=4,aggregate=host", {0, 0, 0, 0}},
@@ -27,7 +27,7 @@ const std::vector<Case> kCases = {
     {"dp=4,pp=2,aggregate=host", {0, 0, 1, 1, 0, 0, 1, 1}},
     {"dp=2,pp=2,aggregate=host", {0, 0, 1, 1}},
     {"dp=4,aggregate=host", {0, 1, 0, 1}, false},
-    {"dp=3,aggregate=host", {0, 1, 1}, false},
+    {"dp=3,aggregate=host", {0, 0, 1}, false},
     {"dp=4,aggregate=host", {0, 0, 0, 1}, false},
 };
 
