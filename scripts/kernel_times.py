@@ -86,7 +86,7 @@ KERNELS = (
         "upsample_kernel", "gather_kernel", "expand_kernel", "image_means_kernel", "mixed_means_kernel")),
 )
 # ncu leaves out the outermost namespace.
-OWN = re.compile(r"(void )?(lockstep::)?(ops|run|device)::")
+OWN = re.compile(r"(void )?(lockstep::)?(ops|run|device|pixels)::")
 # What cuBLASLt's kernels of products are called, and those that only finish one.
 PRODUCT = re.compile(r"nvjet|gemm|cutlass|xmma|cublas|gemv", re.IGNORECASE)
 FINISHES_PRODUCT = re.compile(r"split_?k_?reduce|reduce_?kernel", re.IGNORECASE)
