@@ -17,8 +17,8 @@ HostWorkers workers_by_host(const std::vector<int>& hosts, int first_rank, int w
 bool sums_across_hosts(const HostWorkers& hosts);
 
 /// Whether sums within hosts are nodes of the canonical tree, and those of two hosts are added where the tree
-/// adds them: each host has consecutive workers, and all hosts but the last, which may be smaller, as many, a
-/// power of two.
+/// adds them: so it is if ranks are numbered host by host, each worker has as many leaves, and each host the
+/// same power of two of workers, of which the last host may have fewer.
 bool hosts_follow_tree(const HostWorkers& hosts, const layout::BatchDivision& division);
 
 /// Groups of a program in which this rank takes part: of its host's workers, which share memory, and of the
