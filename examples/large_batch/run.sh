@@ -27,10 +27,10 @@ train() {  # NAME OPTIONS...
 large=(--set trainer.global_batch=2048)
 train small
 train scaled "${large[@]}"
-train tuned "${large[@]}" --set optimizer.learning_rate=0.0025
+train clipped "${large[@]}" --set trainer.clip_norm=1
 train lars "${large[@]}" --set 'optimizer.lars={trust: 0.4}' --set optimizer.learning_rate=0.0025
 train lamb "${large[@]}" --set 'optimizer.lamb={adapt_without_decay: true}' --set optimizer.learning_rate=0.01 \
   --set optimizer.scale_with_batch.rule=SQUARE_ROOT
 
-"$lockstep" report "$OUT/"{small,scaled,tuned,lars,lamb}"-${seeds[0]}" --out "$OUT/all.html" > /dev/null
+"$lockstep" report "$OUT/"{small,scaled,clipped,lars,lamb}"-${seeds[0]}" --out "$OUT/all.html" > /dev/null
 python3 "$example/table.py" "$OUT" "${seeds[@]}"

@@ -13,7 +13,7 @@ import sys
 RUNS = {
     "small": (64, "SGD"),
     "scaled": (2048, "SGD, rate by the linear rule"),
-    "tuned": (2048, "SGD, rate by trial"),
+    "clipped": (2048, "SGD, likewise, clipped"),
     "lars": (2048, "LARS, rate by trial"),
     "lamb": (2048, "LAMB, rate by trial"),
 }
