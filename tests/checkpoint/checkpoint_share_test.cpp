@@ -122,8 +122,7 @@ TEST(ConcludeSave, WhatCannotBeDeletedIsSaidBesideTheNewCheckpoint) {
   const ShareReports reports{{0, write_share(writer, {state.parameters(), state.state(), {1, 1}, {1, 1}})}};
   const auto outcome = conclude_save(writer, state.manifest(2), reports, 1);
   EXPECT_EQ(outcome.path, folder / "step-00000002");
-  EXPECT_THAT(outcome.error, AllOf(HasSubstr("older checkpoints were not deleted: cannot remove"),
-                                   HasSubstr("Operation not permitted")));
+  EXPECT_THAT(outcome.error, AllOf(HasSubstr("older checkpoints"), HasSubstr("Operation not permitted")));
   EXPECT_EQ(Checkpoint(outcome.path).manifest().step, 2);
 }
 

@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint_testing.h"
 #include "data/test_files.h"
 #include "lockstep/error.h"
+#include "mentions.h"
 #include "tokenizer/tokenizer_file.h"
 
 namespace lockstep::checkpoint {
@@ -148,7 +149,7 @@ TEST(Manifest, SaysNothingOfALossScaleWhereThereIsNone) {
 TEST(Manifest, RefusesOtherContentsUnderTheSameHash) {
   std::string text = to_text(full_manifest());
   text.replace(text.find("\"step\": 7"), 9, "\"step\": 8");
-  EXPECT_THAT(refusal(text), HasSubstr("some/manifest.json: expected contents of hash"));
+  EXPECT_THAT(refusal(text), Mentions("some/manifest.json: ... hash"));
 }
 
 TEST(Manifest, RefusesWhatItDoesNotUnderstand) {
@@ -172,7 +173,7 @@ TEST(Manifest, RefusesWhatItDoesNotUnderstand) {
 TEST(Manifest, RefusesFileNamesThatLeaveTheFolder) {
   for (const auto* name : {"", ".", "..", "../x", "/etc/passwd", "a/b", "a\\b"})
     EXPECT_THAT(refusal(rehashed([&](auto& json) { json["files"][0]["name"] = name; })),
-                HasSubstr("plain file name"))
+                HasSubstr("'" + std::string(name) + "'"))
         << name;
 }
 

@@ -197,10 +197,8 @@ TEST(NcclCommunicator, AllRanksLearnThatOneCannotConnect) {
   for (const auto& error : errors_of_two(kLong))
     EXPECT_THAT(
         error,
-        AllOf(
-            HasSubstr("communicator 'world' of 2 GPUs cannot be made: rank 1: NCCL reports system error: the "
-                      "fake's own words on host "),
-            HasSubstr("src/comm/nccl/nccl_handle.cpp:"), Not(HasSubstr("rank 0:"))));
+        AllOf(Mentions("'world' of 2 GPUs ... rank 1: ... system error: the fake's own words ... host"),
+              HasSubstr("src/comm/nccl/nccl_handle.cpp:"), Not(HasSubstr("rank 0:"))));
   EXPECT_EQ(nccl.count("ncclCommAbort"), 2);
   EXPECT_EQ(nccl.count("ncclCommFinalize"), 0);
 }
@@ -208,8 +206,7 @@ TEST(NcclCommunicator, AllRanksLearnThatOneCannotConnect) {
 TEST(NcclCommunicator, AllRanksLearnThatThereIsNoId) {
   FakeNccl nccl;
   nccl.answer("ncclGetUniqueId", ncclSystemError);
-  for (const auto& error : errors_of_two(kLong))
-    EXPECT_THAT(error, HasSubstr("rank 0: NCCL reports system error"));
+  for (const auto& error : errors_of_two(kLong)) EXPECT_THAT(error, Mentions("rank 0: ... system error"));
   EXPECT_EQ(nccl.count("ncclCommInitRankConfig"), 0);
 }
 
@@ -217,9 +214,7 @@ TEST(NcclCommunicator, ConnectingHasADeadline) {
   FakeNccl nccl;
   nccl.set_polls(-1);
   for (const auto& error : errors_of_two(kShort))
-    EXPECT_THAT(error,
-                AllOf(HasSubstr("rank 0: NCCL has not connected this rank with the others within 0.1 s"),
-                      HasSubstr("rank 1: NCCL has not connected")));
+    EXPECT_THAT(error, AllOf(Mentions("rank 0: ... NCCL ... 0.1 s"), Mentions("rank 1: ... NCCL")));
   EXPECT_EQ(nccl.count("ncclCommAbort"), 2) << "each rank ends its own, once";
 }
 
@@ -231,7 +226,7 @@ TEST(NcclCommunicator, AnErrorThatNcclMetInTheBackgroundIsFoundAndStays) {
     nccl.set_async_error(ncclRemoteError);
     EXPECT_THAT(comm_error_of([&] { world.check_health(); }),
                 AllOf(HasSubstr("rank 0 of 2 on communicator 'world' (nccl)"),
-                      HasSubstr("remote process exited"), HasSubstr("another rank is gone")));
+                      HasSubstr("remote process exited"), HasSubstr("another rank")));
     nccl.set_async_error(ncclSuccess);
     EXPECT_THAT(comm_error_of([&] { world.barrier(stream); }), HasSubstr("remote process exited"));
     EXPECT_THAT(comm_error_of([&] { world.test(); }), HasSubstr("remote process exited"));
@@ -249,8 +244,7 @@ TEST(NcclCommunicator, AGroupThatWasBegunIsEnded) {
     nccl.answer("ncclSend", ncclSystemError);
     const int before = nccl.count("ncclGroupEnd");
     EXPECT_THAT(comm_error_of([&] { world.exchange(std::array{send_to(1, &value, 4)}, stream); }),
-                AllOf(HasSubstr("exchange (send of 4 bytes to rank 1): NCCL reports system error"),
-                      HasSubstr("on host ")));
+                Mentions("exchange (send of 4 bytes to rank 1): ... system error ... on host "));
     EXPECT_EQ(nccl.count("ncclGroupEnd"), before + 1);
   });
 }
@@ -362,7 +356,7 @@ TEST(NcclHandle, AnAbortThatNeverEndsIsLeftBehindWithOneWarning) {
     handle.abort();
   }
   const std::string told = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(told, HasSubstr("NCCL did not abort the communicator of rank 1 of 2 within 0.1 s: "));
+  EXPECT_THAT(told, Mentions("NCCL ... abort ... rank 1 of 2 ... 0.1 s"));
   EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
   EXPECT_EQ(nccl.count("ncclCommAbort"), 1);
 }
@@ -389,8 +383,7 @@ TEST(NcclHandle, ADestructionThatNeverEndsIsLeftBehindToo) {
     nccl.hold("ncclCommDestroy");
     handle.finish(deadline_in(kLong));
   }
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("NCCL did not destroy the communicator of rank 0 of 2"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), Mentions("NCCL ... destroy ... rank 0 of 2"));
   EXPECT_EQ(nccl.count("ncclCommAbort"), 0);
 }
 

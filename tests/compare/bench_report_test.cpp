@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/error.h"
+#include "mentions.h"
 
 namespace lockstep::compare {
 namespace {
@@ -57,7 +58,7 @@ TEST(BenchReport, WarnsOfWhatReachesLessThanHalfOfThePeak) {
               HasSubstr("AVX2, at most 5 GFLOP/s of a core: products reach 80 %, attention 60 %"));
   EXPECT_THAT(fast.table(), testing::Not(HasSubstr("warning")));
   fast.arithmetic->attention = 2e9;
-  EXPECT_THAT(fast.table(), HasSubstr("warning: below half of what the processor can do: attention"));
+  EXPECT_THAT(fast.table(), Mentions("warning: ... attention"));
 }
 
 }  // namespace

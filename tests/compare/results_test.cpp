@@ -58,7 +58,7 @@ TEST(CompareResults, SaysWhatIsFasterWithTheMostWorkers) {
       "With 2 workers sync=all_reduce has the shortest steps, of 8.00 ms. The runs do not tell it apart "
       "from sync=ps,mode=async (8.36 ms, 3 runs). Other mathematics: sync=ps,mode=async.");
   found.rows[2].proof = CompareProof::different;
-  EXPECT_THAT(found.headline(), HasSubstr(". Bits of sync=ps,mode=async: DIFFERENT."));
+  EXPECT_THAT(found.headline(), HasSubstr("sync=ps,mode=async: DIFFERENT."));
   found.rows.pop_back();
   EXPECT_THAT(found.headline(), StartsWith("There are not yet two layouts"));
 }
@@ -190,19 +190,19 @@ TEST(CompareResults, PredictionsStandBesideWhatWasMeasured) {
   CompareResults found = predicted();
   // 6 beside 8, and 44 beside 40; the row of three processes on two cores does not count.
   EXPECT_NEAR(*found.prediction_error(), (0.25 + 0.1) / 2, 1e-12);
-  EXPECT_THAT(found.table(),
-              AllOf(HasSubstr(" 6.00 "), HasSubstr(" 1.00* "), HasSubstr(" 44.00 "),
-                    HasSubstr("off by 17.5 % in the median; *: "),
-                    Mentions("1gbit ... 8 workers ... sync=ps ... 30.00 ms ... 2000.0 samples/s")));
+  EXPECT_THAT(
+      found.table(),
+      AllOf(HasSubstr(" 6.00 "), HasSubstr(" 1.00* "), HasSubstr(" 44.00 "), Mentions("17.5 % ... *: "),
+            Mentions("1gbit ... 8 workers ... sync=ps ... 30.00 ms ... 2000.0 samples/s")));
   EXPECT_THAT(found.headline(),
               StartsWith("Over a free link (23 Gbit/s), with 2 workers sync=all_reduce is the fastest, with "
                          "steps of 8.00 ms: 2.00 times as fast as sync=ps. By prediction, sync=ps ties with "
                          "sync=all_reduce from 2.1 Gbit/s on. All bits are identical."));
   EXPECT_THAT(found.headline(),
               EndsWith(" Predicted ties assume that each process has its own host and core."));
-  EXPECT_THAT(compare_page(found), AllOf(HasSubstr(">-25.0 %</td>"), HasSubstr(">+10.0 %</td>"),
-                                         HasSubstr("extrapolated to one host per process"),
-                                         Mentions("1gbit ... sync=all_reduce 3 ... 4</li>")));
+  EXPECT_THAT(compare_page(found),
+              AllOf(HasSubstr(">-25.0 %</td>"), HasSubstr(">+10.0 %</td>"), HasSubstr("extrapolated"),
+                    Mentions("1gbit ... sync=all_reduce 3 ... 4</li>")));
   EXPECT_EQ(results().prediction_error(), std::nullopt);
   found.ties = {{.workers = 8, .kind = "a", .beside = "b", .rates = {}},
                 {.workers = 8, .kind = "c", .beside = "b", .rates = {}}};
@@ -218,8 +218,7 @@ TEST(CompareResults, TellLossesAgainstSamplesAndTime) {
   EXPECT_NEAR(*found.rows[0].seconds_to(1), 0.24, 1e-9);
   EXPECT_EQ(found.rows[0].seconds_to(0.4), std::nullopt);
   EXPECT_THAT(found.table(), AllOf(HasSubstr("loss 1 after"), HasSubstr("240 ms"), HasSubstr("320 ms")));
-  EXPECT_THAT(compare_page(found), AllOf(HasSubstr("training loss against samples"),
-                                         HasSubstr("training loss against seconds of training"),
+  EXPECT_THAT(compare_page(found), AllOf(HasSubstr("against samples"), HasSubstr("against seconds"),
                                          HasSubstr(">240 ms</td>"), HasSubstr(">0.6667</td>")));
   EXPECT_EQ(to_json(compare_results_from_text(to_json(found).dump(), "r")).dump(), to_json(found).dump());
 }

@@ -167,15 +167,15 @@ TEST(Nonsense, PlacesForMetricsThatCannotBe) {
   EXPECT_THAT(refusal(kSmallConfig, {"metrics.prometheus_port=65536"}),
               HasSubstr("metrics.prometheus_port: expected"));
   EXPECT_THAT(refusal(kSmallConfig, {"metrics.prometheus_address='localhost'"}),
-              HasSubstr("metrics.prometheus_address: expected an IP address, found 'localhost'"));
+              Mentions("metrics.prometheus_address: ... 'localhost'"));
   EXPECT_EQ(refusal(kSmallConfig, {"metrics.prometheus_address='::'"}), "accepted");
   EXPECT_THAT(refusal(kSmallConfig, {"metrics.mlflow={}"}), HasSubstr("metrics.mlflow.uri"));
   EXPECT_THAT(refusal(kSmallConfig, {"metrics.mlflow={uri: 'sqlite:///a'}"}),
-              HasSubstr("metrics.mlflow.uri: expected a server such as http://"));
+              Mentions("metrics.mlflow.uri: ... http://"));
   EXPECT_THAT(refusal(kSmallConfig, {"metrics.mlflow={uri: 'http://me:secret@host'}"}),
-              HasSubstr("metrics.mlflow.uri: must not hold a password"));
+              Mentions("metrics.mlflow.uri: ... password"));
   EXPECT_THAT(refusal(kSmallConfig, {"metrics.mlflow={uri: 'http://host' experiment: ''}"}),
-              HasSubstr("metrics.mlflow.experiment: must not be empty"));
+              Mentions("metrics.mlflow.experiment: ... empty"));
   const RunConfig plain = parse_run_config(kSmallConfig, "test", {});
   EXPECT_FALSE(plain.metrics.mlflow);
   EXPECT_TRUE(plain.metrics.tensorboard);

@@ -229,17 +229,15 @@ TEST(Layers, MistakesAreNamedWithTheirPlace) {
             "you mean 'act'?)");
   EXPECT_THAT(refusal_of_model(kInputs + R"(layer { name: "a" relu {} } layer { name: "a" relu {} })"),
               Mentions("layer[1].name: ... 'a'"));
-  EXPECT_THAT(refusal_of_model(kInputs + R"(layer { name: "a b" relu {} })"),
-              HasSubstr("must consist of letters"));
+  EXPECT_THAT(refusal_of_model(kInputs + R"(layer { name: "a b" relu {} })"), HasSubstr("'a b'"));
   EXPECT_THAT(refusal_of_model(kInputs + R"(layer { name: "a" input: "^" relu {} })"), HasSubstr("'^'"));
   EXPECT_THAT(refusal_of_model(kInputs + R"(layer { name: "a" })"), HasSubstr("layer[0]"));
   EXPECT_THAT(refusal_of_model(kInputs + R"(layer { name: "h" block {} })"),
               HasSubstr("layer[0].block.layer: is required"));
-  EXPECT_THAT(refusal_of_model(R"(layer { name: "a" relu {} })"), HasSubstr("the model has no inputs"));
-  EXPECT_THAT(
-      refusal_of_model(kInputs),
-      HasSubstr("needs a preset (mlp, lenet, resnet, vgg, vit, gpt, llama or lstm) or inputs and layers"));
-  EXPECT_THAT(refusal_of_model("mlp {} " + kInputs), HasSubstr("both a preset and layers"));
+  EXPECT_THAT(refusal_of_model(R"(layer { name: "a" relu {} })"), HasSubstr("no inputs"));
+  EXPECT_THAT(refusal_of_model(kInputs),
+              Mentions("mlp, lenet, resnet, vgg, vit, gpt, llama or lstm ... inputs ... layers"));
+  EXPECT_THAT(refusal_of_model("mlp {} " + kInputs), Mentions("preset ... layers"));
   EXPECT_THAT(
       refusal_of_model(kInputs +
                        R"(layer { name: "h" input: "x" input: "x" block { layer { name: "a" relu {} } } })"),

@@ -94,8 +94,7 @@ TEST(Overrides, AnUnknownPathIsCompared) {
             "--set trainer.step=3: trainer: no field 'step' (did you mean 'steps'?)");
   EXPECT_EQ(refusal(kSmallConfig, {"optimiser.learning_rate=3"}),
             "--set optimiser.learning_rate=3: no field 'optimiser' (did you mean 'optimizer'?)");
-  EXPECT_THAT(refusal(kSmallConfig, {"learning_rate=3"}),
-              HasSubstr("did you mean 'optimizer.learning_rate'?"));
+  EXPECT_THAT(refusal(kSmallConfig, {"learning_rate=3"}), HasSubstr("'optimizer.learning_rate'"));
 }
 
 TEST(Overrides, AWrongTypeSaysWhatIsExpected) {
@@ -110,8 +109,8 @@ TEST(Overrides, AWrongTypeSaysWhatIsExpected) {
   EXPECT_THAT(refusal(kSmallConfig, {"data.shuffle=perhaps"}), HasSubstr("'perhaps'"));
   EXPECT_THAT(refusal(kSmallConfig, {"trainer.steps=5 seed: 3"}), HasSubstr("expected a whole number"));
   EXPECT_THAT(refusal(kSmallConfig, {"trainer.steps="}), HasSubstr("expected a whole number"));
-  EXPECT_THAT(refusal(kSmallConfig, {"trainer=5"}), HasSubstr("expected fields in {}"));
-  EXPECT_THAT(refusal(kSmallConfig, {"trainer={ step: 5 }"}), HasSubstr("expected fields in {}"));
+  EXPECT_THAT(refusal(kSmallConfig, {"trainer=5"}), HasSubstr("fields in {}"));
+  EXPECT_THAT(refusal(kSmallConfig, {"trainer={ step: 5 }"}), HasSubstr("fields in {}"));
   EXPECT_THAT(refusal(kSmallConfig, {"model.mlp.hidden=x"}),
               HasSubstr("expected a list in [] of a whole number"));
   EXPECT_THAT(refusal(kSmallConfig, {"model.mlp.hidden=[1] classes: 7"}), HasSubstr("expected a list"));
@@ -125,7 +124,7 @@ TEST(Overrides, MalformedPathsAreRefused) {
 }
 
 TEST(Overrides, PathsMustFitTheSchema) {
-  EXPECT_THAT(refusal(kSmallConfig, {"trainer.steps[0]=3"}), HasSubstr("trainer.steps is not a list"));
+  EXPECT_THAT(refusal(kSmallConfig, {"trainer.steps[0]=3"}), Mentions("trainer.steps ... list"));
   EXPECT_THAT(refusal(kSmallConfig, {"trainer.steps.x=3"}), HasSubstr("trainer.steps takes a whole number"));
   EXPECT_THAT(refusal(kPlain, {"model.layer[4].name=x"}), Mentions("model.layer ... 4 elements ... [4]"));
   EXPECT_THAT(refusal(kPlain, {"model.layer.name=x"}), HasSubstr("model.layer"));

@@ -35,14 +35,14 @@ TEST(Parsing, AFieldInTheWrongMessageIsFoundWhereItBelongs) {
       refusal(with("checkpoint { learning_rate: 1 }")),
       "c.textproto:5:14: checkpoint: no field 'learning_rate' (did you mean 'optimizer.learning_rate'?)");
   EXPECT_THAT(refusal("optimizer { adam { momentum: 0.9 } }"),
-              HasSubstr("optimizer.adam: no field 'momentum' (did you mean 'optimizer.sgd.momentum'?)"));
+              Mentions("optimizer.adam: ... 'momentum' ... 'optimizer.sgd.momentum'"));
   EXPECT_THAT(refusal("optimizer { schedule { constant { minimum: 0.1 } } }"),
-              HasSubstr("did you mean 'optimizer.schedule.cosine.minimum'?"));
-  EXPECT_THAT(refusal("data { text { mean: 0.5 } }"), HasSubstr("did you mean 'data.idx.mean'?"));
+              HasSubstr("'optimizer.schedule.cosine.minimum'"));
+  EXPECT_THAT(refusal("data { text { mean: 0.5 } }"), HasSubstr("'data.idx.mean'"));
 }
 
 TEST(Parsing, AFieldThatResemblesNothingListsWhatThereIs) {
-  EXPECT_THAT(refusal("metrics { xyzzyplugh: 1 }"), HasSubstr("there are log_every_steps, progress"));
+  EXPECT_THAT(refusal("metrics { xyzzyplugh: 1 }"), HasSubstr("log_every_steps, progress"));
 }
 
 TEST(Parsing, AnUnknownFieldIsNamedAlsoBehindLists) {
@@ -65,7 +65,7 @@ TEST(Parsing, AWrongTypeSaysWhatIsExpected) {
   EXPECT_THAT(refusal("trainer { seed: -1 }"), Mentions("trainer.seed: expected ... 0"));
   EXPECT_THAT(refusal("trainer { steps: 99999999999999999999 }"),
               HasSubstr("trainer.steps: expected a whole number"));
-  EXPECT_THAT(refusal("data { shuffle: maybe }"), HasSubstr("data.shuffle: expected true or false"));
+  EXPECT_THAT(refusal("data { shuffle: maybe }"), Mentions("data.shuffle: ... true ... false"));
   EXPECT_THAT(refusal("data { directory: 5 }"), HasSubstr("data.directory: expected text"));
   EXPECT_THAT(refusal("optimizer { learning_rate: \"fast\" }"),
               HasSubstr("optimizer.learning_rate: expected a number"));
@@ -88,18 +88,17 @@ TEST(Parsing, WhatIsRequiredIsNamed) {
   EXPECT_EQ(refusal(""), "c.textproto: model: is required");
   EXPECT_THAT(refusal("model { mlp {} }"), HasSubstr("data: is required"));
   EXPECT_THAT(refusal("model { gpt {} }"), HasSubstr("c.textproto:1:9: model.gpt.vocabulary: is required"));
-  EXPECT_THAT(refusal("model { mlp {} } data { }"), HasSubstr("data: needs one of idx, text, synthetic"));
+  EXPECT_THAT(refusal("model { mlp {} } data { }"), Mentions("data: ... idx, text, synthetic"));
   EXPECT_THAT(refusal("model { mlp {} } data { text { file: \"\" } }"),
-              HasSubstr("data.text.file: must not be empty"));
-  EXPECT_THAT(refusal(kSmallConfig, {"optimizer={learning_rate: 1}"}),
-              HasSubstr("needs one of sgd, adam, adamw"));
-  EXPECT_THAT(refusal(kSmallConfig, {"trainer={global_batch: 1}"}), HasSubstr("needs one of steps, epochs"));
+              Mentions("data.text.file: ... empty"));
+  EXPECT_THAT(refusal(kSmallConfig, {"optimizer={learning_rate: 1}"}), HasSubstr("sgd, adam, adamw"));
+  EXPECT_THAT(refusal(kSmallConfig, {"trainer={global_batch: 1}"}), HasSubstr("steps, epochs"));
 }
 
 TEST(Parsing, DeepNestingIsRefused) {
   std::string deep;
   for (int i = 0; i < 50000; ++i) deep += "layer{block{";
-  EXPECT_THAT(refusal("model { " + deep), HasSubstr("recursion limit of 64"));
+  EXPECT_THAT(refusal("model { " + deep), Mentions("limit ... 64"));
 }
 
 TEST(Parsing, LargeFilesAreRefused) {
@@ -160,8 +159,7 @@ TEST(Parsing, AbsurdlyLongWordsAreShortenedInMessages) {
 TEST(Parsing, TextMustBePrintable) {
   EXPECT_THAT(refusal(with("checkpoint { resume_path: \"a\\nb\" }")),
               HasSubstr("checkpoint.resume_path: expected text"));
-  EXPECT_THAT(refusal(with("checkpoint { resume_path: \"a\\000b\" }")),
-              HasSubstr("without control characters"));
+  EXPECT_THAT(refusal(with("checkpoint { resume_path: \"a\\000b\" }")), HasSubstr("control characters"));
   for (const char* bad :
        {"\\377", "\\303", "\\300\\200", "\\340\\200\\200", "\\355\\240\\200", "\\364\\220\\200\\200"})
     EXPECT_THAT(refusal(with("checkpoint { resume_path: \"" + std::string(bad) + "\" }")), HasSubstr("UTF-8"))
@@ -188,8 +186,8 @@ TEST(Loading, AMissingFileIsComparedWithItsNeighbours) {
     }
     return "accepted";
   };
-  EXPECT_THAT(refusal_of(folder / "mnits.textproto"), HasSubstr("(did you mean 'mnist.textproto'?)"));
-  EXPECT_THAT(refusal_of(folder), HasSubstr("cannot read the config"));
+  EXPECT_THAT(refusal_of(folder / "mnits.textproto"), HasSubstr("'mnist.textproto'"));
+  EXPECT_THAT(refusal_of(folder), HasSubstr(folder.string()));
   std::filesystem::remove_all(folder);
 }
 

@@ -72,9 +72,9 @@ TEST(ProfileText, IsReadWithTheConfigThatNamesIt) {
   EXPECT_EQ(run.parallel.profile->nodes.size(), 2u);
   EXPECT_EQ(parse(kSmallConfig).math_hash, run.math_hash);
   EXPECT_FALSE(parse(kSmallConfig).parallel.profile);
-  EXPECT_THAT(refusal(kSmallConfig, {"parallel.profile=\"" + (folder / "none") + "\""}),
-              AllOf(StartsWith("--set parallel.profile="), HasSubstr("cannot read the profile "),
-                    HasSubstr("No such file")));
+  EXPECT_THAT(
+      refusal(kSmallConfig, {"parallel.profile=\"" + (folder / "none") + "\""}),
+      AllOf(StartsWith("--set parallel.profile="), HasSubstr(folder / "none"), HasSubstr("No such file")));
   EXPECT_FALSE(parse(kSmallConfig, {"parallel.profile=\"none\"", "parallel.profile=\"\""}).parallel.profile);
 }
 

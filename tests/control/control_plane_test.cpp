@@ -296,7 +296,7 @@ TEST(ControlPlane, AProcessThatDoesNotEndAfterItsWorkIsEnded) {
     EXPECT_TRUE(job.end(0).ended.wait());
   });
   EXPECT_EQ(job.end(0).code, 201);
-  EXPECT_THAT(job.end(0).text(), HasSubstr("has not ended 0 s after its work was done"));
+  EXPECT_THAT(job.end(0).text(), Mentions("not ended ... 0 s"));
 }
 
 TEST(ControlPlane, MessagesArriveInOrderWhileRanksWork) {

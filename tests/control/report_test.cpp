@@ -115,7 +115,7 @@ TEST(FailureReport, OfWhatOneRankKnowsOfRankZero) {
   }
   const std::string report = failure_report({Fault::lost, 0}, states, {});
   EXPECT_THAT(report, Mentions("rank 0 ... 4 ... 121 ... step 1235"));
-  EXPECT_THAT(report, HasSubstr("it was last heard from 0.1 s earlier, waiting in step instruction 20"));
+  EXPECT_THAT(report, Mentions("0.1 s ... step instruction 20"));
   EXPECT_THAT(report, Mentions("2 ... code 200 ... rank 0"));
 }
 

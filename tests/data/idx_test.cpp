@@ -8,6 +8,7 @@
 
 #include "data/test_files.h"
 #include "lockstep/error.h"
+#include "mentions.h"
 
 namespace lockstep::data {
 namespace {
@@ -172,8 +173,8 @@ TEST_F(Idx, RefusesOrSurvivesEveryBitFlipOfGzip) {
 TEST_F(Idx, RefusesBytesBehindTheEnd) {
   Bytes longer = kImages;
   longer.push_back(0);
-  EXPECT_THAT(refusal(longer, kLabels), HasSubstr("found more bytes"));
-  EXPECT_THAT(refusal(gzip(longer), kLabels), HasSubstr("found more bytes"));
+  EXPECT_THAT(refusal(longer, kLabels), HasSubstr("more bytes"));
+  EXPECT_THAT(refusal(gzip(longer), kLabels), HasSubstr("more bytes"));
   Bytes packed = gzip(kImages);
   packed.push_back(0);
   EXPECT_THAT(refusal(packed, kLabels), HasSubstr("gzip"));
@@ -191,9 +192,9 @@ TEST_F(Idx, RefusesAbsurdDimensionsWithoutTakingMemory) {
   Bytes absurd = kImages;
   for (size_t i = 4; i < 16; ++i) absurd[i] = 0xff;  // 2^96 values
   EXPECT_THAT(refusal(absurd, kLabels), HasSubstr("4294967295"));
-  EXPECT_THAT(refusal(images_with(4, 0x7f), kLabels), HasSubstr("header is damaged"));
-  EXPECT_THAT(refusal(gzip(images_with(4, 0x7f)), kLabels), HasSubstr("header is damaged"));
-  EXPECT_THAT(refusal(images_with(11, 0), kLabels), HasSubstr("at least one value"));
+  EXPECT_THAT(refusal(images_with(4, 0x7f), kLabels), Mentions("header ... damaged"));
+  EXPECT_THAT(refusal(gzip(images_with(4, 0x7f)), kLabels), Mentions("header ... damaged"));
+  EXPECT_THAT(refusal(images_with(11, 0), kLabels), HasSubstr("one value"));
 }
 
 TEST_F(Idx, RefusesAnotherNumberOfLabels) {
@@ -238,7 +239,7 @@ TEST_F(Idx, MayHaveNothingToEvaluateOn) {
   EXPECT_EQ(data.eval, nullptr);
   options.eval_labels = "x";
   EXPECT_THAT(message_of<ConfigError>([&] { open_datasets(options); }),
-              HasSubstr("both eval_images and eval_labels"));
+              Mentions("eval_images ... eval_labels"));
 }
 
 TEST_F(Idx, RefusesADeviationOfZero) {

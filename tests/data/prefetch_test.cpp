@@ -13,6 +13,7 @@
 #include "data/allocation_counter.h"
 #include "data/test_files.h"
 #include "lockstep/error.h"
+#include "mentions.h"
 
 namespace lockstep::data {
 namespace {
@@ -171,7 +172,7 @@ TEST(Prefetcher, RefusesFloat32WhereTwoBytesAreDelivered) {
   EXPECT_THAT(message_of<ConfigError>([&] {
                 prefetcher.take({0, 2}, batch.tensors);
               }),
-              HasSubstr("field 'image': expected a bfloat16 tensor of shape [2, 2], found float32 [2, 2]"));
+              Mentions("'image': ... bfloat16 ... [2, 2] ... float32 [2, 2]"));
 }
 
 TEST(Prefetcher, FollowsTheCallersOwnOrderOfSpans) {
@@ -459,15 +460,14 @@ TEST(Prefetcher, RefusesTensorsThatDoNotFit) {
   const auto refusal = [&](SampleSpan span, std::vector<Tensor> tensors) {
     return message_of<ConfigError>([&] { prefetcher.take(span, tensors); });
   };
-  EXPECT_THAT(refusal({0, 2}, batch.tensors),
-              HasSubstr("field 'image': expected a float32 tensor of shape [2, 2], found float32 [3, 2]"));
+  EXPECT_THAT(refusal({0, 2}, batch.tensors), Mentions("'image': ... float32 ... [2, 2] ... float32 [3, 2]"));
   EXPECT_THAT(refusal({0, 3}, {batch.tensors[0]}), HasSubstr("expected 2 tensors"));
   auto wrong_type = batch.tensors;
   wrong_type[1].dtype = DType::float32;
   EXPECT_THAT(refusal({0, 3}, wrong_type), HasSubstr("field 'label': expected a int32"));
   EXPECT_THAT(refusal({-3, 3}, batch.tensors), HasSubstr("position -3"));
   EXPECT_THAT(message_of<ConfigError>([&] { Prefetcher(data, order, following, {.fields = {"labels"}}); }),
-              HasSubstr("did you mean 'label'"));
+              Mentions("'labels' ... 'label'"));
   EXPECT_THROW(Prefetcher(data, order, following, {.fields = {"label", "label"}}), ConfigError);
   EXPECT_THROW(Prefetcher(data, order, following, {.depth = 0}), ConfigError);
 }

@@ -76,6 +76,8 @@ elif command == "compare":
         replaced(option, value)
 elif command == "profile":
     replaced("--steps", "2")
+elif command == "rates":
+    replaced("--steps", "20")
 elif command == "bench":
     replaced("--seconds", "0.001")
 os.execv(program, [program] + words)

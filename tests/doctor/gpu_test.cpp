@@ -46,7 +46,7 @@ TEST(DoctorGpus, TheDriverMustKnowTheCudaOfTheProgram) {
   CudaFacts old = good;
   old.driver_version = 12040;
   EXPECT_EQ(judge_cuda(old).level, Level::fail);
-  EXPECT_THAT(judge_cuda(old).fix, HasSubstr("build with CUDA 12"));
+  EXPECT_THAT(judge_cuda(old).fix, HasSubstr("CUDA 12"));
   CudaFacts without = good;
   without.libraries.clear();
   EXPECT_EQ(judge_cuda(without).level, Level::warn);

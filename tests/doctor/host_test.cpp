@@ -7,6 +7,7 @@
 #include "doctor/arithmetic.h"
 #include "doctor/launcher.h"
 #include "doctor/memory.h"
+#include "mentions.h"
 
 namespace lockstep::doctor {
 namespace {
@@ -114,8 +115,7 @@ TEST(DoctorLauncher, MpirunMustBeOfTheLibrarysVersion) {
   const std::string library = "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4";
   EXPECT_EQ(judge_mpi({"mpirun (Open MPI) 4.1.4\n", library}),
             (Finding{Level::ok, "Open MPI 4.1.4, mpirun and library"}));
-  EXPECT_THAT(judge_mpi({"mpirun (Open MPI) 5.0.3\n", library}).found,
-              HasSubstr("would not find each other"));
+  EXPECT_THAT(judge_mpi({"mpirun (Open MPI) 5.0.3\n", library}).found, Mentions("5.0.3 ... 4.1.4"));
   EXPECT_EQ(judge_mpi({"HYDRA build details:\n", library}).level, Level::fail);
   EXPECT_EQ(judge_mpi({"", library}).fix, "apt-get install openmpi-bin");
   EXPECT_EQ(judge_mpi({"mpirun (Open MPI) 4.1.4\n", "MPICH Version: 4.0"}).level, Level::fail);
@@ -142,7 +142,7 @@ TEST(DoctorLauncher, ATrialThatCrashesIsExplainedByWhatItLacks) {
   poor.missing = {{"HOME", "/nonexistent"}, {"PATH", "/bin"}};
   EXPECT_EQ(judge_mpirun(homeless).fix, "export HOME=/nonexistent");
   EXPECT_EQ(judge_mpirun(poor).fix, "export HOME=/nonexistent PATH=/bin");
-  EXPECT_THAT(judge_mpirun(poor).found, HasSubstr("HOME and PATH"));
+  EXPECT_THAT(judge_mpirun(poor).found, Mentions("HOME ... PATH"));
   homeless.code = 0;
   EXPECT_EQ(judge_mpirun(homeless).level, Level::ok) << "another mpirun needs nothing";
 }

@@ -26,7 +26,7 @@ TEST(DoctorNetwork, SaysWhichInterfaceWillBeTaken) {
               Mentions("eth0 10.0.0.5/24 fd00::5/64 (100 Gbit/s) between hosts ... lo"));
   EXPECT_THAT(judge_interfaces(kTwo, "").found, HasSubstr("docker0 172.17.0.1/16, eth0 10.0.0.5/24"));
   EXPECT_THAT(judge_interfaces(kTwo, "eth0").found,
-              HasSubstr("eth0 10.0.0.5/24 fd00::5/64 (100 Gbit/s), as asked for"));
+              Mentions("eth0 10.0.0.5/24 fd00::5/64 (100 Gbit/s) ... asked"));
   EXPECT_EQ(judge_interfaces(kTwo, "10.0.0.5").level, Level::ok);
   EXPECT_EQ(judge_interfaces(kTwo, "10.0.0").level, Level::fail);
   EXPECT_EQ(judge_interfaces({{"eth1", {"10.0.0.5/24"}, 100}}, "eth0").fix,

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "data/test_files.h"
+#include "mentions.h"
 
 namespace lockstep::doctor {
 namespace {
@@ -37,7 +38,7 @@ TEST(DoctorStorage, SaysRoomAndSpeed) {
             (Finding{Level::fail, "/runs (ext4) has only 50.00 MiB free", "df -h /runs"}));
   facts = good();
   facts.written_seconds = 10;
-  EXPECT_THAT(judge_storage(facts).found, HasSubstr("that is slow"));
+  EXPECT_EQ(judge_storage(facts).level, Level::warn);
 }
 
 TEST(DoctorStorage, ALimitOfFilesHasAFixOfItsOwn) {
@@ -61,8 +62,7 @@ TEST(DoctorStorage, WhatWouldLoseCheckpointsIsAFailure) {
   EXPECT_EQ(judge_storage(facts).level, Level::fail);
   facts = good();
   facts.fsync_problem = "fsync of a folder: Invalid argument";
-  EXPECT_THAT(judge_storage(facts).found,
-              HasSubstr("checkpoints would not be safe there: fsync of a folder"));
+  EXPECT_THAT(judge_storage(facts).found, Mentions("checkpoints ... fsync of a folder"));
 }
 
 TEST(DoctorStorage, TheTrialLeavesNothingAndMakesNoFolder) {

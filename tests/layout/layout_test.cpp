@@ -163,23 +163,23 @@ TEST(Layout, SemicolonsSeparateLayouts) {
 }
 
 TEST(Layout, RefusalsNameTheKeyAndWhatItTakes) {
-  EXPECT_THAT(refusal(""), HasSubstr("no layout is named"));
-  EXPECT_THAT(refusal(" ; "), HasSubstr("no layout is named"));
-  EXPECT_THAT(refusal_of([] { parse_layout(" "); }), HasSubstr("layout '': it is empty"));
-  EXPECT_THAT(refusal("2"), HasSubstr("'2' is not key=value"));
-  EXPECT_THAT(refusal("dp=2,,pp=2"), HasSubstr("'' is not key=value"));
+  EXPECT_THAT(refusal(""), HasSubstr("no layout"));
+  EXPECT_THAT(refusal(" ; "), HasSubstr("no layout"));
+  EXPECT_THAT(refusal_of([] { parse_layout(" "); }), Mentions("layout '': ... empty"));
+  EXPECT_THAT(refusal("2"), Mentions("'2' ... key=value"));
+  EXPECT_THAT(refusal("dp=2,,pp=2"), Mentions("'' ... key=value"));
   EXPECT_THAT(refusal("dp=0"), Mentions("'dp=0' ... 1 ... 65536 ... '0'"));
   EXPECT_THAT(refusal("dp=-1"), HasSubstr("dp takes a whole number"));
   EXPECT_THAT(refusal("dp=2x"), HasSubstr("not '2x'"));
   EXPECT_THAT(refusal("dp="), HasSubstr("not ''"));
   EXPECT_THAT(refusal("dp=99999999999"), HasSubstr("dp takes a whole number"));
-  EXPECT_THAT(refusal("pp=2,schedule=interleaved,chunks=1"), HasSubstr("chunks takes a whole number from 2"));
-  EXPECT_THAT(refusal("sync=ps,mode=stale,bound=-1"), HasSubstr("bound takes a whole number from 0"));
-  EXPECT_THAT(refusal("dp=1,dp=2"), HasSubstr("dp stands twice"));
+  EXPECT_THAT(refusal("pp=2,schedule=interleaved,chunks=1"), Mentions("chunks ... from 2"));
+  EXPECT_THAT(refusal("sync=ps,mode=stale,bound=-1"), Mentions("bound ... from 0"));
+  EXPECT_THAT(refusal("dp=1,dp=2"), Mentions("dp ... twice"));
   EXPECT_THAT(refusal("server=1"), Mentions("'server' ... did you mean 'servers'?"));
   EXPECT_THAT(refusal("dp=1; pp=2,schedule=1f1c"),
               Mentions("1f1b ... zero_bubble ... '1f1c' ... did you mean '1f1b'?"));
-  EXPECT_THAT(refusal("dp=2,sync=allreduce"), HasSubstr("did you mean 'all_reduce'?"));
+  EXPECT_THAT(refusal("dp=2,sync=allreduce"), HasSubstr("'all_reduce'"));
   EXPECT_THAT(refusal("dp=65536,pp=2"), HasSubstr("131072 processes"));
   EXPECT_THAT(refusal("sync=ps,servers=65536"), HasSubstr("65537 processes"));
   EXPECT_EQ(refusal("dp=32768,pp=2"), "accepted");
@@ -221,7 +221,7 @@ TEST(Layout, ColocatedServersAreNoMoreThanWorkers) {
   EXPECT_EQ(refusal("dp=2,pp=2,sync=ps,servers=4,placement=colocated"), "accepted");
   EXPECT_EQ(refusal("sync=ps,servers=4,placement=colocated"), "accepted") << "dp is not known yet";
   EXPECT_THAT(refusal("dp=3,sync=ps,servers=4,placement=colocated"),
-              HasSubstr("the most is 'dp=3,sync=ps,servers=3,placement=colocated'"));
+              HasSubstr("'dp=3,sync=ps,servers=3,placement=colocated'"));
 }
 
 std::string resolved(const std::string& text, int world_size) {

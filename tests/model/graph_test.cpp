@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/error.h"
+#include "mentions.h"
 
 namespace lockstep::model {
 namespace {
@@ -149,11 +150,11 @@ TEST(Graph, TiedParametersAreOneParameterWithTwoUses) {
 TEST(Graph, RefusalsNameTheLayer) {
   ModelSpec spec = residual_model();
   spec.layers[2].inputs = {"relu"};
-  EXPECT_THAT(refusal(spec), AllOf(HasSubstr("layer fc2"), HasSubstr("did you mean 'relu1'")));
+  EXPECT_THAT(refusal(spec), Mentions("layer fc2 ... 'relu1'"));
 
   spec = residual_model();
   spec.layers[2].name = "fc1";
-  EXPECT_THAT(refusal(spec), HasSubstr("'fc1' is used twice"));
+  EXPECT_THAT(refusal(spec), Mentions("'fc1' ... twice"));
 
   spec = residual_model();
   spec.layers[1].name = "re lu";
@@ -165,7 +166,7 @@ TEST(Graph, RefusalsNameTheLayer) {
 
   spec = residual_model();
   spec.layers.push_back({"extra", Relu{}, {"sum"}, {}});
-  EXPECT_THAT(refusal(spec), HasSubstr("output of layer extra"));
+  EXPECT_THAT(refusal(spec), Mentions("output ... layer extra"));
 
   spec = residual_model();
   spec.inputs.push_back({"weight", {{1}, DType::float32}});
@@ -177,7 +178,7 @@ TEST(Graph, RefusalsNameTheLayer) {
 
   spec = residual_model();
   spec.layers = {{"loss", SoftmaxCrossEntropy{}, {"image", "label"}, {}}};
-  EXPECT_THAT(refusal(spec), HasSubstr("nothing to train"));
+  EXPECT_THAT(refusal(spec), HasSubstr("layer loss"));
 }
 
 TEST(Graph, HashDependsOnEverythingThatDecidesNumbers) {

@@ -65,14 +65,13 @@ TEST(NodeTimes, OfAnotherModelAreRefused) {
   EXPECT_THAT(refusal(graph, profile), HasSubstr("layer 2"));
   // Also one whose layers have the same names.
   for (const Graph& other : {mlp({8, 8}), mlp({9})})
-    EXPECT_THAT(refusal(other, profile_of(graph)),
-                HasSubstr("is of another model; measure this config: lockstep "));
+    EXPECT_THAT(refusal(other, profile_of(graph)), Mentions("another model ... lockstep profile"));
   profile = profile_of(graph);
   profile.nodes.pop_back();
-  EXPECT_THAT(refusal(graph, profile), HasSubstr("layers, but this model "));
+  EXPECT_THAT(refusal(graph, profile), Mentions("layers ... this model"));
   profile = profile_of(graph);
   for (auto& node : profile.nodes) node.seconds = {};
-  EXPECT_THAT(refusal(graph, profile), HasSubstr("says that no layer takes any time"));
+  EXPECT_THAT(refusal(graph, profile), Mentions("no layer ... time"));
   profile = profile_of(graph);
   profile.storage = DType::bfloat16;
   EXPECT_THAT(refusal(graph, profile), Mentions("bfloat16 ... float32"));

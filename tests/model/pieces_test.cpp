@@ -125,7 +125,7 @@ TEST(Pieces, OfAModelWithFewerGroupsAreRefused) {
     divide_into_pieces(graph, times_of(graph), graph.group_count + 1);
     FAIL() << "nothing was thrown";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("use at most " + std::to_string(graph.group_count)));
+    EXPECT_THAT(error.what(), testing::HasSubstr("at most " + std::to_string(graph.group_count)));
   }
 }
 

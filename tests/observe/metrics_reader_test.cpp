@@ -7,6 +7,7 @@
 
 #include "data/test_files.h"
 #include "lockstep/error.h"
+#include "mentions.h"
 
 namespace lockstep::observe {
 namespace {
@@ -58,10 +59,10 @@ TEST_F(MetricsReader, LeavesOutALineThatIsStillBeingWritten) {
 
 TEST_F(MetricsReader, RefusesDamagedLinesNamingThePlace) {
   EXPECT_THAT(refusal("{\"step\":1}\n{\"step\":2,\"lo{\"step\":3}\n"),
-              AllOf(HasSubstr("metrics.jsonl:2: "), HasSubstr("expected one JSON object")));
-  EXPECT_THAT(refusal("[1]\n"), AllOf(HasSubstr("metrics.jsonl:1: "), HasSubstr("expected one JSON object")));
+              Mentions("metrics.jsonl:2: ... JSON object"));
+  EXPECT_THAT(refusal("[1]\n"), Mentions("metrics.jsonl:1: ... JSON object"));
   EXPECT_THAT(refusal("{\"loss\":1}\n"), HasSubstr("expected \"step\""));
-  EXPECT_THAT(refusal("{\"step\":1.5}\n"), HasSubstr("whole number as \"step\", found 1.5"));
+  EXPECT_THAT(refusal("{\"step\":1.5}\n"), Mentions("\"step\" ... 1.5"));
   EXPECT_THAT(refusal("{\"step\":-1}\n"), HasSubstr("found -1"));
   EXPECT_THAT(refusal("{\"step\":1,\"x\":[2]}\n"), HasSubstr("a number or a text as \"x\", found [2]"));
 }
@@ -69,7 +70,7 @@ TEST_F(MetricsReader, RefusesDamagedLinesNamingThePlace) {
 TEST_F(MetricsReader, NamesWhatIsMissing) {
   const auto rows = rows_of("{\"step\":1,\"loss\":2,\"note\":\"x\"}\n");
   EXPECT_THAT(message_of<DataError>([&] { rows[0].number("losss"); }),
-              AllOf(HasSubstr("metrics.jsonl:1: expected \"losss\""), HasSubstr("did you mean 'loss'")));
+              Mentions("metrics.jsonl:1: ... \"losss\" ... 'loss'"));
   EXPECT_THAT(message_of<DataError>([&] { rows[0].number("note"); }),
               HasSubstr("expected a number as \"note\", found \"x\""));
 }

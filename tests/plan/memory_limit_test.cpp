@@ -102,9 +102,9 @@ TEST(MemoryLimit, RefusesWithTheTableAndTheWaysOut) {
     FAIL() << "it does not fit";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("layout 'dp=1': rank 0 takes "),
-                      HasSubstr(" more than device.memory_limit allows ("), HasSubstr("\n  activations "),
-                      HasSubstr("\nthese fit; "), HasSubstr("   --layout dp=1 --set trainer.micro_batch=")));
+                AllOf(HasSubstr("layout 'dp=1': rank 0 takes "), HasSubstr("device.memory_limit"),
+                      HasSubstr("\n  activations "), HasSubstr("\nthese fit; "),
+                      HasSubstr("   --layout dp=1 --set trainer.micro_batch=")));
   }
   EXPECT_THAT(excess(run, options, facts, bytes * 3 / 4), Not(HasSubstr("a step  ")));
   compile::CompileOptions measured = options;
@@ -117,8 +117,7 @@ TEST(MemoryLimit, RefusesWithTheTableAndTheWaysOut) {
     measured.parallel.profile->nodes.push_back({node.name, {1e-3, 0, 0}});
   EXPECT_THAT(excess(compile::CompiledRun(measured, facts), measured, facts, bytes * 3 / 4),
               HasSubstr(" " + human_seconds(0.016 * static_cast<double>(run.graph().nodes.size())) + " "));
-  EXPECT_THAT(excess(run, options, facts, 1),
-              AllOf(HasSubstr("nothing fits"), HasSubstr("make the model smaller, or raise")));
+  EXPECT_THAT(excess(run, options, facts, 1), AllOf(HasSubstr("nothing fits"), HasSubstr("model smaller")));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/error.h"
+#include "mentions.h"
 #include "program/golden_programs.h"
 
 namespace lockstep::program {
@@ -106,7 +107,7 @@ TEST(ProgramText, SkipsBlankLinesAndComments) {
 TEST(ProgramText, ReadsSeveralPrograms) {
   const std::string one = to_text(built_by_hand());
   EXPECT_EQ(programs_from_text(one + one).size(), 2u);
-  EXPECT_THAT(error_of(one + one), testing::HasSubstr("expected one program, found 2"));
+  EXPECT_THAT(error_of(one + one), Mentions("one program ... 2"));
 }
 
 TEST(ProgramText, QuotesNames) {
@@ -124,21 +125,16 @@ TEST(ProgramText, RefusesToWriteTwoBuffersOfOneName) {
 TEST(ProgramText, NamesTheLineOfAnError) {
   const std::string good = to_text(built_by_hand());
   EXPECT_THAT(error_of(replaced(good, "input.4:half", "input.4:halt")),
-              testing::AllOf(testing::HasSubstr("line 10"),
-                             testing::HasSubstr("no buffer is named 'halt' (did you mean 'half'?)")));
-  EXPECT_THAT(error_of(replaced(good, "0 backward", "0 bakward")),
-              testing::AllOf(testing::HasSubstr("line 10"), testing::HasSubstr("did you mean 'backward'")));
-  EXPECT_THAT(error_of(replaced(good, "1 exchange", "2 exchange")),
-              testing::AllOf(testing::HasSubstr("line 11"), testing::HasSubstr("this is instruction 1")));
-  EXPECT_THAT(error_of(replaced(good, "segment=3", "segmnt=3")),
-              testing::HasSubstr("did you mean 'segment'"));
+              Mentions("line 10 ... 'halt' ... 'half'"));
+  EXPECT_THAT(error_of(replaced(good, "0 backward", "0 bakward")), Mentions("line 10 ... 'backward'"));
+  EXPECT_THAT(error_of(replaced(good, "1 exchange", "2 exchange")), Mentions("line 11 ... instruction 1"));
+  EXPECT_THAT(error_of(replaced(good, "segment=3", "segmnt=3")), testing::HasSubstr("'segment'"));
   EXPECT_THAT(error_of(replaced(good, "size=128", "size=big")),
               testing::AllOf(testing::HasSubstr("line 7"), testing::HasSubstr("expected a number")));
   EXPECT_THAT(error_of(replaced(good, "send:half@0~float16", "send:half@0~float17")),
               testing::HasSubstr("line 11"));
-  EXPECT_THAT(
-      error_of(replaced(good, "1 0 shared_memory", "1 0 shared_memry")),
-      testing::AllOf(testing::HasSubstr("line 5"), testing::HasSubstr("did you mean 'shared_memory'")));
+  EXPECT_THAT(error_of(replaced(good, "1 0 shared_memory", "1 0 shared_memry")),
+              Mentions("line 5 ... 'shared_memory'"));
   EXPECT_THAT(error_of("lane main compute\n"), testing::HasSubstr("line 1"));
 }
 
@@ -164,14 +160,14 @@ TEST(ProgramText, NamesWhatIsWrongWithStateAndOwnership) {
                                  {"owns=16+32", "owns=16-32"},
                                  {"owns=16+32", "owns=16+half"}})
     EXPECT_THAT(refused(from, to), testing::HasSubstr("line 9")) << to;
-  EXPECT_THAT(refused("state=half@-8", "state=halt@-8"), testing::HasSubstr("no buffer is named 'halt'"));
+  EXPECT_THAT(refused("state=half@-8", "state=halt@-8"), testing::HasSubstr("'halt'"));
   EXPECT_THAT(refused("owns=16+32", "own=16+32"),
               testing::HasSubstr("unknown field 'own'; expected buffer, offset, size"));
 }
 
 TEST(ProgramText, RefusesASecondBufferOfOneName) {
   EXPECT_THAT(error_of(replaced(to_text(built_by_hand()), "buffer half", "buffer grad")),
-              testing::HasSubstr("a second buffer named 'grad'"));
+              Mentions("second buffer ... 'grad'"));
 }
 
 TEST(ProgramHash, IgnoresTheRankAndNothingElse) {

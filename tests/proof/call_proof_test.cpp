@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "base/text.h"
+#include "mentions.h"
 #include "program/instruction_rules.h"
 #include "proof/call_accesses.h"
 #include "proof/compiled_models.h"
@@ -243,7 +244,7 @@ TEST(CallProof, FindsABranchOfAForkThatIsForgotten) {
     for (program::KernelCall& call : calls) {
       if (call.phase != ops::KernelPhase::backward_input || call.output_gradients.size() < 2) continue;
       void* branch = std::exchange(call.output_gradients[1].data, nullptr);
-      EXPECT_THAT(join(bound.faults_of(calls), "\n"), HasSubstr("it has no memory")) << bound.text();
+      EXPECT_THAT(join(bound.faults_of(calls), "\n"), HasSubstr("no memory")) << bound.text();
       call.output_gradients[1].data = call.output_gradients[0].data;
       EXPECT_FALSE(bound.faults_of(calls).empty()) << bound.text();
       call.output_gradients[1].data = branch;
@@ -264,10 +265,8 @@ TEST(CallProof, NamesCallValueAndPlace) {
     for (program::KernelCall& call : calls)
       if (run.graph().node(call.node).name == "c" && call.phase == ops::KernelPhase::backward_input) {
         call.output_gradients[0].data = nullptr;
-        EXPECT_THAT(
-            join(proof.check(program, i, calls), "\n"),
-            HasSubstr("the call of 'c' (the gradients of inputs) reads the gradient of 'c' at memory that "
-                      "the instruction does not name, but it has no memory"));
+        EXPECT_THAT(join(proof.check(program, i, calls), "\n"),
+                    Mentions("'c' (the gradients of inputs) ... the gradient of 'c' ... no memory"));
         return;
       }
     EXPECT_EQ(proof.check(program, i, calls), std::vector<std::string>{});

@@ -280,7 +280,7 @@ TEST(Checker, NamesWhatAReduceScatterLeavesUnspecified) {
     if (i.kind == program::InstructionKind::norm)
       for (program::Operand& o : i.operands)
         if (o.role == program::Role::gradients) o.range = programs[0].whole(o.range.buffer);
-  EXPECT_THAT(findings(programs), HasSubstr("what a reduce_scatter leaves in other ranks' blocks"));
+  EXPECT_THAT(findings(programs), Mentions("reduce_scatter leaves ... other ranks' blocks"));
 }
 
 TEST(Checker, FindsAPullThatWaitsForItself) {
@@ -386,11 +386,10 @@ TEST(Checker, KnowsWhereServedParametersLieBetweenSessions) {
 TEST(Checker, RefusesAServeThatStartsFromWhatNobodyHasWritten) {
   auto programs = served_apart();
   programs[2].instructions[0].operands[0].access = program::Access::read_write;
-  EXPECT_THAT(findings(programs),
-              HasSubstr("its parameters come from its destination, and are only written"));
+  EXPECT_THAT(findings(programs), Mentions("parameters come from ... destination"));
   programs = program::load_golden("ps_async");
   programs[2].instructions[0].operands[0].access = program::Access::write;
-  EXPECT_THAT(findings(programs), HasSubstr("it reads its parameters where they lie"));
+  EXPECT_THAT(findings(programs), Mentions("reads its parameters ... lie"));
 }
 
 TEST(Checker, RefusesAServeOfOtherParametersThanArePulled) {
@@ -449,7 +448,7 @@ TEST(Checker, ThrowsWithAllFindings) {
 }
 
 TEST(Checker, RefusesNoProgramsAndWrongRanks) {
-  EXPECT_THAT(findings({}), HasSubstr("there are no programs"));
+  EXPECT_THAT(findings({}), HasSubstr("no programs"));
   auto programs = program::load_golden("dp2_tree");
   std::swap(programs[0], programs[1]);
   EXPECT_THAT(findings(programs), Mentions("rank 1 of 2 ... 0 of 2"));

@@ -80,7 +80,7 @@ TEST(Obedience, OfHalfTheUpdatesIsRefused) {
                                  if (i.kind == program::InstructionKind::update && i.segment == 0)
                                    erase_role(i, role);
                                }),
-                HasSubstr("all updates of a step must obey the same"));
+                Mentions("updates ... obey the same"));
 }
 
 TEST(Obedience, ToAnotherWordOfTheVerdictIsRefused) {
@@ -95,7 +95,7 @@ TEST(Obedience, ToAVerdictThatCountedNothingIsRefused) {
                                if (i.kind == program::InstructionKind::agree)
                                  erase_role(i, program::Role::metrics);
                              }),
-              HasSubstr("its verdict should have counted the metrics of every leaf; it has seen none"));
+              Mentions("verdict ... metrics of every leaf ... none"));
 }
 
 TEST(Updates, MayNotAllBeMissing) {
@@ -108,7 +108,7 @@ TEST(Updates, MayNotAllBeMissing) {
       });
     if (removed == 0) continue;
     derive_anew(programs);
-    EXPECT_THAT(findings(programs), HasSubstr("the step should update every parameter")) << golden;
+    EXPECT_THAT(findings(programs), HasSubstr("every parameter")) << golden;
   }
 }
 
@@ -198,8 +198,8 @@ TEST(Parameters, ThatAreMissingOrCutOffAreRefused) {
       };
       const std::string missing = findings_after(golden, without), cut = findings_after(golden, half);
       if (count == 0) continue;
-      EXPECT_THAT(missing, HasSubstr("and its operands lack it from byte 0")) << golden;
-      EXPECT_THAT(cut, HasSubstr("and its operands lack it from byte ")) << golden;
+      EXPECT_THAT(missing, Mentions("operands ... from byte 0")) << golden;
+      EXPECT_THAT(cut, Mentions("operands ... from byte ")) << golden;
     }
 }
 
@@ -239,8 +239,8 @@ TEST(Gradients, ThatAllRanksLeaveOutAlikeAreMissed) {
     });
     if (count == 0) continue;
     ++goldens;
-    EXPECT_THAT(found, AllOf(HasSubstr("has no loss, so its backward needs the gradient of an output"),
-                             HasSubstr("no backward uses the gradient that it computes for an input")))
+    EXPECT_THAT(found, AllOf(Mentions("no loss ... gradient of an output"),
+                             Mentions("no backward ... gradient ... input")))
         << golden;
   }
   EXPECT_GE(goldens, 8);

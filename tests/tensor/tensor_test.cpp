@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "lockstep/error.h"
+#include "mentions.h"
 
 namespace lockstep::tensor {
 namespace {
@@ -45,7 +46,7 @@ TEST(Shape, RefusesWhatSixtyThreeBitsCannotCount) {
     Shape{half, half}.count();
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("[4294967296, 4294967296] has more elements than 63 bits count"));
+    EXPECT_THAT(error.what(), Mentions("[4294967296, 4294967296] ... 63 bits"));
   }
   EXPECT_THROW((Shape{int64_t{1} << 62, 2}).count(), ConfigError);
 }

@@ -8,6 +8,7 @@
 
 #include "data/test_files.h"
 #include "lockstep/error.h"
+#include "mentions.h"
 #include "observe/machine/figures.h"
 
 namespace lockstep::observe {
@@ -120,8 +121,8 @@ TEST(Prometheus, APortThatIsTakenIsNamed) {
   const ScrapeServer first("127.0.0.1", 0);
   PrometheusSink second({}, "127.0.0.1", first.port());
   EXPECT_THAT(message_of<IoError>([&] { second.open(); }),
-              HasSubstr("cannot listen at port " + std::to_string(first.port()) + " of 127.0.0.1"));
-  EXPECT_THAT(message_of<ConfigError>([&] { ScrapeServer("localhost", 0); }), HasSubstr("an IP address"));
+              Mentions("port " + std::to_string(first.port()) + " ... 127.0.0.1"));
+  EXPECT_THAT(message_of<ConfigError>([&] { ScrapeServer("localhost", 0); }), HasSubstr("IP address"));
 }
 
 }  // namespace

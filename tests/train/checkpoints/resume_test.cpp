@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "data/test_files.h"
+#include "mentions.h"
 #include "train/thread_ranks.h"
 #include "train/worker/model_state.h"
 
@@ -177,7 +178,7 @@ TEST_F(Resume, WithNothingLeftToUseSaysSoAndChangesNothing) {
   train(1);
   for (const char* step : {"06", "09", "10"}) damage(std::string("step-000000") + step + "/manifest.json");
   const Result second = train(2);
-  EXPECT_THAT(second.error, HasSubstr("none of the checkpoints"));
+  EXPECT_THAT(second.error, Mentions("none ... checkpoints"));
 }
 
 TEST_F(Resume, UnderAnotherConfigurationIsRefusedNamingTheField) {
@@ -304,7 +305,7 @@ TEST_F(Resume, TakesACheckpointUnderAnyName) {
 TEST_F(Resume, FromALinkThatLeadsToItselfSaysSo) {
   std::filesystem::create_symlink("loop", folder_ / "loop");
   EXPECT_THAT(train(1, 0, {fmt::format("checkpoint.resume_path='{}'", folder_ / "loop")}).error,
-              HasSubstr("cannot look at checkpoint"));
+              Mentions("checkpoint ... " + (folder_ / "loop")));
 }
 
 TEST_F(Resume, FromAPathThatHoldsNothingNamesIt) {

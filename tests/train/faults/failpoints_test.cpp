@@ -68,29 +68,28 @@ TEST(Failpoint, TextReadsBackAsTheSame) {
 }
 
 TEST(Failpoint, EveryMistakeIsNamedWithAnExample) {
-  EXPECT_THAT(refusal("kill"),
-              AllOf(HasSubstr("--failpoint kill: there is no '@'"), HasSubstr("kill@1,40,backward")));
+  EXPECT_THAT(refusal("kill"), Mentions("--failpoint kill: ... '@' ... kill@1,40,backward"));
   EXPECT_THAT(refusal("kil@1,2"), AllOf(Mentions("'kil' ... did you mean 'kill'?"), HasSubstr("delay:MS")));
-  EXPECT_THAT(refusal("@1,2"), HasSubstr("there is no kind ''"));
+  EXPECT_THAT(refusal("@1,2"), Mentions("kind '' ... kill, stop"));
   EXPECT_THAT(refusal("kill@1"), HasSubstr("after the '@', found 1"));
   EXPECT_THAT(refusal("kill@"), HasSubstr("after the '@', found 0"));
   EXPECT_THAT(refusal("kill@1,2,load,3"), HasSubstr("after the '@', found 4"));
-  EXPECT_THAT(refusal("kill@one,2"), HasSubstr("the rank is 'one'"));
-  EXPECT_THAT(refusal("kill@-1,2"), HasSubstr("the rank is '-1'"));
-  EXPECT_THAT(refusal("kill@1,2.5"), HasSubstr("the step is '2.5'"));
-  EXPECT_THAT(refusal("kill@1,0"), HasSubstr("steps count from 1"));
-  EXPECT_THAT(refusal("kill@1,1,start"), HasSubstr("its step is 0, not 1"));
-  EXPECT_THAT(refusal("kill@1,2,bakward"), HasSubstr("no phase 'bakward' (did you mean 'backward'?)"));
-  EXPECT_THAT(refusal("kill@1,2,write"), HasSubstr("as in write:3"));
+  EXPECT_THAT(refusal("kill@one,2"), Mentions("rank ... 'one'"));
+  EXPECT_THAT(refusal("kill@-1,2"), Mentions("rank ... '-1'"));
+  EXPECT_THAT(refusal("kill@1,2.5"), Mentions("step ... '2.5'"));
+  EXPECT_THAT(refusal("kill@1,0"), Mentions("from 1 ... step 0"));
+  EXPECT_THAT(refusal("kill@1,1,start"), Mentions("step is 0 ... 1"));
+  EXPECT_THAT(refusal("kill@1,2,bakward"), Mentions("phase 'bakward' ... 'backward'"));
+  EXPECT_THAT(refusal("kill@1,2,write"), HasSubstr("write:3"));
   EXPECT_THAT(refusal("kill@1,2,write:0"), HasSubstr("'0'"));
-  EXPECT_THAT(refusal("kill@1,2,save:3"), HasSubstr("phase save takes nothing after a ':'"));
-  EXPECT_THAT(refusal("kill:9@1,2"), HasSubstr("kill takes nothing after a ':'"));
-  EXPECT_THAT(refusal("delay@1,2"), HasSubstr("as in delay:500"));
+  EXPECT_THAT(refusal("kill@1,2,save:3"), Mentions("phase save ... '3'"));
+  EXPECT_THAT(refusal("kill:9@1,2"), Mentions("kill ... '9'"));
+  EXPECT_THAT(refusal("delay@1,2"), HasSubstr("delay:500"));
   EXPECT_THAT(refusal("delay:soon@1,2"), HasSubstr("'soon'"));
-  EXPECT_THAT(refusal("nan@1,2,update"), HasSubstr("its phase is forward or backward"));
-  EXPECT_THAT(refusal("flip@1,2,write:3"), HasSubstr("flip changes a parameter within a step"));
-  EXPECT_THAT(refusal("flip@1,2,evaluate"), HasSubstr("flip changes a parameter within a step"));
-  EXPECT_THAT(refusal("enospc@1,2,load"), HasSubstr("its phase is write:K"));
+  EXPECT_THAT(refusal("nan@1,2,update"), HasSubstr("forward or backward"));
+  EXPECT_THAT(refusal("flip@1,2,write:3"), Mentions("flip ... within a step"));
+  EXPECT_THAT(refusal("flip@1,2,evaluate"), Mentions("flip ... within a step"));
+  EXPECT_THAT(refusal("enospc@1,2,load"), HasSubstr("write:K"));
 }
 
 /// Names the failpoint log while it lives.
@@ -191,8 +190,8 @@ TEST(Failpoints, EvaluateSaveAndStartAreNotPartsOfAStep) {
       Failpoints::parse({"error@0,2,evaluate", "error@0,3,save", "error@0,0,start"}, 0, 2);
   EXPECT_EQ(rank.pass(*failpoints, rank.programs.step, 2), "nowhere");
   EXPECT_EQ(rank.pass(*failpoints, rank.programs.boundary, 2), "nowhere");
-  EXPECT_THAT(rank.pass(*failpoints, rank.programs.evaluate, 2), HasSubstr("before evaluate instruction 0"));
-  EXPECT_THAT(rank.pass(*failpoints, rank.programs.boundary, 3), HasSubstr("before boundary instruction 0"));
+  EXPECT_THAT(rank.pass(*failpoints, rank.programs.evaluate, 2), HasSubstr("evaluate instruction 0"));
+  EXPECT_THAT(rank.pass(*failpoints, rank.programs.boundary, 3), HasSubstr("boundary instruction 0"));
   EXPECT_THROW(failpoints->at_start(), Error);
   EXPECT_NO_THROW(failpoints->at_start());
 }
@@ -205,9 +204,7 @@ TEST(Failpoints, OneThatWaitsForWhatNoStepHasIsRefused) {
     Failpoints::parse({"kill@0,2,all_reduce"}, 0, 2)->check(rank.programs.step);
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(
-        error.what(),
-        HasSubstr("rank 0's steps have no instruction 'all_reduce'; they have constants, load, forward"));
+    EXPECT_THAT(error.what(), Mentions("rank 0 ... 'all_reduce' ... constants, load, forward"));
   }
 }
 
@@ -407,8 +404,7 @@ TEST(FailingFileSystem, WhatComesBehindACheckpointBelongsToTheNextOne) {
 TEST(FailingFileSystem, OtherKindsActAtAnOperationToo) {
   const TemporaryDirectory folder;
   const auto failpoints = Failpoints::parse({"error@0,1,write:2"}, 0, 2);
-  EXPECT_THAT(write_through(*failpoints, folder.path(), 1),
-              HasSubstr("failpoint error@0,1,write:2, checkpoint of step 1"));
+  EXPECT_THAT(write_through(*failpoints, folder.path(), 1), Mentions("error@0,1,write:2 ... step 1"));
 }
 
 TEST(FailingFileSystem, EveryOperationOfACheckpointCanFail) {

@@ -60,7 +60,7 @@ std::vector<Failure> train_to_failure(int ranks, const std::vector<std::string>&
 
 TEST(NonFinite, NamesOpTensorMicroBatchAndRankOnEveryRank) {
   const auto failures = train_to_failure(2, {});
-  EXPECT_THAT(failures[0].message, AllOf(HasSubstr("first: forward of layer fc"), HasSubstr("(linear)"),
+  EXPECT_THAT(failures[0].message, AllOf(Mentions("first: ... layer fc"), HasSubstr("(linear)"),
                                          HasSubstr("micro-batch 0 of rank 0"), HasSubstr("learning_rate")));
   EXPECT_EQ(failures[0].message, failures[1].message);
   EXPECT_EQ(failures[0].code, ExitCode::internal);
@@ -70,9 +70,9 @@ TEST(NonFinite, NamesWhatIsTooLargeForItsType) {
   // After a step like this, weights are finite, and beyond 65504.
   const auto weights = train_to_failure(1, {"precision.compute=FLOAT16", "optimizer.learning_rate=1e7",
                                             "precision.loss_scaling.initial_scale=1"});
-  EXPECT_THAT(weights[0].message,
-              AllOf(HasSubstr("first: forward of layer fc"),
-                    HasSubstr("(linear) read infinity in parameter fc"), HasSubstr("as float16, element")));
+  EXPECT_THAT(
+      weights[0].message,
+      Mentions("first: forward of layer fc ... (linear) ... infinity ... parameter fc ... float16, element"));
   // Eight white images, each of whose pixels is a million.
   const test::TemporaryDirectory files;
   test::Bytes images{0, 0, 8, 3, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 4}, labels{0, 0, 8, 1, 0, 0, 0, 8};
@@ -86,8 +86,7 @@ TEST(NonFinite, NamesWhatIsTooLargeForItsType) {
        R"(data.idx={train_images: "images" train_labels: "labels" eval_images: "images" eval_labels: "labels" deviation: 1e-6})"});
   EXPECT_THAT(
       inputs[0].message,
-      HasSubstr(
-          "first: forward of layer fc1 (linear) read infinity in model input image as float16, element 0"));
+      Mentions("first: forward of layer fc1 (linear) ... infinity ... input image ... float16, element 0"));
 }
 
 TEST(NonFinite, LeavesParametersAsBeforeTheStep) {
@@ -132,7 +131,7 @@ TEST(NonFinite, StateThatOverflowedInTheUpdateIsNotSaved) {
       if (rank == 1) message = error.what();
     }
   });
-  EXPECT_THAT(message, AllOf(HasSubstr("is not saved"), HasSubstr("fc"), HasSubstr("step 1")));
+  EXPECT_THAT(message, AllOf(HasSubstr("not saved"), HasSubstr("fc"), HasSubstr("step 1")));
   EXPECT_TRUE(checkpoint::find_checkpoints(directory + "/checkpoints").empty());
   std::filesystem::remove_all(directory);
 }
@@ -147,7 +146,7 @@ TEST(NonFinite, IgnorePolicyUpdatesEvenWithClipping) {
 
 TEST(NonFinite, StopPolicyDoesNotReplay) {
   const auto failures = train_to_failure(2, {"trainer.nonfinite=STOP"});
-  EXPECT_THAT(failures[1].message, AllOf(HasSubstr("not both finite"), Not(HasSubstr("first:"))));
+  EXPECT_THAT(failures[1].message, AllOf(Mentions("loss ... finite"), Not(HasSubstr("first:"))));
 }
 
 constexpr const char* kBatchNorm = R"(

@@ -419,7 +419,7 @@ TEST(LossScale, AtItsMinimumThePolicySaysWhatHappens) {
   EXPECT_EQ(located.code, ExitCode::internal);
   EXPECT_THAT(located.error,
               AllOf(HasSubstr("step 2: loss "), HasSubstr("536870912"),
-                    HasSubstr("first: backward of layer "), HasSubstr("made infinity"),
+                    Mentions("first: ... backward of layer"), HasSubstr("made infinity"),
                     HasSubstr("precision.loss_scaling.minimum: lower that"), Not(HasSubstr("clip_norm"))));
   const ScaledRun stopped = train_scaled(config_of(kMlp, at_the_floor("STOP")), 2);
   EXPECT_EQ(stopped.code, ExitCode::internal);
@@ -437,7 +437,7 @@ TEST(LossScale, ALossThatIsNotFiniteIsNoMatterOfTheScale) {
                                     "trainer.clip_norm=0", "optimizer.schedule={}"}),
                    2);
   EXPECT_EQ(run.code, ExitCode::internal);
-  EXPECT_THAT(run.error, AllOf(HasSubstr("first: forward of layer "), HasSubstr("65536"),
+  EXPECT_THAT(run.error, AllOf(Mentions("first: ... forward of layer"), HasSubstr("65536"),
                                HasSubstr("Lower optimizer.learning_rate")));
 }
 

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "lockstep/error.h"
+#include "mentions.h"
 #include "proof/checker.h"
 #include "train/loop/divided_models.h"
 #include "train/session_ranks.h"
@@ -161,15 +162,15 @@ TEST(Session, IsProvenToScaleEveryPushByWhatItsStepComesTo) {
   };
   EXPECT_EQ(findings_with([](auto& pushes) { EXPECT_GE(pushes.size(), 2U); }), "");
   EXPECT_THAT(findings_with([&](auto& pushes) { leave_out(*pushes.back(), program::Role::verdict, 1); }),
-              HasSubstr("rank 2 holds the step's pushes until this one"));
+              Mentions("rank 2 ... pushes"));
   EXPECT_THAT(findings_with([&](auto& pushes) { leave_out(*pushes.back(), program::Role::predicate, 0); }),
-              HasSubstr("all updates of a step must obey the same"));
+              Mentions("updates ... obey the same"));
   EXPECT_THAT(findings_with([](auto& pushes) {
                 const auto& last = pushes.back()->operands;
                 const auto agreed = std::ranges::find(last, program::Role::verdict, &program::Operand::role);
                 pushes.front()->operands.push_back(*agreed);
               }),
-              HasSubstr("all updates of a step must obey the same"));
+              Mentions("updates ... obey the same"));
 }
 
 // Races depend on what is waited for and on how updates meet, not on layers: ThreadSanitizer, under which a
@@ -337,8 +338,8 @@ TEST(Session, OfStepsThatAreNotFiniteEndsOrSkipsThem) {
                                         "trainer.eval_every_steps=0", "trainer.eval_at_end=false"};
   for (const std::string layout : {"dp=2,sync=ps,mode=stale", "dp=2,sync=ps,mode=async"}) {
     const std::string located = error_of(fast(kMlp, diverging), layout);
-    EXPECT_THAT(located, HasSubstr("share of the batch are not both finite; its push changed nothing"));
-    EXPECT_THAT(located, HasSubstr("first: the gradient of parameter"));
+    EXPECT_THAT(located, Mentions("share of the batch ... finite ... push"));
+    EXPECT_THAT(located, Mentions("first: ... gradient of parameter"));
     auto skipping = diverging;
     skipping.insert(skipping.end(), {"trainer.nonfinite=SKIP", "trainer.nonfinite_limit=1000"});
     const auto ended = train_sessions(fast(kMlp, skipping), layout);
@@ -430,7 +431,7 @@ TEST(Session, IsRefusedWhereLanesHaveThreadsOfTheirOwn) {
       worker.connect(world);
       ADD_FAILURE() << "accepted";
     } catch (const InternalError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("take no part in sessions with servers"));
+      EXPECT_THAT(error.what(), HasSubstr("sessions with servers"));
     }
   });
 }

