@@ -19,7 +19,7 @@ RunConfig read_image_config(const std::string& data, const std::string& channels
           " } trainer { global_batch: 8 steps: 2 } optimizer { learning_rate: 0.1 sgd {} }",
       "c.textproto", {});
 }
-std::string refusal(const std::string& data) {
+std::string image_refusal(const std::string& data) {
   return message_of<ConfigError>([&] { read_image_config(data); });
 }
 
@@ -119,7 +119,7 @@ TEST(ImageData, TransformsImagesInFilesOnGpus) {
   // It changes no number.
   EXPECT_EQ(config.math_hash, read_image_config("images { train: \"a\" }").math_hash);
   EXPECT_TRUE(read_image_config("records {} transforms_on: GPU").data.transforms_on_gpu);
-  EXPECT_THAT(refusal("cifar {} transforms_on: GPU"), HasSubstr("data.transforms_on"));
+  EXPECT_THAT(image_refusal("cifar {} transforms_on: GPU"), HasSubstr("data.transforms_on"));
 }
 
 /// So that runs of builds before, whose samples differ, are not continued as if they were of the same
@@ -201,27 +201,27 @@ TEST(ImageData, KnowsTheNamesOfCifarsFiles) {
 }
 
 TEST(ImageData, RefusesWhatContradictsItself) {
-  EXPECT_THAT(refusal("images {}"), AllOf(HasSubstr("data.images"), HasSubstr("train_list")));
-  EXPECT_THAT(refusal("images { train: \"a\" train_list: \"b\" }"), HasSubstr("data.images"));
-  EXPECT_THAT(refusal("images { train: \"a\" eval: \"b\" eval_fraction: 0.5 }"), HasSubstr("eval_fraction"));
-  EXPECT_THAT(refusal("images { train: \"a\" split_seed: 2 }"), HasSubstr("split_seed"));
-  EXPECT_THAT(refusal("images { train: \"a\" channels: 2 }"), HasSubstr("channels"));
-  EXPECT_THAT(refusal("cifar { eval_files: \"x\" eval_fraction: 0.5 }"), HasSubstr("eval_fraction"));
-  EXPECT_THAT(refusal("cifar {} on_damage: SKIP"), HasSubstr("on_damage"));
-  EXPECT_THAT(refusal("cifar {} transforms { resize { size: [3, 3] shorter: 4 } }"),
+  EXPECT_THAT(image_refusal("images {}"), AllOf(HasSubstr("data.images"), HasSubstr("train_list")));
+  EXPECT_THAT(image_refusal("images { train: \"a\" train_list: \"b\" }"), HasSubstr("data.images"));
+  EXPECT_THAT(image_refusal("images { train: \"a\" eval: \"b\" eval_fraction: 0.5 }"), HasSubstr("eval_fraction"));
+  EXPECT_THAT(image_refusal("images { train: \"a\" split_seed: 2 }"), HasSubstr("split_seed"));
+  EXPECT_THAT(image_refusal("images { train: \"a\" channels: 2 }"), HasSubstr("channels"));
+  EXPECT_THAT(image_refusal("cifar { eval_files: \"x\" eval_fraction: 0.5 }"), HasSubstr("eval_fraction"));
+  EXPECT_THAT(image_refusal("cifar {} on_damage: SKIP"), HasSubstr("on_damage"));
+  EXPECT_THAT(image_refusal("cifar {} transforms { resize { size: [3, 3] shorter: 4 } }"),
               HasSubstr("data.transforms[0].resize"));
-  EXPECT_THAT(refusal("cifar {} transforms { center_crop { size: 3 } }"), HasSubstr("center_crop.size"));
-  EXPECT_THAT(refusal("cifar {} transforms { normalize { mean: 1 } }"), HasSubstr("normalize"));
-  EXPECT_THAT(refusal("cifar {} transforms {}"), HasSubstr("data.transforms[0]"));
-  EXPECT_THAT(refusal("cifar {} transforms { flip { horizontal: 2 } }"), HasSubstr("flip.horizontal"));
+  EXPECT_THAT(image_refusal("cifar {} transforms { center_crop { size: 3 } }"), HasSubstr("center_crop.size"));
+  EXPECT_THAT(image_refusal("cifar {} transforms { normalize { mean: 1 } }"), HasSubstr("normalize"));
+  EXPECT_THAT(image_refusal("cifar {} transforms {}"), HasSubstr("data.transforms[0]"));
+  EXPECT_THAT(image_refusal("cifar {} transforms { flip { horizontal: 2 } }"), HasSubstr("flip.horizontal"));
 }
 
 TEST(ImageData, RefusesWhatWouldBeIgnored) {
-  EXPECT_THAT(refusal("cifar {} threads: AUTOMATIC prefetch_threads: 2"), HasSubstr("data.threads"));
-  EXPECT_THAT(refusal("cifar {} threads: AUTOMATIC prefetch_depth: 8"), HasSubstr("data.threads"));
-  EXPECT_THAT(refusal("cifar {} cache_directory: \"c\""), HasSubstr("data.cache_directory"));
-  EXPECT_THAT(refusal("images { train: \"a\" } cache_bytes: 7"), HasSubstr("data.cache_bytes"));
-  EXPECT_THAT(refusal("records { channels: 2 }"), HasSubstr("data.records.channels"));
+  EXPECT_THAT(image_refusal("cifar {} threads: AUTOMATIC prefetch_threads: 2"), HasSubstr("data.threads"));
+  EXPECT_THAT(image_refusal("cifar {} threads: AUTOMATIC prefetch_depth: 8"), HasSubstr("data.threads"));
+  EXPECT_THAT(image_refusal("cifar {} cache_directory: \"c\""), HasSubstr("data.cache_directory"));
+  EXPECT_THAT(image_refusal("images { train: \"a\" } cache_bytes: 7"), HasSubstr("data.cache_bytes"));
+  EXPECT_THAT(image_refusal("records { channels: 2 }"), HasSubstr("data.records.channels"));
 }
 
 TEST(ImageData, CountsForWhatDecidesNumbers) {
