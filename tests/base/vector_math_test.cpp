@@ -44,7 +44,8 @@ TEST(FastExp, IsExactWhereTheResultIs) {
 
 TEST(FastExp, OverflowsToInfinityAndUnderflowsGradually) {
   EXPECT_TRUE(std::isfinite(fast_exp(88.72283f)));
-  for (const float x : {88.73f, 89.0f, 100.0f, 1e30f, kFloatInfinity}) EXPECT_EQ(fast_exp(x), kFloatInfinity) << x;
+  for (const float x : {88.73f, 89.0f, 100.0f, 1e30f, kFloatInfinity})
+    EXPECT_EQ(fast_exp(x), kFloatInfinity) << x;
   EXPECT_NEAR(fast_exp(-100.0f) / 0x1p-149, std::exp(-100.0) / 0x1p-149, 1);
   for (const float x : {-104.0f, -200.0f, -1e30f, -kFloatInfinity}) EXPECT_EQ(fast_exp(x), 0.0f) << x;
 }

@@ -199,7 +199,8 @@ ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataTyp
 }
 ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t) {
-  return current->note(comm->rank, "ncclSend", fmt::format("{} {} {} {}", from, count, nccl_name(type), peer));
+  return current->note(comm->rank, "ncclSend",
+                       fmt::format("{} {} {} {}", from, count, nccl_name(type), peer));
 }
 ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t) {
   return current->note(comm->rank, "ncclRecv", fmt::format("{} {} {} {}", to, count, nccl_name(type), peer));

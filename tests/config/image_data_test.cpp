@@ -50,7 +50,8 @@ TEST(ImageData, IsReadBackFromItsEffectiveText) {
 }
 
 TEST(ImageData, TakesChannelsOfRecordsFromTheModel) {
-  const auto config = read_image_config("records { folder: \"packed\" } threads: AUTOMATIC transforms { resize {} }", "1");
+  const auto config =
+      read_image_config("records { folder: \"packed\" } threads: AUTOMATIC transforms { resize {} }", "1");
   EXPECT_EQ(config.data.kind, data::DataKind::records);
   EXPECT_EQ(config.data.records.folder, "packed");
   EXPECT_EQ(config.data.records.channels, 1);
@@ -84,8 +85,8 @@ TEST(ImageData, RefusesMixturesThatNobodyReadsOrMakes) {
             " layer { name: \"flat\" input: \"image\" flatten {} } layer { name: \"fc\" linear { units: 3 } "
             "} "
             "layer { name: \"loss\" input: [\"fc\", \"label\"" +
-            reads + "] softmax_cross_entropy {} } } data { synthetic { samples: 8 classes: 3 } " + transforms +
-            " } trainer { global_batch: 8 steps: 2 } optimizer { learning_rate: 0.1 sgd {} }",
+            reads + "] softmax_cross_entropy {} } } data { synthetic { samples: 8 classes: 3 } " +
+            transforms + " } trainer { global_batch: 8 steps: 2 } optimizer { learning_rate: 0.1 sgd {} }",
         "c.textproto", {});
   };
   const std::string input = "input { name: \"label_mix\" type: INT32 shape: 2 }", reads = ", \"label_mix\"",
@@ -148,7 +149,8 @@ TEST(ImageData, ModelsAreTheSameWithMixturesAndWithout) {
     std::erase_if(fields, [](const auto& field) { return !field.first.starts_with("model."); });
     return fields;
   };
-  EXPECT_EQ(model_fields(read_image_config("cifar {} transforms { mixup {} }")), model_fields(read_image_config("cifar {}")));
+  EXPECT_EQ(model_fields(read_image_config("cifar {} transforms { mixup {} }")),
+            model_fields(read_image_config("cifar {}")));
 }
 
 TEST(ImageData, ModelsOfOwnDataDifferByTheMixturesThatTheyRead) {
@@ -203,14 +205,16 @@ TEST(ImageData, KnowsTheNamesOfCifarsFiles) {
 TEST(ImageData, RefusesWhatContradictsItself) {
   EXPECT_THAT(image_refusal("images {}"), AllOf(HasSubstr("data.images"), HasSubstr("train_list")));
   EXPECT_THAT(image_refusal("images { train: \"a\" train_list: \"b\" }"), HasSubstr("data.images"));
-  EXPECT_THAT(image_refusal("images { train: \"a\" eval: \"b\" eval_fraction: 0.5 }"), HasSubstr("eval_fraction"));
+  EXPECT_THAT(image_refusal("images { train: \"a\" eval: \"b\" eval_fraction: 0.5 }"),
+              HasSubstr("eval_fraction"));
   EXPECT_THAT(image_refusal("images { train: \"a\" split_seed: 2 }"), HasSubstr("split_seed"));
   EXPECT_THAT(image_refusal("images { train: \"a\" channels: 2 }"), HasSubstr("channels"));
   EXPECT_THAT(image_refusal("cifar { eval_files: \"x\" eval_fraction: 0.5 }"), HasSubstr("eval_fraction"));
   EXPECT_THAT(image_refusal("cifar {} on_damage: SKIP"), HasSubstr("on_damage"));
   EXPECT_THAT(image_refusal("cifar {} transforms { resize { size: [3, 3] shorter: 4 } }"),
               HasSubstr("data.transforms[0].resize"));
-  EXPECT_THAT(image_refusal("cifar {} transforms { center_crop { size: 3 } }"), HasSubstr("center_crop.size"));
+  EXPECT_THAT(image_refusal("cifar {} transforms { center_crop { size: 3 } }"),
+              HasSubstr("center_crop.size"));
   EXPECT_THAT(image_refusal("cifar {} transforms { normalize { mean: 1 } }"), HasSubstr("normalize"));
   EXPECT_THAT(image_refusal("cifar {} transforms {}"), HasSubstr("data.transforms[0]"));
   EXPECT_THAT(image_refusal("cifar {} transforms { flip { horizontal: 2 } }"), HasSubstr("flip.horizontal"));

@@ -189,7 +189,8 @@ TEST(Vary, MakesAResnet50OfSixtyLines) {
   const ModelSpec written = read_blocks(kResnet50), preset = model::make_resnet({});
   ASSERT_EQ(written.layers.size(), preset.layers.size());
   for (size_t i = 0; i < preset.layers.size(); ++i)
-    EXPECT_EQ(without_origin(written.layers[i].op), without_origin(preset.layers[i].op)) << preset.layers[i].name;
+    EXPECT_EQ(without_origin(written.layers[i].op), without_origin(preset.layers[i].op))
+        << preset.layers[i].name;
 }
 
 }  // namespace

@@ -92,8 +92,9 @@ TEST(Judge, NeverBlamesAWaitingRankWhileAnotherMayBecomeSilentOrStuck) {
   EXPECT_EQ(decision({waiting(119), judge_state({slot(Activity::waiting, 100)}, 3, 7.6)}), "nobody");
   EXPECT_EQ(decision({waiting(119), judge_state({slot(Activity::waiting, 100)}, 3, 7.4)}), "deadlock 1");
   EXPECT_EQ(decision({waiting(119), working(29)}), "nobody");
-  EXPECT_EQ(decision({waiting(119), judge_state({slot(Activity::waiting, 100), slot(Activity::storage, 49)})}),
-            "nobody");
+  EXPECT_EQ(
+      decision({waiting(119), judge_state({slot(Activity::waiting, 100), slot(Activity::storage, 49)})}),
+      "nobody");
 }
 
 TEST(Judge, OfAllThatWaitNamesTheOneWithTheSmallestStepThenTheLongestWait) {
@@ -114,8 +115,9 @@ TEST(Judge, FindsNoDeadlockWhereALongSaveHasJustEnded) {
   const auto saved = [](double main, double writer) {
     return judge_state({slot(Activity::waiting, main), slot(Activity::waiting, writer)});
   };
-  EXPECT_EQ(decision({judge_state({slot(Activity::waiting, 100), slot(Activity::storage, 30)}), saved(100, 90)}),
-            "nobody");
+  EXPECT_EQ(
+      decision({judge_state({slot(Activity::waiting, 100), slot(Activity::storage, 30)}), saved(100, 90)}),
+      "nobody");
   EXPECT_EQ(decision({saved(100, 0.1), saved(100, 90)}), "nobody");
   EXPECT_EQ(decision({waiting(0.1), saved(100, 90)}), "nobody") << "its training thread goes on";
   EXPECT_EQ(decision({saved(100, 20.1), saved(100, 90)}), "deadlock 1") << "it does not";

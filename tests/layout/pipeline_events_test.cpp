@@ -67,8 +67,8 @@ void expect_no_deadlock(const std::vector<std::vector<PipelineEvent>>& stages, c
       }
       for (size_t other = 0; other < stages.size(); ++other) {
         const PipelineEvent* theirs = standing(other);
-        if (other == stage || theirs == nullptr || theirs->kind == EventKind::unit || theirs->kind == own->kind ||
-            message_of(*theirs) != message_of(*own))
+        if (other == stage || theirs == nullptr || theirs->kind == EventKind::unit ||
+            theirs->kind == own->kind || message_of(*theirs) != message_of(*own))
           continue;
         ++at[stage], ++at[other], moved = true;
         break;

@@ -99,7 +99,8 @@ TEST(ZeroBubbleSchedule, LagsWithWeightsByTheNumberOfTheStage) {
 TEST(PipelineSchedule, OneStageIsAPipelineToo) {
   EXPECT_EQ(schedule_text({.schedule = PipelineSchedule::gpipe, .micro_batches = 2}, 0), "F0 F1 B0 B1");
   EXPECT_EQ(schedule_text({.micro_batches = 2}, 0), "F0 B0 F1 B1");
-  EXPECT_EQ(schedule_text({.schedule = PipelineSchedule::zero_bubble, .micro_batches = 2}, 0), "F0 I0 W0 F1 I1 W1");
+  EXPECT_EQ(schedule_text({.schedule = PipelineSchedule::zero_bubble, .micro_batches = 2}, 0),
+            "F0 I0 W0 F1 I1 W1");
   EXPECT_EQ(schedule_text({.schedule = PipelineSchedule::interleaved, .micro_batches = 2, .chunks = 2}, 0),
             "F0a F0b B0b F1a B0a F1b B1b B1a");
 }
@@ -130,7 +131,8 @@ TEST(PipelineSchedule, InterleavedRefusesWhatStagesDoNotDivide) {
   PipelineShape shape{
       .schedule = PipelineSchedule::interleaved, .stages = 4, .micro_batches = 6, .chunks = 2};
   EXPECT_FALSE(takes(shape));
-  EXPECT_THAT(schedule_refusal(shape), Mentions("6 = 1 x 4 stages ... 2 ... trainer.micro_batch ... 4 ... 8"));
+  EXPECT_THAT(schedule_refusal(shape),
+              Mentions("6 = 1 x 4 stages ... 2 ... trainer.micro_batch ... 4 ... 8"));
   shape.micro_batches = 3;
   EXPECT_THAT(schedule_refusal(shape), Mentions("3 = 0 x 4 stages ... 3 ... trainer.micro_batch ... 4"));
   shape.micro_batches = 8;

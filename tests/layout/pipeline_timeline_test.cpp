@@ -197,10 +197,14 @@ std::string failure_of(const std::vector<std::vector<PipelineUnit>>& stages) {
 }
 
 TEST(PipelineTimeline, NamesWhatStagesWaitForThatCannotProceed) {
-  const std::vector<PipelineUnit> eager{
-      {UnitKind::forward, 0, 0}, {UnitKind::backward, 0, 0}, {UnitKind::forward, 1, 0}, {UnitKind::backward, 1, 0}};
-  const std::vector<PipelineUnit> late{
-      {UnitKind::forward, 0, 0}, {UnitKind::forward, 1, 0}, {UnitKind::backward, 0, 0}, {UnitKind::backward, 1, 0}};
+  const std::vector<PipelineUnit> eager{{UnitKind::forward, 0, 0},
+                                        {UnitKind::backward, 0, 0},
+                                        {UnitKind::forward, 1, 0},
+                                        {UnitKind::backward, 1, 0}};
+  const std::vector<PipelineUnit> late{{UnitKind::forward, 0, 0},
+                                       {UnitKind::forward, 1, 0},
+                                       {UnitKind::backward, 0, 0},
+                                       {UnitKind::backward, 1, 0}};
   EXPECT_EQ(failure_of({late, eager}), "none");
   const std::string failure = failure_of({eager, late});
   EXPECT_THAT(failure, Mentions("stage 0 ... micro-batch 0 ... chunk 0"));

@@ -79,7 +79,9 @@ TEST(Partition, InputsAndOutputsAreWhatCrossesBorders) {
   }
 }
 
-TEST(Partition, RefusesABucketOfNothing) { EXPECT_THROW(make_partition(gpt_in_segments(true), 0), ConfigError); }
+TEST(Partition, RefusesABucketOfNothing) {
+  EXPECT_THROW(make_partition(gpt_in_segments(true), 0), ConfigError);
+}
 
 }  // namespace
 }  // namespace lockstep::model

@@ -37,7 +37,8 @@ size_t dimension(int64_t axis, const Shape& of_sample) {
   return static_cast<size_t>((axis < 0 ? axis + of_sample.rank() : axis) + 1);
 }
 
-OpCase make_array_copy(std::string name, const Concatenate& op, std::vector<TensorSpec> specs, int threads = 1) {
+OpCase make_array_copy(std::string name, const Concatenate& op, std::vector<TensorSpec> specs,
+                       int threads = 1) {
   OpCase c{.name = std::move(name), .op = op, .inputs = specs, .batch = 3};
   c.options.intra_op_threads = threads;
   c.reference = [=](std::vector<Array> inputs, const std::vector<Array>&) {
@@ -101,8 +102,8 @@ template <>
 std::vector<OpCase> cases_of<Slice>() {
   return {make_array_copy("first", Slice{.end = 1}, {5, 3}),
           make_array_copy("channels", Slice{.axis = -1, .begin = 2, .end = -1}, {4, 7}),
-          make_array_copy("middle", Slice{.axis = 1, .begin = 1, .end = 3}, {2, 4, 5}), make_array_copy("all", Slice{}, {3, 2}),
-          make_array_copy("rest", Slice{.begin = 17}, {131, 37})};
+          make_array_copy("middle", Slice{.axis = 1, .begin = 1, .end = 3}, {2, 4, 5}),
+          make_array_copy("all", Slice{}, {3, 2}), make_array_copy("rest", Slice{.begin = 17}, {131, 37})};
 }
 
 template <>
@@ -110,7 +111,8 @@ std::vector<OpCase> cases_of<Transpose>() {
   return {make_array_copy("matrix", Transpose{"1,0"}, {1, 0}, {5, 3}),
           make_array_copy("last_to_first", Transpose{"2, 0, 1"}, {2, 0, 1}, {2, 3, 4}),
           make_array_copy("rows_stay", Transpose{"0,2,1"}, {0, 2, 1}, {3, 4, 2}),
-          make_array_copy("same", Transpose{"0,1"}, {0, 1}, {3, 4}), make_array_copy("wide", Transpose{"1,0"}, {1, 0}, {131, 67})};
+          make_array_copy("same", Transpose{"0,1"}, {0, 1}, {3, 4}),
+          make_array_copy("wide", Transpose{"1,0"}, {1, 0}, {131, 67})};
 }
 
 namespace {

@@ -14,11 +14,13 @@ constexpr uint32_t kAttentionOpNumber = 9;
 const ops::StepConstants kAttentionConstants{.step = 4, .seed = 77};
 
 /// The contract of the random stream, written out: attention_factor of one weight.
-double attention_factor(float rate, int64_t sample, int64_t positions, int64_t head, int64_t query, int64_t key) {
+double attention_factor(float rate, int64_t sample, int64_t positions, int64_t head, int64_t query,
+                        int64_t key) {
   const int64_t group = (head * positions + query) * ((positions + 3) / 4) + key / 4;
-  const Philox::Block block = Philox::generate(
-      {{static_cast<uint32_t>(group), static_cast<uint32_t>(kFirstSample + sample), 4, kAttentionOpNumber * 256 + 2}},
-      77);
+  const Philox::Block block =
+      Philox::generate({{static_cast<uint32_t>(group), static_cast<uint32_t>(kFirstSample + sample), 4,
+                         kAttentionOpNumber * 256 + 2}},
+                       77);
   return Philox::uniform(block.word[key % 4]) < rate ? 0 : 1.0f / (1.0f - rate);
 }
 
@@ -55,8 +57,8 @@ Array reference_attention(const Array& qkv, const Attention& op) {
   return y;
 }
 
-OpCase attention_case(std::string name, int64_t batch, int64_t positions, const Attention& op, int64_t head_size,
-                 int threads = 1) {
+OpCase attention_case(std::string name, int64_t batch, int64_t positions, const Attention& op,
+                      int64_t head_size, int threads = 1) {
   OpCase c{.name = std::move(name), .op = op};
   const int64_t key_heads = op.key_value_heads == 0 ? op.heads : op.key_value_heads;
   c.inputs = {{{positions, (op.heads + 2 * key_heads) * head_size}}};
@@ -75,9 +77,9 @@ OpCase attention_case(std::string name, int64_t batch, int64_t positions, const 
 }
 
 OpCase attention_case(std::string name, int64_t batch, int64_t positions, int64_t heads, int64_t head_size,
-                 float dropout = 0, int threads = 1) {
+                      float dropout = 0, int threads = 1) {
   return attention_case(std::move(name), batch, positions, Attention{.heads = heads, .dropout = dropout},
-                   head_size, threads);
+                        head_size, threads);
 }
 
 TEST(Attention, AgreesWithValuesWorkedOutByHand) {
@@ -279,12 +281,14 @@ std::vector<OpCase> cases_of<Attention>() {
           attention_case("dropout_of_64", 1, 130, 1, 64, 0.25f),
           attention_case("dropout_of_128", 1, 67, 1, 128, 0.5f),
           attention_case("grouped", 2, 7, {.heads = 4, .key_value_heads = 2}, 5),
-          attention_case("grouped_over_blocks", 2, 67, {.heads = 3, .dropout = 0.25f, .key_value_heads = 1}, 8, 2),
+          attention_case("grouped_over_blocks", 2, 67, {.heads = 3, .dropout = 0.25f, .key_value_heads = 1},
+                         8, 2),
           attention_case("grouped_of_64", 2, 130, {.heads = 4, .key_value_heads = 2}, 64),
           attention_case("grouped_of_128", 1, 67, {.heads = 4, .dropout = 0.25f, .key_value_heads = 1}, 128),
           attention_case("not_causal", 2, 7, {.heads = 2, .causal = false}, 5),
           attention_case("not_causal_one_position", 1, 1, {.heads = 1, .causal = false}, 4),
-          attention_case("not_causal_over_blocks", 1, 131, {.heads = 2, .dropout = 0.25f, .causal = false}, 16, 2),
+          attention_case("not_causal_over_blocks", 1, 131, {.heads = 2, .dropout = 0.25f, .causal = false},
+                         16, 2),
           attention_case("not_causal_of_32", 1, 64, {.heads = 1, .causal = false}, 32),
           attention_case("not_causal_of_64", 1, 150, {.heads = 2, .key_value_heads = 1, .causal = false}, 64),
           attention_case("not_causal_of_128", 1, 67, {.heads = 2, .dropout = 0.5f, .causal = false}, 128)};

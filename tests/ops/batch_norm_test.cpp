@@ -9,7 +9,7 @@ namespace lockstep::testing {
 namespace {
 
 std::vector<Array> batch_norm_reference(const BatchNorm& op, bool training, const Array& x,
-                             const std::vector<Array>& parameters) {
+                                        const std::vector<Array>& parameters) {
   const int64_t channels = x.shape[-1], rows = x.shape.count() / channels;
   Array y = x;
   for (int64_t c = 0; c < channels; ++c) {
@@ -35,9 +35,10 @@ OpCase make_batch_norm(std::string name, BatchNorm op, Shape input, int64_t batc
           .op = op,
           .inputs = {{std::move(input)}},
           .batch = batch,
-          .reference = [op, training](
-                           const auto& inputs,
-                           const auto& parameters) { return batch_norm_reference(op, training, inputs[0], parameters); },
+          .reference =
+              [op, training](const auto& inputs, const auto& parameters) {
+                return batch_norm_reference(op, training, inputs[0], parameters);
+              },
           .options = {.training = training}};
 }
 

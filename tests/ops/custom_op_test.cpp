@@ -385,9 +385,9 @@ class Logarithm : public CustomOp {
 /// At a kink both sides' differences cancel to their mean, whatever the step.
 TEST_F(CustomOps, GradientChecksKnowKinksAtTheVeryPlace) {
   register_op("test.relu", std::make_shared<Careless>(Slip::none));
-  EXPECT_THAT(
-      custom_op_message<Error>([] { check_gradients("test.relu", {{50}}, {}, {.low = -1e-6, .high = 1e-6}); }),
-      Mentions("no derivative"));
+  EXPECT_THAT(custom_op_message<Error>(
+                  [] { check_gradients("test.relu", {{50}}, {}, {.low = -1e-6, .high = 1e-6}); }),
+              Mentions("no derivative"));
 }
 
 TEST_F(CustomOps, GradientChecksTakeNumbersFromARange) {

@@ -13,7 +13,8 @@ namespace {
 constexpr uint32_t kDropoutOpNumber = 5;
 const ops::StepConstants kDropoutConstants{.step = 3, .seed = 0x123456789abcdefull};
 
-/// The contract of the random stream, written out: dropout_factor of one element of one sample of the global batch.
+/// The contract of the random stream, written out: dropout_factor of one element of one sample of the global
+/// batch.
 double dropout_factor(float rate, uint64_t sample, uint64_t element) {
   const Philox::Block block = Philox::generate(
       {{static_cast<uint32_t>(element / 4), static_cast<uint32_t>(sample), 3, kDropoutOpNumber * 256 + 2}},
@@ -97,7 +98,8 @@ std::vector<OpCase> cases_of<Dropout>() {
     c.reference = [rate](const std::vector<Array>& inputs, const std::vector<Array>&) {
       Array y = inputs[0];
       const uint64_t count = y.values.size() / static_cast<uint64_t>(y.shape[0]);
-      for (uint64_t i = 0; i < y.values.size(); ++i) y.values[i] *= dropout_factor(rate, 1000 + i / count, i % count);
+      for (uint64_t i = 0; i < y.values.size(); ++i)
+        y.values[i] *= dropout_factor(rate, 1000 + i / count, i % count);
       return std::vector<Array>{y};
     };
     return c;

@@ -29,9 +29,10 @@ OpCase make_global_pool2d(std::string name, Shape input, int64_t batch) {
 
 template <>
 std::vector<OpCase> cases_of<GlobalPool2d>() {
-  std::vector<OpCase> cases{make_global_pool2d("one_pixel", {1, 1, 1}, 1), make_global_pool2d("small", {2, 3, 5}, 3),
-                            make_global_pool2d("prime_channels", {7, 7, 37}, 2), make_global_pool2d("wide", {3, 2, 131}, 2),
-                            make_global_pool2d("many_pixels", {23, 29, 3}, 1)};
+  std::vector<OpCase> cases{
+      make_global_pool2d("one_pixel", {1, 1, 1}, 1), make_global_pool2d("small", {2, 3, 5}, 3),
+      make_global_pool2d("prime_channels", {7, 7, 37}, 2), make_global_pool2d("wide", {3, 2, 131}, 2),
+      make_global_pool2d("many_pixels", {23, 29, 3}, 1)};
   cases.push_back(make_global_pool2d("two_threads", {3, 3, 4}, 5));
   cases.back().options.intra_op_threads = 2;
   return cases;

@@ -8,7 +8,7 @@ namespace lockstep::testing {
 namespace {
 
 std::vector<Array> linear_reference(const std::vector<Array>& inputs, const std::vector<Array>& parameters,
-                             int64_t units) {
+                                    int64_t units) {
   const Array& x = inputs[0];
   const int64_t in = x.shape[-1], rows = x.shape.count() / in;
   std::vector<int64_t> dims = x.shape.dims();
@@ -37,9 +37,10 @@ OpCase make_linear(std::string name, Shape input, int64_t units, int64_t batch, 
 
 template <>
 std::vector<OpCase> cases_of<Linear>() {
-  std::vector<OpCase> cases{make_linear("one_by_one", {1}, 1, 1),      make_linear("odd", {3}, 5, 7),
-                            make_linear("prime", {37}, 17, 13),        make_linear("no_bias", {19}, 33, 4, false),
-                            make_linear("sequence", {3, 5, 11}, 2, 3), make_linear("wide", {131}, 67, 71)};
+  std::vector<OpCase> cases{
+      make_linear("one_by_one", {1}, 1, 1),      make_linear("odd", {3}, 5, 7),
+      make_linear("prime", {37}, 17, 13),        make_linear("no_bias", {19}, 33, 4, false),
+      make_linear("sequence", {3, 5, 11}, 2, 3), make_linear("wide", {131}, 67, 71)};
   cases.push_back(make_linear("two_threads", {40}, 36, 9));
   cases.back().options.intra_op_threads = 2;
   return cases;

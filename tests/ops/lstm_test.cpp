@@ -40,7 +40,7 @@ void add_direction(const Lstm& op, const Array& x, const std::vector<double>* ma
 }
 
 std::vector<Array> lstm_reference(const Lstm& op, const std::vector<Array>& inputs,
-                             const std::vector<Array>& parameters) {
+                                  const std::vector<Array>& parameters) {
   const int64_t batch = inputs[0].shape[0], positions = inputs[0].shape[1],
                 width = (op.bidirectional ? 2 : 1) * op.units;
   Array y{{batch, positions, width}, std::vector<double>(static_cast<size_t>(batch * positions * width))};
@@ -52,7 +52,7 @@ std::vector<Array> lstm_reference(const Lstm& op, const std::vector<Array>& inpu
 }
 
 OpCase make_lstm(std::string name, int64_t batch, int64_t positions, int64_t width, const Lstm& op,
-            int threads = 1) {
+                 int threads = 1) {
   OpCase c{.name = std::move(name),
            .op = op,
            .inputs = {{{positions, width}}},

@@ -55,7 +55,8 @@ std::vector<OpCase> cases_of<Pool2d>() {
     cases.push_back(make_pool2d("kernel2_leaves_a_border", {.kind = kind, .kernel = 2}, {5, 7, 19}));
     cases.push_back(make_pool2d("overlapping", {.kind = kind, .kernel = 3, .stride = 1}, {5, 5, 2}, 3));
     cases.push_back(make_pool2d("padded", {.kind = kind, .kernel = 3, .stride = 2, .padding = 1}, {7, 6, 5}));
-    cases.push_back(make_pool2d("stride_beyond_kernel", {.kind = kind, .kernel = 2, .stride = 3}, {8, 7, 33}));
+    cases.push_back(
+        make_pool2d("stride_beyond_kernel", {.kind = kind, .kernel = 2, .stride = 3}, {8, 7, 33}));
     cases.push_back(make_pool2d("whole_image", {.kind = kind, .kernel = 5}, {5, 5, 7}, 1));
     cases.push_back(make_pool2d("two_threads", {.kind = kind, .kernel = 2, .stride = 1}, {4, 4, 3}, 5));
     cases.back().options.intra_op_threads = 2;

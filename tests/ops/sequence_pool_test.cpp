@@ -27,12 +27,14 @@ std::vector<Array> sequence_pool_reference(SequencePoolKind kind, const std::vec
   return {y};
 }
 
-OpCase make_sequence_pool(std::string name, SequencePoolKind kind, Shape sequence, bool masked, int threads = 1) {
-  OpCase c{.name = std::move(name),
-           .op = SequencePool{.kind = kind},
-           .inputs = {{sequence}},
-           .batch = 3,
-           .reference = [kind](const auto& inputs, const auto&) { return sequence_pool_reference(kind, inputs); }};
+OpCase make_sequence_pool(std::string name, SequencePoolKind kind, Shape sequence, bool masked,
+                          int threads = 1) {
+  OpCase c{
+      .name = std::move(name),
+      .op = SequencePool{.kind = kind},
+      .inputs = {{sequence}},
+      .batch = 3,
+      .reference = [kind](const auto& inputs, const auto&) { return sequence_pool_reference(kind, inputs); }};
   c.options.intra_op_threads = threads;
   if (!masked) return c;
   const int64_t positions = sequence[0];

@@ -78,11 +78,14 @@ std::vector<OpCase> cases_of<Upsample2d>() {
     cases.push_back(make_upsample2d(name + "twice_in_packs", {.kind = kind, .scale = 2}, {5, 3, 16}));
     cases.push_back(make_upsample2d(name + "by_half_more", {.kind = kind, .scale = 1.5}, {6, 5, 4}, 3));
     cases.push_back(make_upsample2d(name + "smaller", {.kind = kind, .scale = 0.4}, {11, 7, 5}));
-    cases.push_back(make_upsample2d(name + "wider_and_lower", {.kind = kind, .height = 3, .width = 29}, {7, 6, 3}));
-    cases.push_back(make_upsample2d(name + "to_one_pixel", {.kind = kind, .height = 1, .width = 1}, {5, 5, 7}, 1));
+    cases.push_back(
+        make_upsample2d(name + "wider_and_lower", {.kind = kind, .height = 3, .width = 29}, {7, 6, 3}));
+    cases.push_back(
+        make_upsample2d(name + "to_one_pixel", {.kind = kind, .height = 1, .width = 1}, {5, 5, 7}, 1));
     cases.push_back(make_upsample2d(name + "two_threads", {.kind = kind, .scale = 3}, {4, 4, 3}, 5));
     cases.back().options.intra_op_threads = 2;
-    cases.push_back(make_upsample2d(name + "more_threads_than_samples", {.kind = kind, .scale = 2}, {3, 4, 9}, 2));
+    cases.push_back(
+        make_upsample2d(name + "more_threads_than_samples", {.kind = kind, .scale = 2}, {3, 4, 9}, 2));
     cases.back().options.intra_op_threads = 4;
   }
   const auto aligned = [](int64_t height, int64_t width) {

@@ -29,7 +29,8 @@ Shape reshaped(const std::string& shape, const Shape& input) {
 
 template <>
 std::vector<OpCase> cases_of<Flatten>() {
-  return {make_views("image", Flatten{}, {Shape{2, 3, 5}}, {30}, 2), make_views("scalar", Flatten{}, {Shape{}}, {1}, 3),
+  return {make_views("image", Flatten{}, {Shape{2, 3, 5}}, {30}, 2),
+          make_views("scalar", Flatten{}, {Shape{}}, {1}, 3),
           make_views("labels", Flatten{}, {Shape{3, 4}, DType::int32}, {12}, 2)};
 }
 

@@ -130,8 +130,8 @@ std::vector<RuleCase> cases() {
   };
 }
 
-std::optional<Refusal> refusal_of(const RuleCase& one, const std::string& layout, const ParallelOptions& options,
-                                  bool states_async_statistics) {
+std::optional<Refusal> refusal_of(const RuleCase& one, const std::string& layout,
+                                  const ParallelOptions& options, bool states_async_statistics) {
   return first_refusal({.options = options,
                         .layout = layout::parse_layout(layout),
                         .storage = one.storage,

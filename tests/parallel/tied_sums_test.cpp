@@ -83,11 +83,11 @@ INSTANTIATE_TEST_SUITE_P(
         TiedCase{.name = "of_a_host", .layout = "dp=3,sync=ps,servers=1,aggregate=host", .times = 6},
         // Along the tree each use by itself: half of what a node has, there and back.
         TiedCase{.name = "along_the_tree",
-             .layout = "dp=3",
-             .reduction = kTree,
-             .shared_memory = true,
-             .times = 3,
-             .sums_each_use = true}),
+                 .layout = "dp=3",
+                 .reduction = kTree,
+                 .shared_memory = true,
+                 .times = 3,
+                 .sums_each_use = true}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

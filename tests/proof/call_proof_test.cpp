@@ -88,7 +88,8 @@ void for_each_instruction(const std::function<void(const Bound&)>& visit) {
 
 TEST(CallProof, AcceptsWhatIsCompiled) {
   for (const Case& one : cases())
-    EXPECT_NO_THROW(compile::CompiledRun(one.options, facts_of(one.options, kProvenDevice)).check()) << one.name;
+    EXPECT_NO_THROW(compile::CompiledRun(one.options, facts_of(one.options, kProvenDevice)).check())
+        << one.name;
 }
 
 /// Whether an instruction behind finds what calls have left in a stash to be wrong.

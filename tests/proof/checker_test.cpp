@@ -19,7 +19,7 @@ using Property = CheckFinding::Property;
 
 /// A golden with `from` replaced by `to` in the text of rank `rank`'s program.
 std::vector<program::Program> edited_program(const std::string& golden, size_t rank, const std::string& from,
-                                     const std::string& to) {
+                                             const std::string& to) {
   auto programs = program::load_golden(golden);
   std::string text = program::to_text(programs[rank]);
   const size_t at = text.find(from);
@@ -35,9 +35,9 @@ std::string findings_in(const std::vector<program::Program>& programs) {
 
 TEST(Checker, NamesTheTreeThatArrivesAndTheOneThatShould) {
   // Rank 0 adds its received half before its own leaves are added.
-  auto programs =
-      edited_program("dp2_tree", 0, "24 add @compute updates destination:grad.0.slot0 reads source:grad.0.slot1",
-             "24 add @compute updates destination:grad.0.slot1 reads source:grad.0.slot0");
+  auto programs = edited_program(
+      "dp2_tree", 0, "24 add @compute updates destination:grad.0.slot0 reads source:grad.0.slot1",
+      "24 add @compute updates destination:grad.0.slot1 reads source:grad.0.slot0");
   EXPECT_THAT(
       findings_in(programs),
       AllOf(Mentions("mathematics: rank 0, step instruction 29 (norm"),
@@ -105,13 +105,13 @@ TEST(Checker, FindsADeadlockBetweenLanes) {
 TEST(Checker, NamesTheMessageWhoseSizeDiffers) {
   auto programs = edited_program("pp2_interleaved", 0, "send:act.0.mb1@1", "send:act.0.mb1[0+32]@1");
   EXPECT_THAT(findings_in(programs), Mentions("matching: rank 0 ... rank 1 ... 32 bytes of float32 "
-                                           "(act.0.mb1[0+32]) ... 64 bytes of float32 (act.0.mb1)"));
+                                              "(act.0.mb1[0+32]) ... 64 bytes of float32 (act.0.mb1)"));
 }
 
 TEST(Checker, NamesTheMicroBatchThatArrivesInAnothersPlace) {
   auto programs = edited_program("pp2_interleaved", 0, "send:act.0.mb1@1", "send:act.0.mb0@1");
   EXPECT_THAT(findings_in(programs), Mentions("its input act.0.mb1 should be of leaf 0, micro-batch 1 ... "
-                                           "output 0 of segment 0 of leaf 0, micro-batch 0 within it"));
+                                              "output 0 of segment 0 of leaf 0, micro-batch 0 within it"));
 }
 
 TEST(Checker, NamesTheReplicaThatIsNotUpdated) {
@@ -198,38 +198,38 @@ TEST(Checker, NamesANormThatSkipsAParameter) {
 
 TEST(Checker, NamesANormThatCountsATiedParameterTwice) {
   auto programs = edited_program("pp2_1f1b", 1, "norm @compute reads gradients.2:grad.2[0+64]",
-                         "norm @compute reads gradients.2:grad.2");
+                                 "norm @compute reads gradients.2:grad.2");
   EXPECT_THAT(findings_in(programs),
               Mentions("mathematics: ... every gradient once ... seen 'embed.weight' twice from byte 0"));
 }
 
 TEST(Checker, NamesASumOfSquaresInAnothersPlace) {
   auto programs = edited_program("dp2_sharded", 1, "gradients.1:grad.1[262144+262144]^262144 writes",
-                         "gradients.1:grad.1[262144+262144] writes");
+                                 "gradients.1:grad.1[262144+262144] writes");
   EXPECT_THAT(findings_in(programs),
               Mentions("byte 262144 of 'head.weight' ... byte 0 of segment 1 ... byte 262144 of segment 1"));
 }
 
 TEST(Checker, NamesASumOfSquaresOfWhatIsNotComplete) {
   auto programs = edited_program("dp2_sharded", 1, "gradients.1:grad.1[262144+262144]^262144 writes",
-                         "gradients.1:grad.1 writes");
+                                 "gradients.1:grad.1 writes");
   EXPECT_THAT(findings_in(programs),
               Mentions("gradients ... what a reduce_scatter leaves in other ranks' blocks"));
 }
 
 TEST(Checker, NamesAnUpdateOfWhatTheRankDoesNotOwn) {
   EXPECT_THAT(findings_in(edited_program("dp2_sharded", 0, "state=state.1@262144 owns=0+262144",
-                              "state=state.1@262144 owns=0+262140")),
+                                         "state=state.1@262144 owns=0+262140")),
               Mentions("it updates bytes 0 to 262144 of 'head.weight' ... owns 0 to 262140"));
   EXPECT_THAT(findings_in(edited_program("dp2_sharded", 0, "state=state.1@262144 owns=0+262144",
-                              "state=state.1@262144 owns=0+262148")),
+                                         "state=state.1@262144 owns=0+262148")),
               Mentions("rank 0: ... 524288 bytes ... owns 524292"));
 }
 
 TEST(Checker, NamesStateThatBelongsToOtherBytes) {
   EXPECT_THAT(
       findings_in(edited_program("dp2_sharded", 1, "state=state.1@-262144 state=state.1@0",
-                      "state=state.1@0 state=state.1@262144")),
+                                 "state=state.1@0 state=state.1@262144")),
       Mentions("state 0 of byte 262144 of 'head.weight' ... byte 0 of state.1 ... byte 262144 of state.1"));
 }
 
@@ -322,7 +322,7 @@ TEST(Checker, FindsAPullThatWaitsForItself) {
     program::derive_dependencies(programs[r]);
   }
   EXPECT_THAT(findings_in(programs), AllOf(Mentions("deadlock: ... (pull, lane wire, segment 1) ... rank 1"),
-                                        Mentions("(pull, lane wire, segment 0) ... rank 0")));
+                                           Mentions("(pull, lane wire, segment 0) ... rank 0")));
 }
 
 TEST(Checker, RefusesAPushWithoutAServe) {
@@ -330,8 +330,9 @@ TEST(Checker, RefusesAPushWithoutAServe) {
   programs[2].instructions.pop_back();
   for (program::Instruction& i : programs[2].instructions) i.after.clear();
   program::derive_dependencies(programs[2]);
-  EXPECT_THAT(findings_in(programs), Mentions("matching: rank 0, step instruction 1 (pull, lane wire, segment "
-                                           "1) ... rank 2 ... segment 1, shard 0"));
+  EXPECT_THAT(findings_in(programs),
+              Mentions("matching: rank 0, step instruction 1 (pull, lane wire, segment "
+                       "1) ... rank 2 ... segment 1, shard 0"));
 }
 
 TEST(Checker, RefusesOutboxesThatAreNotEachWorkersOwn) {

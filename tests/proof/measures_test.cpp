@@ -81,37 +81,38 @@ TEST(Measures, AreInTheirPlaces) {
   }
   // The other half of a bucket, taken for the own one.
   expect_caught_by_measures(with_operands(InstructionKind::norm, "of the other half",
-                              [](Operand& o) {
-                                o.range.offset = 262144 - o.range.offset;
-                                return o.role == Role::parameters;
-                              }),
-                Property::mathematics, 4);
+                                          [](Operand& o) {
+                                            o.range.offset = 262144 - o.range.offset;
+                                            return o.role == Role::parameters;
+                                          }),
+                            Property::mathematics, 4);
 }
 
 TEST(Measures, OfGradientsParametersAndUpdatesAreNotMixedUp) {
   // Scales from sums of other things.
   for (const auto& [one, other] : {std::pair(0, 1), std::pair(0, 2), std::pair(1, 2)})
-    expect_caught_by_measures(with_each(lamb(), fmt::format("chunks {} and {} exchanged", one, other),
-                            [one = one, other = other](const program::Program&, program::Instruction& i) {
-                              if (i.kind != InstructionKind::ratios) return false;
-                              for (Operand& o : i.operands)
-                                if (o.role == Role::chunks)
-                                  o.index = o.index == one ? other : o.index == other ? one : o.index;
-                              return true;
-                            }),
-                  Property::mathematics, 2);
+    expect_caught_by_measures(
+        with_each(lamb(), fmt::format("chunks {} and {} exchanged", one, other),
+                  [one = one, other = other](const program::Program&, program::Instruction& i) {
+                    if (i.kind != InstructionKind::ratios) return false;
+                    for (Operand& o : i.operands)
+                      if (o.role == Role::chunks)
+                        o.index = o.index == one ? other : o.index == other ? one : o.index;
+                    return true;
+                  }),
+        Property::mathematics, 2);
   // A norm of parameters.
   expect_caught_by_measures(with_each(lamb(), "folds sums of parameters",
-                          [](const program::Program&, program::Instruction& i) {
-                            if (i.kind != InstructionKind::norm) return false;
-                            for (Operand& o : i.operands)
-                              if (o.role == Role::chunks && o.access == Access::read) {
-                                o.range.offset = 40;
-                                return true;
-                              }
-                            return false;
-                          }),
-                Property::mathematics, 2);
+                                      [](const program::Program&, program::Instruction& i) {
+                                        if (i.kind != InstructionKind::norm) return false;
+                                        for (Operand& o : i.operands)
+                                          if (o.role == Role::chunks && o.access == Access::read) {
+                                            o.range.offset = 40;
+                                            return true;
+                                          }
+                                        return false;
+                                      }),
+                            Property::mathematics, 2);
 }
 
 TEST(Measures, AreOfAllRanks) {
@@ -136,11 +137,11 @@ TEST(Scales, AreReadByAllUpdatesOrNone) {
   const auto is_scale = [](const Operand& o) { return o.role == Role::scales; };
   expect_caught_by_measures(without_operands(InstructionKind::update, is_scale), Property::mathematics, 4);
   expect_caught_by_measures(with_operands(InstructionKind::update, "of two parameters",
-                              [](Operand& o) {
-                                o.range.size_bytes -= 8;
-                                return o.role == Role::scales;
-                              }),
-                Property::structure, 4);
+                                          [](Operand& o) {
+                                            o.range.size_bytes -= 8;
+                                            return o.role == Role::scales;
+                                          }),
+                            Property::structure, 4);
 }
 
 TEST(Scales, FollowFromAllSums) {
@@ -161,19 +162,20 @@ TEST(Sums, AreMadeByTheInstructionsThatMakeThem) {
   // A norm knows nothing of updates, a proposal of nothing else, and there is no fourth list.
   for (const int measured : {2, 7, -1})
     expect_caught_by_measures(with_operands(InstructionKind::norm, fmt::format("writes chunks.{}", measured),
-                                [measured](Operand& o) {
-                                  if (o.role != Role::chunks || o.index != 1) return false;
-                                  o.index = measured;
-                                  return true;
-                                }),
-                  Property::structure, 2);
+                                            [measured](Operand& o) {
+                                              if (o.role != Role::chunks || o.index != 1) return false;
+                                              o.index = measured;
+                                              return true;
+                                            }),
+                              Property::structure, 2);
   for (const int measured : {0, 1, 3})
-    expect_caught_by_measures(with_operands(InstructionKind::propose, fmt::format("writes chunks.{}", measured),
-                                [measured](Operand& o) {
-                                  o.index = o.role == Role::chunks ? measured : o.index;
-                                  return o.role == Role::chunks;
-                                }),
-                  Property::structure, 2);
+    expect_caught_by_measures(
+        with_operands(InstructionKind::propose, fmt::format("writes chunks.{}", measured),
+                      [measured](Operand& o) {
+                        o.index = o.role == Role::chunks ? measured : o.index;
+                        return o.role == Role::chunks;
+                      }),
+        Property::structure, 2);
 }
 
 TEST(Sums, OfSeveralRanksAreOfTheSameList) {
@@ -196,37 +198,37 @@ TEST(Scales, FollowFromWhatUpdatesObey) {
 
 TEST(Proposals, MoveTheStateOfTheirParameters) {
   expect_caught_by_measures(with_each(lamb(), "states exchanged",
-                          [](const program::Program&, program::Instruction& i) {
-                            if (i.kind != InstructionKind::propose) return false;
-                            for (Operand& o : i.operands)
-                              if (o.role == Role::state) o.index = 1 - o.index;
-                            return true;
-                          }),
-                Property::mathematics, 2);
+                                      [](const program::Program&, program::Instruction& i) {
+                                        if (i.kind != InstructionKind::propose) return false;
+                                        for (Operand& o : i.operands)
+                                          if (o.role == Role::state) o.index = 1 - o.index;
+                                        return true;
+                                      }),
+                            Property::mathematics, 2);
   // Half of the slots, or of the elements.
   expect_caught_by_measures(with_operands(InstructionKind::propose, "one slot",
-                              [](Operand& o) {
-                                o.range.size_bytes /= 2;
-                                return o.role == Role::state;
-                              }),
-                Property::mathematics, 4);
+                                          [](Operand& o) {
+                                            o.range.size_bytes /= 2;
+                                            return o.role == Role::state;
+                                          }),
+                            Property::mathematics, 4);
   expect_caught_by_measures(with_operands(InstructionKind::propose, "some elements",
-                              [](Operand& o) {
-                                o.range.size_bytes -= 64;
-                                return o.role == Role::state;
-                              }),
-                Property::structure, 4);
+                                          [](Operand& o) {
+                                            o.range.size_bytes -= 64;
+                                            return o.role == Role::state;
+                                          }),
+                            Property::structure, 4);
 }
 
 TEST(Proposals, ComeOnceBeforeUpdates) {
   expect_caught_by_measures(with_a_repeated(lamb(), InstructionKind::propose), Property::mathematics, 2);
   // An update that moves the state itself would do so a second time.
   expect_caught_by_measures(with_operands(InstructionKind::update, "moved again",
-                              [](Operand& o) {
-                                o.access = Access::read_write;
-                                return o.role == Role::state;
-                              }),
-                Property::mathematics, 8);
+                                          [](Operand& o) {
+                                            o.access = Access::read_write;
+                                            return o.role == Role::state;
+                                          }),
+                            Property::mathematics, 8);
 }
 
 TEST(Proposals, TakeCompleteGradients) {

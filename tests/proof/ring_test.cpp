@@ -19,7 +19,8 @@ bool is_ring(const program::Instruction& i) { return !i.blocks.empty(); }
 
 Programs golden() { return program::load_golden("dp2_ring"); }
 
-void expect_caught_in_ring(const std::vector<Mutant>& mutants, const std::vector<Property>& reasons, size_t least) {
+void expect_caught_in_ring(const std::vector<Mutant>& mutants, const std::vector<Property>& reasons,
+                           size_t least) {
   EXPECT_GE(mutants.size(), least);
   for (const Mutant& mutant : mutants) {
     const auto findings = check_programs(mutant.programs);
@@ -103,10 +104,10 @@ TEST(RingProof, MembersThatStateOtherBlocksDoNotMatch) {
   give_room(programs);
   for (const Change& change : changes())
     expect_caught_in_ring(with_each(programs, change.what,
-                            [&](const program::Program&, program::Instruction& i) {
-                              return is_ring(i) && change.make(i.blocks);
-                            }),
-                  {Property::matching}, 4);
+                                    [&](const program::Program&, program::Instruction& i) {
+                                      return is_ring(i) && change.make(i.blocks);
+                                    }),
+                          {Property::matching}, 4);
 }
 
 TEST(RingProof, SumsThatAreGatheredInOtherBlocksAreWrong) {
@@ -114,9 +115,10 @@ TEST(RingProof, SumsThatAreGatheredInOtherBlocksAreWrong) {
   give_room(programs);
   for (const InstructionKind kind : kBoth)
     for (const Change& change : changes())
-      expect_caught_in_ring(with_each_collective(programs, kind, change.what,
-                                         [&](program::Instruction& i) { return change.make(i.blocks); }),
-                    {Property::mathematics}, 1);
+      expect_caught_in_ring(
+          with_each_collective(programs, kind, change.what,
+                               [&](program::Instruction& i) { return change.make(i.blocks); }),
+          {Property::mathematics}, 1);
 }
 
 TEST(RingProof, ASumInBlocksOfAllRanksTogetherIsRight) {
@@ -145,13 +147,13 @@ TEST(RingProof, WhatIsLeftOfOtherRanksBlocksIsNoGradient) {
 
 TEST(RingProof, OnlyOneOfTheTwoPassesOnOneRankDoesNotMatch) {
   expect_caught_in_ring(with_each(golden(), "the other pass",
-                          [](const program::Program&, program::Instruction& i) {
-                            if (i.kind != InstructionKind::ring_all_gather) return false;
-                            i.kind = InstructionKind::all_gather;
-                            i.blocks.clear();
-                            return true;
-                          }),
-                {Property::matching}, 6);
+                                  [](const program::Program&, program::Instruction& i) {
+                                    if (i.kind != InstructionKind::ring_all_gather) return false;
+                                    i.kind = InstructionKind::all_gather;
+                                    i.blocks.clear();
+                                    return true;
+                                  }),
+                        {Property::matching}, 6);
 }
 
 TEST(RingProof, BlocksThatAreNoneAreStructure) {
@@ -179,10 +181,10 @@ TEST(RingProof, BlocksThatAreNoneAreStructure) {
   };
   for (const Change& change : unsound)
     expect_caught_in_ring(with_each(golden(), change.what,
-                            [&](const program::Program&, program::Instruction& i) {
-                              return is_ring(i) && change.make(i.blocks);
-                            }),
-                  {Property::structure}, 12);
+                                    [&](const program::Program&, program::Instruction& i) {
+                                      return is_ring(i) && change.make(i.blocks);
+                                    }),
+                          {Property::structure}, 12);
 }
 
 TEST(RingProof, AnyNumbersInATextAreRefused) {
@@ -199,22 +201,22 @@ TEST(RingProof, AnyNumbersInATextAreRefused) {
 
 TEST(RingProof, SumsAreOfWholeElements) {
   expect_caught_in_ring(with_each(golden(), "2 bytes shorter",
-                          [](const program::Program&, program::Instruction& i) {
-                            if (i.kind != InstructionKind::ring_reduce_scatter) return false;
-                            i.blocks.back().end -= 2;
-                            return true;
-                          }),
-                {Property::structure}, 6);
+                                  [](const program::Program&, program::Instruction& i) {
+                                    if (i.kind != InstructionKind::ring_reduce_scatter) return false;
+                                    i.blocks.back().end -= 2;
+                                    return true;
+                                  }),
+                        {Property::structure}, 6);
 }
 
 TEST(RingProof, BlocksOfAnythingElseAreStructure) {
   expect_caught_in_ring(with_each(golden(), "with blocks",
-                          [](const program::Program&, program::Instruction& i) {
-                            if (is_ring(i)) return false;
-                            i.blocks = {{0, 4, 4, 0}};
-                            return true;
-                          }),
-                {Property::structure}, 30);
+                                  [](const program::Program&, program::Instruction& i) {
+                                    if (is_ring(i)) return false;
+                                    i.blocks = {{0, 4, 4, 0}};
+                                    return true;
+                                  }),
+                        {Property::structure}, 30);
 }
 
 TEST(RingProof, ScratchHasRoomForTheLargestBlock) {
@@ -231,11 +233,11 @@ TEST(RingProof, ScratchHasRoomForTheLargestBlock) {
 
 TEST(RingProof, AnotherGroupIsCaught) {
   expect_caught_in_ring(with_each(golden(), "another group",
-                          [](const program::Program&, program::Instruction& i) {
-                            i.group = 0;
-                            return is_ring(i);
-                          }),
-                {Property::structure}, 12);
+                                  [](const program::Program&, program::Instruction& i) {
+                                    i.group = 0;
+                                    return is_ring(i);
+                                  }),
+                        {Property::structure}, 12);
 }
 
 TEST(RingProof, WhatScratchHoldsAfterwardsIsNotDefined) {

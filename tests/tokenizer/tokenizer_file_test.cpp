@@ -110,7 +110,8 @@ TEST(TokenizerFile, ReadsThatWholeWordsComeBeforeMerges) {
 
 // What a damaged file says is either read or refused, and nothing else happens.
 TEST(TokenizerFile, SurvivesDamage) {
-  const std::string json = to_json(learned_tokenizer()), merges = "#version: 0.2\n\xc4\xa0 t\nh e\n\xc4\xa0t he\n";
+  const std::string json = to_json(learned_tokenizer()),
+                    merges = "#version: 0.2\n\xc4\xa0 t\nh e\n\xc4\xa0t he\n";
   std::mt19937 random(1);
   for (int round = 0; round < 400; ++round) {
     std::string damaged = round % 2 ? json : merges;

@@ -77,7 +77,8 @@ TEST(SessionWorker, AStopGoesToTheCoordinatorWithEveryPushFromThenOn) {
 
 TEST(SessionWorker, WhatBreaksTheProtocolIsABug) {
   EXPECT_THROW(SessionWorker(worker_terms(1), {{0, 0}, {0, 1}}), InternalError) << "a range is never pushed";
-  EXPECT_THROW(SessionWorker(worker_terms(1), {{0, 0}, {0, 1}, {1, 0}, {1, 1}}), InternalError) << "no such range";
+  EXPECT_THROW(SessionWorker(worker_terms(1), {{0, 0}, {0, 1}, {1, 0}, {1, 1}}), InternalError)
+      << "no such range";
   SessionWorker worker(worker_terms(1), kOrder);
   EXPECT_THROW(worker.answered(0, 0, 0), InternalError) << "nobody was asked";
   said(worker);

@@ -389,7 +389,8 @@ TEST_F(Divergence, IsNotSoughtWhereTheConfigSaysSo) {
 
 TEST_F(Divergence, ChecksChangeNoBit) {
   const auto with = [](int every) {
-    return config::parse_run_config(kDivergenceConfig, "test", {"trainer.check_every_steps=" + std::to_string(every)});
+    return config::parse_run_config(kDivergenceConfig, "test",
+                                    {"trainer.check_every_steps=" + std::to_string(every)});
   };
   const Trace never = train_on_threads(with(0), 3);
   EXPECT_EQ(never.losses.size(), 8u);

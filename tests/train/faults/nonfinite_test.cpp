@@ -119,7 +119,8 @@ TEST(NonFinite, StateThatOverflowedInTheUpdateIsNotSaved) {
   std::filesystem::remove_all(directory);
   // The step's gradients are finite, what the update makes of them is not.
   const config::RunConfig config = config::parse_run_config(
-      kNonfiniteConfig, "test", {"optimizer.learning_rate=3e38", "optimizer.weight_decay=3e38", "trainer.steps=1"});
+      kNonfiniteConfig, "test",
+      {"optimizer.learning_rate=3e38", "optimizer.weight_decay=3e38", "trainer.steps=1"});
   std::string message;
   run_ranks(2, [&](int rank, comm::Communicator& world) {
     Worker worker(config, {.rank = rank, .world_size = 2, .asynchronous = {}});

@@ -44,12 +44,12 @@ config::RunConfig config_with(const std::vector<int32_t>& train, const std::vect
 }
 
 constexpr const char* kLayoutsOfLabels[] = {"dp=1",
-                                    "dp=2",
-                                    "dp=2,shard=optimizer",
-                                    "dp=1,pp=2",
-                                    "dp=2,sync=ps",
-                                    "dp=2,sync=ps,mode=stale",
-                                    "dp=2,sync=ps,mode=async"};
+                                            "dp=2",
+                                            "dp=2,shard=optimizer",
+                                            "dp=1,pp=2",
+                                            "dp=2,sync=ps",
+                                            "dp=2,sync=ps,mode=stale",
+                                            "dp=2,sync=ps,mode=async"};
 
 TEST(IgnoredLabels, OfAWholeBatchLeaveAStepWithoutALoss) {
   // The first batch counts, the second does not.

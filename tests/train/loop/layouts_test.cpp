@@ -30,7 +30,7 @@ data { synthetic { samples: 40 eval_samples: 23 classes: 11 } shuffle: false }
 )";
 
 config::RunConfig layouts_config(const char* model, const std::vector<std::string>& overrides = {},
-                            const std::optional<std::string>& layout = {}) {
+                                 const std::optional<std::string>& layout = {}) {
   return config::parse_run_config(std::string(kLayoutsCommon) + model, "test", overrides, layout);
 }
 
@@ -54,7 +54,8 @@ TEST(Layouts, SmallMicroBatchesHaveTheSameBitsOnAnyNumberOfWorkers) {
 }
 
 TEST(Layouts, SevenLeavesDivideAmongAnyNumberOfWorkers) {
-  const config::RunConfig config = layouts_config(kLayoutsMlp, {"trainer.virtual_replicas=7", "trainer.global_batch=14"});
+  const config::RunConfig config =
+      layouts_config(kLayoutsMlp, {"trainer.virtual_replicas=7", "trainer.global_batch=14"});
   const Trace one = train_on_threads(config, 1);
   for (const int ranks : {2, 3, 5, 7}) EXPECT_EQ(train_on_threads(config, ranks), one) << ranks << " workers";
 }
@@ -95,16 +96,16 @@ TEST(Layouts, SharesOfUnlikeSizesMeetInEveryWayToSum) {
   for (const char* layout :
        {"dp=3,shard=optimizer", "dp=3,sync=ps,servers=1", "dp=3,sync=ps,placement=colocated,servers=3",
         "dp=3,recompute=full", "dp=3,recompute=selective", "dp=3,sync=ps,servers=1,aggregate=host"}) {
-    const config::RunConfig own =
-        layouts_config(kLayoutsLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"}, std::string(layout));
+    const config::RunConfig own = layouts_config(
+        kLayoutsLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"}, std::string(layout));
     EXPECT_EQ(train_on_threads(own, own.parallel.layout.world_size()), one) << layout;
   }
 }
 
 TEST(Layouts, WorkersWhoseNumberIsNoPowerOfTwoFoldTheTreeInBlocksToTheSameBits) {
   for (const char* model : {kLayoutsMlp, kLayoutsLenet}) {
-    const config::RunConfig config =
-        layouts_config(model, {"trainer.virtual_replicas=12", "trainer.global_batch=24", "trainer.micro_batch=1"});
+    const config::RunConfig config = layouts_config(
+        model, {"trainer.virtual_replicas=12", "trainer.global_batch=24", "trainer.micro_batch=1"});
     const Trace one = train_on_threads(config, 1);
     for (const int ranks : {3, 6, 12}) EXPECT_EQ(train_on_threads(config, ranks), one) << ranks << " workers";
     const TraceOptions lanes{.asynchronous = device::AsyncCpuOptions{.jitter_seed = 5, .max_jitter_us = 200},
@@ -147,18 +148,21 @@ TEST(Layouts, LanesThatRunAtOnceGiveTheSameBits) {
 TEST(Layouts, UpdatingBucketsAsTheyLandChangesNoBit) {
   const std::vector<std::string> no_clipping{"trainer.clip_norm=0"};
   const Trace one = train_on_threads(layouts_config(kLayoutsMlp, no_clipping), 2);
-  EXPECT_EQ(train_on_threads(layouts_config(kLayoutsMlp, {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"}), 2), one);
+  EXPECT_EQ(
+      train_on_threads(layouts_config(kLayoutsMlp, {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"}), 2),
+      one);
 }
 
 TEST(Layouts, FastModeIsCloseToReproducible) {
   const Trace exact = train_on_threads(layouts_config(kLayoutsMlp, {"data.shuffle=false"}), 1);
   for (const int ranks : {1, 2, 4}) {
-    const Trace fast =
-        train_on_threads(layouts_config(kLayoutsMlp, {"data.shuffle=false", "parallel.reduction=FAST"}), ranks);
+    const Trace fast = train_on_threads(
+        layouts_config(kLayoutsMlp, {"data.shuffle=false", "parallel.reduction=FAST"}), ranks);
     ASSERT_EQ(fast.losses.size(), exact.losses.size());
     for (size_t i = 0; i < exact.losses.size(); ++i)
       EXPECT_NEAR(fast.losses[i], exact.losses[i], 1e-4) << ranks;
-    const config::RunConfig config = layouts_config(kLayoutsMlp, {"data.shuffle=false", "parallel.reduction=FAST"});
+    const config::RunConfig config =
+        layouts_config(kLayoutsMlp, {"data.shuffle=false", "parallel.reduction=FAST"});
     const Trace shared =
         train_on_threads(config, ranks, {.asynchronous = {}, .shared_memory = true, .output_directory = {}});
     ASSERT_EQ(shared.losses.size(), exact.losses.size());

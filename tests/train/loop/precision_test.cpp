@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(All, NarrowTraining,
                            const char* model = std::get<0>(info.param);
                            return std::string(model == kPrecisionMlp     ? "mlp_"
                                               : model == kPrecisionLenet ? "lenet_"
-                                                                : "gpt_") +
+                                                                         : "gpt_") +
                                   std::get<1>(info.param);
                          });
 
@@ -106,12 +106,14 @@ TEST(Precision, UpdatingBucketsAsTheyLandChangesNoBit) {
   const std::vector<std::string> plain{"precision.compute=BFLOAT16", "trainer.clip_norm=0"};
   auto as_it_lands = plain;
   as_it_lands.push_back("trainer.nonfinite=IGNORE");
-  EXPECT_EQ(train_on_threads(precision_config(kGpt, as_it_lands), 2), train_on_threads(precision_config(kGpt, plain), 2));
+  EXPECT_EQ(train_on_threads(precision_config(kGpt, as_it_lands), 2),
+            train_on_threads(precision_config(kGpt, plain), 2));
 }
 
 TEST(Precision, TwoByteStorageTakesHalfOfTheActivationsAndAddsACopyOfTheWeights) {
   const auto bytes = [](const char* compute, program::Category category) {
-    const config::RunConfig config = precision_config(kPrecisionLenet, {std::string("precision.compute=") + compute});
+    const config::RunConfig config =
+        precision_config(kPrecisionLenet, {std::string("precision.compute=") + compute});
     const compile::CompiledRun run = compile_run(config, {});
     return plan_worker_memory(run, run.compile(0), config)
         .device.category_bytes[static_cast<size_t>(category)];
@@ -206,29 +208,31 @@ TEST(Precision, WhatOthersWriteBetweenStepsIsCastAnew) {
 }
 
 TEST(Precision, ModelInputsAreRoundedWhereBatchesAreRead) {
-  with_worker(precision_config(kPrecisionMlp, {"precision.compute=BFLOAT16", "data.shuffle=false"}), [](Worker& worker) {
-    worker.run_step({});
-    const program::Program& program = worker.programs().step;
-    std::vector<float> first(36);
-    int32_t label = 0;
-    std::byte* destinations[] = {reinterpret_cast<std::byte*>(first.data()),
-                                 reinterpret_cast<std::byte*>(&label)};
-    // What was loaded last is still there.
-    const auto& division = worker.compiled().division();
-    const int last = division.micro_batches_of(0) - 1;
-    worker.train_data().read(division.parts_of(0).back().first_sample, destinations);
-    const uint16_t* staged = nullptr;
-    for (const auto& instruction : program.instructions)
-      if (instruction.kind == program::InstructionKind::load && instruction.micro_batch == last)
-        for (const auto& operand : instruction.operands)
-          if (operand.role == program::Role::batch && operand.index == 0) {
-            EXPECT_EQ(operand.dtype, DType::bfloat16);
-            EXPECT_EQ(operand.range.size_bytes, division.micro_batch * 36 * 2);
-            staged = reinterpret_cast<const uint16_t*>(worker.memory().at(program, operand.range));
-          }
-    ASSERT_NE(staged, nullptr);
-    for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(staged[i], bfloat16(first[i]).bits) << i;
-  });
+  with_worker(precision_config(kPrecisionMlp, {"precision.compute=BFLOAT16", "data.shuffle=false"}),
+              [](Worker& worker) {
+                worker.run_step({});
+                const program::Program& program = worker.programs().step;
+                std::vector<float> first(36);
+                int32_t label = 0;
+                std::byte* destinations[] = {reinterpret_cast<std::byte*>(first.data()),
+                                             reinterpret_cast<std::byte*>(&label)};
+                // What was loaded last is still there.
+                const auto& division = worker.compiled().division();
+                const int last = division.micro_batches_of(0) - 1;
+                worker.train_data().read(division.parts_of(0).back().first_sample, destinations);
+                const uint16_t* staged = nullptr;
+                for (const auto& instruction : program.instructions)
+                  if (instruction.kind == program::InstructionKind::load && instruction.micro_batch == last)
+                    for (const auto& operand : instruction.operands)
+                      if (operand.role == program::Role::batch && operand.index == 0) {
+                        EXPECT_EQ(operand.dtype, DType::bfloat16);
+                        EXPECT_EQ(operand.range.size_bytes, division.micro_batch * 36 * 2);
+                        staged =
+                            reinterpret_cast<const uint16_t*>(worker.memory().at(program, operand.range));
+                      }
+                ASSERT_NE(staged, nullptr);
+                for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(staged[i], bfloat16(first[i]).bits) << i;
+              });
 }
 
 TEST(LossScale, DividesOutOfEverythingExactly) {
@@ -396,11 +400,12 @@ TEST(LossScale, OverflowsAreNoSignOfTroubleInARunThatGoesOnInAnotherType) {
   ASSERT_GE(first.outcome.skipped_steps, 3);
   for (const char* compute : {"BFLOAT16", "FLOAT32"}) {
     const ScaledRun second = train_scaled(
-        precision_config(kPrecisionMlp,
-                  {std::string("precision.compute=") + compute, "trainer.steps=20",
-                   "checkpoint.resume_automatic=true", "checkpoint.allow_config_change=true",
-                   "optimizer.learning_rate=1e30", "trainer.clip_norm=0", "optimizer.schedule={}",
-                   "trainer.nonfinite=SKIP", "trainer.nonfinite_limit=2", "trainer.eval_every_steps=0"}),
+        precision_config(
+            kPrecisionMlp,
+            {std::string("precision.compute=") + compute, "trainer.steps=20",
+             "checkpoint.resume_automatic=true", "checkpoint.allow_config_change=true",
+             "optimizer.learning_rate=1e30", "trainer.clip_norm=0", "optimizer.schedule={}",
+             "trainer.nonfinite=SKIP", "trainer.nonfinite_limit=2", "trainer.eval_every_steps=0"}),
         1, folder / "run");
     EXPECT_THAT(second.error, Mentions("step 2 ... trainer.nonfinite_limit ... 2")) << compute;
   }
@@ -432,10 +437,10 @@ TEST(LossScale, AtItsMinimumThePolicySaysWhatHappens) {
 }
 
 TEST(LossScale, ALossThatIsNotFiniteIsNoMatterOfTheScale) {
-  const ScaledRun run =
-      train_scaled(precision_config(kPrecisionMlp, {"precision.compute=FLOAT16", "optimizer.learning_rate=1e30",
-                                    "trainer.clip_norm=0", "optimizer.schedule={}"}),
-                   2);
+  const ScaledRun run = train_scaled(
+      precision_config(kPrecisionMlp, {"precision.compute=FLOAT16", "optimizer.learning_rate=1e30",
+                                       "trainer.clip_norm=0", "optimizer.schedule={}"}),
+      2);
   EXPECT_EQ(run.code, ExitCode::internal);
   EXPECT_THAT(run.error, AllOf(HasSubstr("first: forward of layer "), HasSubstr("65536"),
                                HasSubstr("Lower optimizer.learning_rate")));
