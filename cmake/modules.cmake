@@ -33,6 +33,7 @@ function(lockstep_compile_test name)   # modules... LIBRARIES ...
   cmake_parse_arguments(ARG "" "" "MODULES;LIBRARIES" ${ARGN})
   target_compile_options(${name} PRIVATE ${LOCKSTEP_UNOPTIMISED})
   lockstep_precompile(${name} test ${ARG_LIBRARIES})
+  lockstep_unite(${name})
   list(TRANSFORM ARG_MODULES PREPEND lockstep_)
   target_include_directories(${name} PRIVATE ${lockstep_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE lockstep_flags ${ARG_MODULES} ${ARG_LIBRARIES} GTest::gtest GTest::gmock)

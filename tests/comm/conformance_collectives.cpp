@@ -229,7 +229,7 @@ void operations_are_polled_one_by_one(Communicator& world) {
   EXPECT_EQ(sums[1], 10 * world.size());
 }
 
-constexpr ConformanceCheck kChecks[] = {
+constexpr ConformanceCheck kCollectives[] = {
     {"OperationsArePolledOneByOne", operations_are_polled_one_by_one},
     {"AllReduceSumsOneNumber", all_reduce_sums_one_number},
     {"AllReduceTakesEveryDTypeAndOp", all_reduce_takes_every_dtype_and_op},
@@ -245,6 +245,6 @@ constexpr ConformanceCheck kChecks[] = {
 
 }  // namespace
 
-std::span<const ConformanceCheck> collective_checks() { return kChecks; }
+std::span<const ConformanceCheck> collective_checks() { return kCollectives; }
 
 }  // namespace lockstep::comm

@@ -152,7 +152,7 @@ void partners_need_not_be_in_the_same_exchange(Communicator& world) {
   for (int peer = 1; peer < size; ++peer) EXPECT_EQ(answers[static_cast<size_t>(peer)], squares[peer]);
 }
 
-constexpr ConformanceCheck kChecks[] = {
+constexpr ConformanceCheck kExchanges[] = {
     {"RingPassesEveryValueOnceAround", ring_passes_every_value_once_around},
     {"AllPairsAtOnce", all_pairs_at_once},
     {"MessagesOfAPairArriveInOrder", messages_of_a_pair_arrive_in_order},
@@ -165,6 +165,6 @@ constexpr ConformanceCheck kChecks[] = {
 
 }  // namespace
 
-std::span<const ConformanceCheck> exchange_checks() { return kChecks; }
+std::span<const ConformanceCheck> exchange_checks() { return kExchanges; }
 
 }  // namespace lockstep::comm

@@ -173,7 +173,7 @@ void empty_operations_need_no_memory(Communicator& world) {
   EXPECT_TRUE(world.test());
 }
 
-constexpr ConformanceCheck kChecks[] = {
+constexpr ConformanceCheck kFailures[] = {
     {"AReceiveThatNobodyAnswersExpires", a_receive_that_nobody_answers_expires},
     {"ACollectiveThatARankNeverEntersExpires", a_collective_that_a_rank_never_enters_expires},
     {"SizesThatDifferAreAnError", sizes_that_differ_are_an_error},
@@ -185,6 +185,6 @@ constexpr ConformanceCheck kChecks[] = {
 
 }  // namespace
 
-std::span<const ConformanceCheck> failure_checks() { return kChecks; }
+std::span<const ConformanceCheck> failure_checks() { return kFailures; }
 
 }  // namespace lockstep::comm

@@ -127,7 +127,7 @@ void communicators_work_from_threads_of_their_own(Communicator& world) {
   EXPECT_EQ(last, (std::array<int32_t, 3>{49 * size, 50 * size, 51 * size}));
 }
 
-constexpr ConformanceCheck kChecks[] = {
+constexpr ConformanceCheck kGroups[] = {
     {"SplitByColor", split_by_color},
     {"SplitOrdersByKeyThenByOldRank", split_orders_by_key_then_by_old_rank},
     {"SplitWithNegativeColorGivesNull", split_with_negative_color_gives_null},
@@ -159,6 +159,6 @@ void regroup_needs_nothing_of_others(Communicator& world) {
   }
 }
 
-std::span<const ConformanceCheck> group_checks() { return kChecks; }
+std::span<const ConformanceCheck> group_checks() { return kGroups; }
 
 }  // namespace lockstep::comm

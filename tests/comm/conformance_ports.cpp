@@ -113,7 +113,7 @@ void a_message_of_another_size_is_an_error(Communicator& world) {
   EXPECT_THROW(port->start(receive_from(before, in, 4)), CommError) << "a dead port stays so";
 }
 
-constexpr ConformanceCheck kChecks[] = {
+constexpr ConformanceCheck kPorts[] = {
     {"MessagesAreCompleteInTheOrderOfWhoeverComes", messages_are_complete_in_the_order_of_whoever_comes},
     {"MessagesOfOnePairAndDirectionKeepTheirOrder", messages_of_one_pair_and_direction_keep_their_order},
     {"PortsOfOneGroupDoNotMix", ports_of_one_group_do_not_mix},
@@ -122,6 +122,6 @@ constexpr ConformanceCheck kChecks[] = {
 
 }  // namespace
 
-std::span<const ConformanceCheck> port_checks() { return kChecks; }
+std::span<const ConformanceCheck> port_checks() { return kPorts; }
 
 }  // namespace lockstep::comm

@@ -10,14 +10,14 @@ namespace {
 FakeNccl* current = nullptr;
 thread_local int current_gpu = 0;
 
-std::string name_of(ncclDataType_t type) {
+std::string nccl_name(ncclDataType_t type) {
   const std::map<ncclDataType_t, std::string> names{{ncclFloat32, "float32"},   {ncclFloat64, "float64"},
                                                     {ncclInt32, "int32"},       {ncclUint8, "uint8"},
                                                     {ncclBfloat16, "bfloat16"}, {ncclFloat16, "float16"}};
   return names.at(type);
 }
 
-std::string name_of(ncclRedOp_t op) {
+std::string nccl_name(ncclRedOp_t op) {
   return op == ncclSum ? "sum" : op == ncclMax ? "max" : op == ncclMin ? "min" : "?";
 }
 
@@ -120,7 +120,7 @@ int FakeNccl::version() const {
 
 using lockstep::comm::current;
 using lockstep::comm::current_gpu;
-using lockstep::comm::name_of;
+using lockstep::comm::nccl_name;
 
 struct ncclComm {
   int rank;
@@ -180,29 +180,30 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t) {
   return current->note(comm->rank, "ncclAllReduce",
-                       fmt::format("{} {} {} {} {}", from, to, count, name_of(type), name_of(op)));
+                       fmt::format("{} {} {} {} {}", from, to, count, nccl_name(type), nccl_name(op)));
 }
 ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t) {
   return current->note(comm->rank, "ncclReduceScatter",
-                       fmt::format("{} {} {} {} {}", from, to, count, name_of(type), name_of(op)));
+                       fmt::format("{} {} {} {} {}", from, to, count, nccl_name(type), nccl_name(op)));
 }
 ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t) {
   return current->note(comm->rank, "ncclAllGather",
-                       fmt::format("{} {} {} {}", from, to, count, name_of(type)));
+                       fmt::format("{} {} {} {}", from, to, count, nccl_name(type)));
 }
 ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t) {
   return current->note(comm->rank, "ncclBroadcast",
-                       fmt::format("{} {} {} {} {}", from, to, count, name_of(type), root));
+                       fmt::format("{} {} {} {} {}", from, to, count, nccl_name(type), root));
 }
 ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t) {
-  return current->note(comm->rank, "ncclSend", fmt::format("{} {} {} {}", from, count, name_of(type), peer));
+  return current->note(comm->rank, "ncclSend",
+                       fmt::format("{} {} {} {}", from, count, nccl_name(type), peer));
 }
 ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t) {
-  return current->note(comm->rank, "ncclRecv", fmt::format("{} {} {} {}", to, count, name_of(type), peer));
+  return current->note(comm->rank, "ncclRecv", fmt::format("{} {} {} {}", to, count, nccl_name(type), peer));
 }
 ncclResult_t ncclGroupStart() { return current->note(0, "ncclGroupStart"); }
 ncclResult_t ncclGroupEnd() { return current->note(0, "ncclGroupEnd"); }

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 
 /// Runs `body` on one thread for each rank of a new world.
-void run_ranks(int size, const std::function<void(Communicator&)>& body) {
+void run_world(int size, const std::function<void(Communicator&)>& body) {
   auto ranks = make_local_communicators(size);
   std::vector<std::thread> threads;
   for (auto& comm : ranks)
@@ -32,7 +32,7 @@ void run_ranks(int size, const std::function<void(Communicator&)>& body) {
 
 class Local : public testing::TestWithParam<std::tuple<int, ConformanceCheck>> {};
 
-TEST_P(Local, Conforms) { run_ranks(std::get<0>(GetParam()), std::get<1>(GetParam()).run); }
+TEST_P(Local, Conforms) { run_world(std::get<0>(GetParam()), std::get<1>(GetParam()).run); }
 
 INSTANTIATE_TEST_SUITE_P(Checks, Local,
                          testing::Combine(testing::Values(1, 2, 3, 4, 5),
@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Checks, Local,
 /// Rank r contributes the r-th value; everyone's sum.
 float sum_over_ranks(const std::vector<float>& values) {
   std::vector<float> sums = values;
-  run_ranks(static_cast<int>(values.size()), [&](Communicator& world) {
+  run_world(static_cast<int>(values.size()), [&](Communicator& world) {
     HostStream stream;
     EXPECT_TRUE(world.sums_along_tree());
     world.all_reduce(&sums[static_cast<size_t>(world.rank())], 1, DType::float32, ReduceOp::sum, stream);
@@ -57,7 +57,7 @@ float sum_over_ranks(const std::vector<float>& values) {
 }
 
 TEST(LocalCommunicator, RegroupNeedsNothingOfOthers) {
-  for (const int ranks : {2, 3, 5}) run_ranks(ranks, regroup_needs_nothing_of_others);
+  for (const int ranks : {2, 3, 5}) run_world(ranks, regroup_needs_nothing_of_others);
 }
 
 TEST(LocalCommunicator, SumsAlongTheCanonicalTree) {
@@ -72,7 +72,7 @@ TEST(LocalCommunicator, SumsAlongTheCanonicalTree) {
 TEST(LocalCommunicator, BuffersNothing) {
   // Both send before they receive: passes in MPI as long as messages are small.
   std::atomic<int> hung = 0;
-  run_ranks(2, [&](Communicator& world) {
+  run_world(2, [&](Communicator& world) {
     HostStream stream;
     const int peer = 1 - world.rank();
     int32_t out = 1, in = 0;
@@ -89,7 +89,7 @@ TEST(LocalCommunicator, BuffersNothing) {
 
 TEST(LocalCommunicator, RunsOneOperationAtATime) {
   // Both post a send and then a receive without waiting: a stream of NCCL calls would stand still as well.
-  run_ranks(2, [&](Communicator& world) {
+  run_world(2, [&](Communicator& world) {
     HostStream stream;
     const int peer = 1 - world.rank();
     int32_t out = 1, in = 0;
@@ -104,7 +104,7 @@ TEST(LocalCommunicator, RunsOneOperationAtATime) {
 }
 
 TEST(LocalCommunicator, TellsBothSidesThatSizesDiffer) {
-  run_ranks(2, [](Communicator& world) {
+  run_world(2, [](Communicator& world) {
     HostStream stream;
     std::array<std::byte, 16> data{};
     EXPECT_THAT(comm_error_of([&] {
@@ -118,7 +118,7 @@ TEST(LocalCommunicator, TellsBothSidesThatSizesDiffer) {
 }
 
 TEST(LocalCommunicator, TellsAllThatCollectivesDiffer) {
-  run_ranks(3, [](Communicator& world) {
+  run_world(3, [](Communicator& world) {
     HostStream stream;
     std::array<float, 4> data{};
     EXPECT_THAT(comm_error_of([&] {
@@ -131,7 +131,7 @@ TEST(LocalCommunicator, TellsAllThatCollectivesDiffer) {
 }
 
 TEST(LocalCommunicator, AbortWakesTheOthersWithTheReason) {
-  run_ranks(4, [](Communicator& world) {
+  run_world(4, [](Communicator& world) {
     HostStream stream;
     if (world.rank() == 3) return world.abort("rank 3 ran out of data");
     EXPECT_THAT(comm_error_of([&] {
@@ -143,14 +143,14 @@ TEST(LocalCommunicator, AbortWakesTheOthersWithTheReason) {
 }
 
 TEST(LocalCommunicator, AbortEndsASplitThatNotAllRanksEnter) {
-  run_ranks(2, [](Communicator& world) {
+  run_world(2, [](Communicator& world) {
     if (world.rank() == 1) return world.abort("no split today");
     EXPECT_THAT(comm_error_of([&] { world.split(0, 0); }), HasSubstr("no split today"));
   });
 }
 
 TEST(LocalCommunicator, NamesTheRanksThatHaveNotEntered) {
-  run_ranks(3, [](Communicator& world) {
+  run_world(3, [](Communicator& world) {
     HostStream stream;
     if (world.rank() != 0) return;
     world.barrier(stream);

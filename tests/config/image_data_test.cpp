@@ -13,18 +13,18 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-RunConfig read(const std::string& data, const std::string& channels = "3") {
+RunConfig read_image_config(const std::string& data, const std::string& channels = "3") {
   return parse_run_config(
       "model { lenet { image: [20, 24, " + channels + "] } } data { " + data +
           " } trainer { global_batch: 8 steps: 2 } optimizer { learning_rate: 0.1 sgd {} }",
       "c.textproto", {});
 }
-std::string refusal(const std::string& data) {
-  return message_of<ConfigError>([&] { read(data); });
+std::string image_refusal(const std::string& data) {
+  return message_of<ConfigError>([&] { read_image_config(data); });
 }
 
 TEST(ImageData, TakesSizesAndChannelsOfTheModel) {
-  const auto config = read(
+  const auto config = read_image_config(
       "images { train: \"a\" } transforms { random_resized_crop {} } "
       "transforms { resize { shorter: 30 } } transforms { center_crop { size: [5, 6] } }",
       "1");
@@ -38,7 +38,7 @@ TEST(ImageData, TakesSizesAndChannelsOfTheModel) {
 }
 
 TEST(ImageData, IsReadBackFromItsEffectiveText) {
-  const auto config = read(
+  const auto config = read_image_config(
       "images { train_list: \"a\" eval_fraction: 0.25 classes: [\"x\", \"y\"] background: 7 } "
       "on_damage: SKIP transforms { affine { degrees: 3 } } transforms { erase {} } "
       "transforms { color_jitter { hue: 0.1 } } transforms { pad_crop {} } transforms { flip {} } "
@@ -50,20 +50,21 @@ TEST(ImageData, IsReadBackFromItsEffectiveText) {
 }
 
 TEST(ImageData, TakesChannelsOfRecordsFromTheModel) {
-  const auto config = read("records { folder: \"packed\" } threads: AUTOMATIC transforms { resize {} }", "1");
+  const auto config =
+      read_image_config("records { folder: \"packed\" } threads: AUTOMATIC transforms { resize {} }", "1");
   EXPECT_EQ(config.data.kind, data::DataKind::records);
   EXPECT_EQ(config.data.records.folder, "packed");
   EXPECT_EQ(config.data.records.channels, 1);
   EXPECT_TRUE(config.data.threads_adapt);
   EXPECT_EQ(parse_run_config(config.effective_text, "again", {}).data, config.data);
-  const auto cached = read("images { train: \"a\" } cache_directory: \"c\" cache_bytes: 7");
+  const auto cached = read_image_config("images { train: \"a\" } cache_directory: \"c\" cache_bytes: 7");
   EXPECT_EQ(cached.data.cache_directory, "c");
   EXPECT_EQ(cached.data.cache_bytes, 7);
   EXPECT_EQ(parse_run_config(cached.effective_text, "again", {}).data, cached.data);
 }
 
 TEST(ImageData, MixedLabelsReachThePresetsLoss) {
-  const auto config = read(
+  const auto config = read_image_config(
       "cifar {} transforms { flip {} } transforms { mixup { alpha: 0.2 probability: 0.5 } } "
       "transforms { cutmix { probability: 0.5 } }");
   EXPECT_EQ(config.data.transforms.at(1), data::TransformOptions(data::MixupOptions{0.2, 0.5}));
@@ -73,27 +74,27 @@ TEST(ImageData, MixedLabelsReachThePresetsLoss) {
   const auto again = parse_run_config(config.effective_text, "again", {});
   EXPECT_EQ(again.model, config.model);
   EXPECT_EQ(again.math_hash, config.math_hash);
-  EXPECT_NE(config.math_hash, read("cifar {} transforms { flip {} }").math_hash);
-  EXPECT_EQ(read("cifar {} transforms { flip {} }").model.inputs.size(), 2u);
+  EXPECT_NE(config.math_hash, read_image_config("cifar {} transforms { flip {} }").math_hash);
+  EXPECT_EQ(read_image_config("cifar {} transforms { flip {} }").model.inputs.size(), 2u);
 }
 
 TEST(ImageData, RefusesMixturesThatNobodyReadsOrMakes) {
-  const auto parse = [](const std::string& input, const std::string& read, const std::string& transforms) {
+  const auto parse = [](const std::string& input, const std::string& reads, const std::string& transforms) {
     parse_run_config(
         "model { input { name: \"image\" shape: [4, 4, 1] } input { name: \"label\" type: INT32 } " + input +
             " layer { name: \"flat\" input: \"image\" flatten {} } layer { name: \"fc\" linear { units: 3 } "
             "} "
             "layer { name: \"loss\" input: [\"fc\", \"label\"" +
-            read + "] softmax_cross_entropy {} } } data { synthetic { samples: 8 classes: 3 } " + transforms +
-            " } trainer { global_batch: 8 steps: 2 } optimizer { learning_rate: 0.1 sgd {} }",
+            reads + "] softmax_cross_entropy {} } } data { synthetic { samples: 8 classes: 3 } " +
+            transforms + " } trainer { global_batch: 8 steps: 2 } optimizer { learning_rate: 0.1 sgd {} }",
         "c.textproto", {});
   };
-  const std::string input = "input { name: \"label_mix\" type: INT32 shape: 2 }", read = ", \"label_mix\"",
+  const std::string input = "input { name: \"label_mix\" type: INT32 shape: 2 }", reads = ", \"label_mix\"",
                     mixup = "transforms { mixup {} }";
-  EXPECT_NO_THROW(parse(input, read, mixup));
+  EXPECT_NO_THROW(parse(input, reads, mixup));
   EXPECT_THAT(message_of<ConfigError>([&] { parse("", "", mixup); }),
               AllOf(HasSubstr("data.transforms"), HasSubstr("label_mix")));
-  EXPECT_THAT(message_of<ConfigError>([&] { parse(input, read, ""); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { parse(input, reads, ""); }),
               AllOf(HasSubstr("model"), HasSubstr("mixup")));
 }
 
@@ -112,21 +113,21 @@ TEST(ImageData, RefusesMixturesForAModelWithoutImages) {
 }
 
 TEST(ImageData, TransformsImagesInFilesOnGpus) {
-  EXPECT_FALSE(read("images { train: \"a\" }").data.transforms_on_gpu);
-  const auto config = read("images { train: \"a\" } transforms_on: GPU");
+  EXPECT_FALSE(read_image_config("images { train: \"a\" }").data.transforms_on_gpu);
+  const auto config = read_image_config("images { train: \"a\" } transforms_on: GPU");
   EXPECT_TRUE(config.data.transforms_on_gpu);
   EXPECT_EQ(parse_run_config(config.effective_text, "again", {}).data, config.data);
   // It changes no number.
-  EXPECT_EQ(config.math_hash, read("images { train: \"a\" }").math_hash);
-  EXPECT_TRUE(read("records {} transforms_on: GPU").data.transforms_on_gpu);
-  EXPECT_THAT(refusal("cifar {} transforms_on: GPU"), HasSubstr("data.transforms_on"));
+  EXPECT_EQ(config.math_hash, read_image_config("images { train: \"a\" }").math_hash);
+  EXPECT_TRUE(read_image_config("records {} transforms_on: GPU").data.transforms_on_gpu);
+  EXPECT_THAT(image_refusal("cifar {} transforms_on: GPU"), HasSubstr("data.transforms_on"));
 }
 
 /// So that runs of builds before, whose samples differ, are not continued as if they were of the same
 /// numbers.
 TEST(ImageData, HowImagesAreResizedAndSummedBelongsToTheMathematics) {
   const auto fields = [](const std::string& data) {
-    auto all = read(data).math_fields;
+    auto all = read_image_config(data).math_fields;
     std::erase_if(all, [](const auto& field) {
       return field.first != "data.resized_images" && field.first != "data.contrast";
     });
@@ -148,7 +149,8 @@ TEST(ImageData, ModelsAreTheSameWithMixturesAndWithout) {
     std::erase_if(fields, [](const auto& field) { return !field.first.starts_with("model."); });
     return fields;
   };
-  EXPECT_EQ(model_fields(read("cifar {} transforms { mixup {} }")), model_fields(read("cifar {}")));
+  EXPECT_EQ(model_fields(read_image_config("cifar {} transforms { mixup {} }")),
+            model_fields(read_image_config("cifar {}")));
 }
 
 TEST(ImageData, ModelsOfOwnDataDifferByTheMixturesThatTheyRead) {
@@ -192,40 +194,42 @@ TEST(ImageData, RefusesTransformsOfSamplesWithoutImages) {
 }
 
 TEST(ImageData, KnowsTheNamesOfCifarsFiles) {
-  auto cifar = read("cifar {}").data.cifar;
+  auto cifar = read_image_config("cifar {}").data.cifar;
   EXPECT_EQ(cifar.train_files.size(), 5u);
   EXPECT_THAT(cifar.eval_files, ElementsAre("test_batch.bin"));
-  cifar = read("cifar { labels: CIFAR100 eval_fraction: 0.1 }").data.cifar;
+  cifar = read_image_config("cifar { labels: CIFAR100 eval_fraction: 0.1 }").data.cifar;
   EXPECT_THAT(cifar.train_files, ElementsAre("train.bin"));
   EXPECT_TRUE(cifar.eval_files.empty());
 }
 
 TEST(ImageData, RefusesWhatContradictsItself) {
-  EXPECT_THAT(refusal("images {}"), AllOf(HasSubstr("data.images"), HasSubstr("train_list")));
-  EXPECT_THAT(refusal("images { train: \"a\" train_list: \"b\" }"), HasSubstr("data.images"));
-  EXPECT_THAT(refusal("images { train: \"a\" eval: \"b\" eval_fraction: 0.5 }"), HasSubstr("eval_fraction"));
-  EXPECT_THAT(refusal("images { train: \"a\" split_seed: 2 }"), HasSubstr("split_seed"));
-  EXPECT_THAT(refusal("images { train: \"a\" channels: 2 }"), HasSubstr("channels"));
-  EXPECT_THAT(refusal("cifar { eval_files: \"x\" eval_fraction: 0.5 }"), HasSubstr("eval_fraction"));
-  EXPECT_THAT(refusal("cifar {} on_damage: SKIP"), HasSubstr("on_damage"));
-  EXPECT_THAT(refusal("cifar {} transforms { resize { size: [3, 3] shorter: 4 } }"),
+  EXPECT_THAT(image_refusal("images {}"), AllOf(HasSubstr("data.images"), HasSubstr("train_list")));
+  EXPECT_THAT(image_refusal("images { train: \"a\" train_list: \"b\" }"), HasSubstr("data.images"));
+  EXPECT_THAT(image_refusal("images { train: \"a\" eval: \"b\" eval_fraction: 0.5 }"),
+              HasSubstr("eval_fraction"));
+  EXPECT_THAT(image_refusal("images { train: \"a\" split_seed: 2 }"), HasSubstr("split_seed"));
+  EXPECT_THAT(image_refusal("images { train: \"a\" channels: 2 }"), HasSubstr("channels"));
+  EXPECT_THAT(image_refusal("cifar { eval_files: \"x\" eval_fraction: 0.5 }"), HasSubstr("eval_fraction"));
+  EXPECT_THAT(image_refusal("cifar {} on_damage: SKIP"), HasSubstr("on_damage"));
+  EXPECT_THAT(image_refusal("cifar {} transforms { resize { size: [3, 3] shorter: 4 } }"),
               HasSubstr("data.transforms[0].resize"));
-  EXPECT_THAT(refusal("cifar {} transforms { center_crop { size: 3 } }"), HasSubstr("center_crop.size"));
-  EXPECT_THAT(refusal("cifar {} transforms { normalize { mean: 1 } }"), HasSubstr("normalize"));
-  EXPECT_THAT(refusal("cifar {} transforms {}"), HasSubstr("data.transforms[0]"));
-  EXPECT_THAT(refusal("cifar {} transforms { flip { horizontal: 2 } }"), HasSubstr("flip.horizontal"));
+  EXPECT_THAT(image_refusal("cifar {} transforms { center_crop { size: 3 } }"),
+              HasSubstr("center_crop.size"));
+  EXPECT_THAT(image_refusal("cifar {} transforms { normalize { mean: 1 } }"), HasSubstr("normalize"));
+  EXPECT_THAT(image_refusal("cifar {} transforms {}"), HasSubstr("data.transforms[0]"));
+  EXPECT_THAT(image_refusal("cifar {} transforms { flip { horizontal: 2 } }"), HasSubstr("flip.horizontal"));
 }
 
 TEST(ImageData, RefusesWhatWouldBeIgnored) {
-  EXPECT_THAT(refusal("cifar {} threads: AUTOMATIC prefetch_threads: 2"), HasSubstr("data.threads"));
-  EXPECT_THAT(refusal("cifar {} threads: AUTOMATIC prefetch_depth: 8"), HasSubstr("data.threads"));
-  EXPECT_THAT(refusal("cifar {} cache_directory: \"c\""), HasSubstr("data.cache_directory"));
-  EXPECT_THAT(refusal("images { train: \"a\" } cache_bytes: 7"), HasSubstr("data.cache_bytes"));
-  EXPECT_THAT(refusal("records { channels: 2 }"), HasSubstr("data.records.channels"));
+  EXPECT_THAT(image_refusal("cifar {} threads: AUTOMATIC prefetch_threads: 2"), HasSubstr("data.threads"));
+  EXPECT_THAT(image_refusal("cifar {} threads: AUTOMATIC prefetch_depth: 8"), HasSubstr("data.threads"));
+  EXPECT_THAT(image_refusal("cifar {} cache_directory: \"c\""), HasSubstr("data.cache_directory"));
+  EXPECT_THAT(image_refusal("images { train: \"a\" } cache_bytes: 7"), HasSubstr("data.cache_bytes"));
+  EXPECT_THAT(image_refusal("records { channels: 2 }"), HasSubstr("data.records.channels"));
 }
 
 TEST(ImageData, CountsForWhatDecidesNumbers) {
-  const auto hash = [](const std::string& data) { return read(data).math_hash; };
+  const auto hash = [](const std::string& data) { return read_image_config(data).math_hash; };
   EXPECT_EQ(hash("images { train: \"a\" }"), hash("images { train: \"b/a\" }"));
   EXPECT_NE(hash("images { train: \"a\" }"), hash("images { train: \"a\" } on_damage: SKIP"));
   EXPECT_EQ(hash("images { train: \"a\" }"),

@@ -21,11 +21,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-ModelSpec read(const std::string& text) { return model_from_text(text, "m.textproto"); }
+ModelSpec read_model(const std::string& text) { return model_from_text(text, "m.textproto"); }
 
 std::string refusal_of_model(const std::string& text) {
   try {
-    read(text);
+    read_model(text);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -47,7 +47,7 @@ std::vector<std::string> wiring(const ModelSpec& spec) {
 }
 
 void expect_op(const std::string& text, const Op& op) {
-  EXPECT_EQ(read(kInputs + "layer { name: \"a\" " + text + " }").layers[0].op, op) << text;
+  EXPECT_EQ(read_model(kInputs + "layer { name: \"a\" " + text + " }").layers[0].op, op) << text;
 }
 
 TEST(Ops, OptionsHaveTheNamesOfTheirFields) {
@@ -129,7 +129,7 @@ TEST(Ops, EveryOptionSurvivesText) {
   for (const auto& row : ops::op_table()) {
     if (!row.user_visible) continue;
     const auto [spec, names] = changed(row);
-    EXPECT_EQ(read(model_to_text(spec)), spec) << row.name;
+    EXPECT_EQ(read_model(model_to_text(spec)), spec) << row.name;
   }
 }
 
@@ -148,7 +148,7 @@ TEST(Ops, AnOptionThatIsLeftOutIsRequiredOrHasTheDefaultOfTheCode) {
       const std::string text = without(model_to_text(full), row.name, option);
       const std::string refused = refusal_of_model(text);
       if (refused == "accepted")
-        EXPECT_EQ(read(text), changed(row, option).first) << text;
+        EXPECT_EQ(read_model(text), changed(row, option).first) << text;
       else
         EXPECT_THAT(refused, HasSubstr(fmt::format("{}.{}: is required", row.name, option)));
     }
@@ -162,7 +162,7 @@ TEST(Ops, ForkIsNotWrittenByUsers) {
 }
 
 TEST(Layers, TakeTheOutputBeforeThem) {
-  EXPECT_THAT(wiring(read(kInputs + R"(layer { name: "a" relu {} } layer { name: "b" tanh {} }
+  EXPECT_THAT(wiring(read_model(kInputs + R"(layer { name: "a" relu {} } layer { name: "b" tanh {} }
                                        layer { name: "c" input: "a" input: "b" add {} })")),
               ElementsAre("a(x)", "b(a)", "c(a, b)"));
 }
@@ -182,19 +182,19 @@ const std::string kResidualBlock = kInputs + R"(
 )";
 
 TEST(Blocks, RepeatTheirLayersBehindEachOther) {
-  EXPECT_THAT(wiring(read(kResidualBlock)),
+  EXPECT_THAT(wiring(read_model(kResidualBlock)),
               ElementsAre("stem(x)", "h.0.ln(stem)", "h.0.fc(h.0.ln)", "h.0.sum(stem, h.0.fc)",
                           "h.1.ln(h.0.sum)", "h.1.fc(h.1.ln)", "h.1.sum(h.0.sum, h.1.fc)", "end(h.1.sum)"));
 }
 
 TEST(Blocks, AreReachedByAbsoluteNamesAndByTheirOwn) {
   EXPECT_THAT(
-      wiring(read(kResidualBlock + R"(layer { name: "p" input: "h.0.fc" input: "h" add {} })")).back(),
+      wiring(read_model(kResidualBlock + R"(layer { name: "p" input: "h.0.fc" input: "h" add {} })")).back(),
       "p(h.0.fc, h.1.sum)");
 }
 
 TEST(Blocks, NamesAreLookedUpFromTheInside) {
-  EXPECT_THAT(wiring(read(kInputs + R"(
+  EXPECT_THAT(wiring(read_model(kInputs + R"(
     layer { name: "a" relu {} }
     layer { name: "o" block { repeat: 2
       layer { name: "a" tanh {} }
@@ -206,13 +206,13 @@ TEST(Blocks, NamesAreLookedUpFromTheInside) {
 }
 
 TEST(Blocks, CanStartFromAnyLayer) {
-  EXPECT_THAT(wiring(read(kInputs + R"(layer { name: "a" relu {} } layer { name: "b" tanh {} }
+  EXPECT_THAT(wiring(read_model(kInputs + R"(layer { name: "a" relu {} } layer { name: "b" tanh {} }
                                        layer { name: "h" input: "a" block { layer { name: "c" relu {} } } })")),
               ElementsAre("a(x)", "b(a)", "h.0.c(a)"));
 }
 
 TEST(Blocks, TiesAreLookedUpLikeInputs) {
-  const auto spec = read(kInputs + R"(
+  const auto spec = read_model(kInputs + R"(
     layer { name: "e" linear { units: 4 } }
     layer { name: "h" block { repeat: 2
       layer { name: "f" linear { units: 4 } }
@@ -266,14 +266,14 @@ TEST(ModelText, PresetsSurviveIt) {
        {model::make_mlp({.dropout = 0.1f}), model::make_lenet({.dropout = 0.3f, .batch_norm = true}),
         model::make_gpt(
             {.vocabulary = 65, .context = 16, .layers = 3, .heads = 2, .width = 8, .dropout = 0.2f})}) {
-    const ModelSpec again = read(model_to_text(spec));
+    const ModelSpec again = read_model(model_to_text(spec));
     EXPECT_EQ(again, spec);
     EXPECT_EQ(model::hash_of(model::make_graph(again)), model::hash_of(model::make_graph(spec)));
   }
 }
 
 TEST(ModelText, GptWrittenWithABlockIsThePreset) {
-  const auto spec = read(R"(
+  const auto spec = read_model(R"(
     input { name: "tokens" shape: 16 type: INT32 }
     input { name: "label" shape: 16 type: INT32 }
     layer { name: "wte" embedding { vocabulary: 65 width: 8 } }

@@ -83,7 +83,7 @@ RunConfig scaled(const std::string& scaling, int64_t global_batch, std::vector<s
   return parse(kSmallConfig, more);
 }
 
-RunConfig plain(double rate, int64_t global_batch) {
+RunConfig config_with(double rate, int64_t global_batch) {
   return parse(kSmallConfig, {"optimizer.learning_rate=" + std::to_string(rate),
                               "trainer.global_batch=" + std::to_string(global_batch)});
 }
@@ -100,19 +100,19 @@ TEST(BatchScaling, DecidesTheRateAndWhereItBegins) {
   EXPECT_DOUBLE_EQ(run.optimizer.learning_rate, 0.05);
   EXPECT_EQ(run.schedule, optim::ScheduleOptions{});
   EXPECT_THAT(describe_batch_scaling(run), Mentions("0.05 ... 0.1 ... 16 ... 8 / 16"));
-  EXPECT_EQ(describe_batch_scaling(plain(0.1, 8)), "");
+  EXPECT_EQ(describe_batch_scaling(config_with(0.1, 8)), "");
 }
 
 TEST(BatchScaling, IsMathematicsAsTheRateThatFollows) {
-  EXPECT_EQ(scaled("from: 16 rule: LINEAR", 32).math_hash, plain(0.2, 32).math_hash);
-  EXPECT_EQ(scaled("from: 16 rule: LINEAR warmup_steps: 7", 16).math_hash, plain(0.1, 16).math_hash);
+  EXPECT_EQ(scaled("from: 16 rule: LINEAR", 32).math_hash, config_with(0.2, 32).math_hash);
+  EXPECT_EQ(scaled("from: 16 rule: LINEAR warmup_steps: 7", 16).math_hash, config_with(0.1, 16).math_hash);
   EXPECT_EQ(scaled("from: 16 rule: LINEAR", 16).math_hash,
             scaled("from: 16 rule: SQUARE_ROOT", 16).math_hash);
   const uint64_t warm = scaled("from: 16 rule: LINEAR warmup_steps: 7", 32).math_hash;
-  EXPECT_NE(warm, plain(0.2, 32).math_hash);
+  EXPECT_NE(warm, config_with(0.2, 32).math_hash);
   EXPECT_NE(warm, scaled("from: 16 rule: LINEAR warmup_steps: 8", 32).math_hash);
   EXPECT_NE(warm, scaled("from: 16 rule: LINEAR warmup_epochs: 7", 32).math_hash);
-  EXPECT_NE(scaled("from: 16 rule: LINEAR", 32).config_hash, plain(0.2, 32).config_hash);
+  EXPECT_NE(scaled("from: 16 rule: LINEAR", 32).config_hash, config_with(0.2, 32).config_hash);
 }
 
 TEST(BatchScaling, ReadsBackFromTheEffectiveConfig) {

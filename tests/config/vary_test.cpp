@@ -179,7 +179,7 @@ layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} }
 )";
 
 /// The op of a layer, without its initialization.
-Op plain(Op op) {
+Op without_origin(Op op) {
   if (auto* conv = std::get_if<Conv2d>(&op)) conv->init_std = 0;
   return op;
 }
@@ -189,7 +189,8 @@ TEST(Vary, MakesAResnet50OfSixtyLines) {
   const ModelSpec written = read_blocks(kResnet50), preset = model::make_resnet({});
   ASSERT_EQ(written.layers.size(), preset.layers.size());
   for (size_t i = 0; i < preset.layers.size(); ++i)
-    EXPECT_EQ(plain(written.layers[i].op), plain(preset.layers[i].op)) << preset.layers[i].name;
+    EXPECT_EQ(without_origin(written.layers[i].op), without_origin(preset.layers[i].op))
+        << preset.layers[i].name;
 }
 
 }  // namespace

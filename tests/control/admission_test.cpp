@@ -20,7 +20,7 @@ using std::chrono::seconds;
 
 const Clock::time_point kNow{seconds(1000)};
 
-HostAddress loopback() {
+HostAddress loopback_address() {
   HostAddress address{.interface = "lo", .loopback = true};
   address.bytes = {127, 0, 0, 1};
   address.prefix_bits = 8;
@@ -50,7 +50,7 @@ class AdmissionTest : public testing::Test {
  protected:
   AdmissionTest() {
     std::string error;
-    auto listener = listen_at(loopback(), 0, error);
+    auto listener = listen_at(loopback_address(), 0, error);
     EXPECT_TRUE(listener) << error;
     endpoint = listener->endpoint;
     std::vector<Listener> listeners;
@@ -230,7 +230,7 @@ TEST_F(AdmissionTest, RandomBytesNeverGetIn) {
 
 TEST(Rendezvous, RankZeroMustKnowTheJobToo) {
   std::string error, failure;
-  auto listener = listen_at(loopback(), 0, error);
+  auto listener = listen_at(loopback_address(), 0, error);
   const Endpoint endpoint = listener->endpoint;
   const JobToken token = draw_token();
   // Knows the ranks' half of the token only, as who has seen a hello would.
@@ -251,7 +251,7 @@ TEST(Rendezvous, RankZeroMustKnowTheJobToo) {
 
 TEST(Rendezvous, SaysWhatEachAddressAnswered) {
   std::string error, failure;
-  auto listener = listen_at(loopback(), 0, error);
+  auto listener = listen_at(loopback_address(), 0, error);
   const Endpoint closed = listener->endpoint;
   listener.reset();
   EXPECT_FALSE(call_root({closed}, draw_token(), 1, 1, {}, deadline_in(milliseconds(100)), failure).open());
@@ -265,13 +265,13 @@ TEST(Rendezvous, NoNumberOfSilentAddressesDelaysTheGoodOne) {
   // Each takes a connection and never answers; with the one that fills it, its queue drops what comes later.
   std::vector<Descriptor> fillers;
   for (int i = 0; i < 20; ++i) {
-    mute.push_back(*listen_at(loopback(), 0, error));
+    mute.push_back(*listen_at(loopback_address(), 0, error));
     endpoints.push_back(mute.back().endpoint);
     if (i % 2 == 0) continue;
     ASSERT_EQ(::listen(mute.back().socket.get(), 0), 0);
     fillers.push_back(call(endpoints.back()));
   }
-  listeners.push_back(*listen_at(loopback(), 0, error));
+  listeners.push_back(*listen_at(loopback_address(), 0, error));
   endpoints.push_back(listeners.back().endpoint);
   const JobToken token = draw_token();
   ControlTimings timings;
@@ -289,7 +289,7 @@ TEST(Rendezvous, SeveralGoodAddressesLeadToOneLink) {
   std::vector<Listener> listeners;
   std::vector<Endpoint> endpoints;
   for (int i = 0; i < 4; ++i) {
-    listeners.push_back(*listen_at(loopback(), 0, error));
+    listeners.push_back(*listen_at(loopback_address(), 0, error));
     endpoints.push_back(listeners.back().endpoint);
   }
   const JobToken token = draw_token();
@@ -312,8 +312,8 @@ TEST(Rendezvous, SeveralGoodAddressesLeadToOneLink) {
 
 TEST(Rendezvous, APortThatIsTakenIsSaid) {
   std::string error;
-  const auto listener = listen_at(loopback(), 0, error);
-  EXPECT_FALSE(listen_at(loopback(), listener->endpoint.port, error));
+  const auto listener = listen_at(loopback_address(), 0, error);
+  EXPECT_FALSE(listen_at(loopback_address(), listener->endpoint.port, error));
   EXPECT_EQ(error, "Address already in use");
 }
 

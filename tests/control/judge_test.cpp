@@ -15,7 +15,7 @@ constexpr WatchdogOptions kOptions{.enabled = true,
                                    .storage_deadline = seconds(50),
                                    .communication_deadline = seconds(20)};
 
-RankState state(std::vector<SlotState> slots, int64_t step = 7, double heard_seconds = 0.2) {
+RankState judge_state(std::vector<SlotState> slots, int64_t step = 7, double heard_seconds = 0.2) {
   return {.who = {"a", 1},
           .told = true,
           .last = {step, std::move(slots)},
@@ -23,9 +23,9 @@ RankState state(std::vector<SlotState> slots, int64_t step = 7, double heard_sec
           .lost_reason = ""};
 }
 SlotState slot(Activity activity, double seconds) { return {0, activity, seconds, "somewhere"}; }
-RankState working(double seconds = 0.1) { return state({slot(Activity::compute, seconds)}); }
+RankState working(double seconds = 0.1) { return judge_state({slot(Activity::compute, seconds)}); }
 RankState waiting(double seconds, int64_t step = 7) {
-  return state({slot(Activity::waiting, seconds)}, step);
+  return judge_state({slot(Activity::waiting, seconds)}, step);
 }
 RankState lost(double since) {
   RankState rank = working();
@@ -34,7 +34,7 @@ RankState lost(double since) {
   return rank;
 }
 RankState left() {
-  RankState rank = state({}, 7, 100);
+  RankState rank = judge_state({}, 7, 100);
   rank.left = true;
   return rank;
 }
@@ -57,43 +57,44 @@ TEST(Judge, NamesTheRankThatWasLostFirst) {
 }
 
 TEST(Judge, TakesALossBeforeSilenceBeforeAStuckThread) {
-  const RankState silent = state({slot(Activity::compute, 0.1)}, 7, 15.1);
+  const RankState silent = judge_state({slot(Activity::compute, 0.1)}, 7, 15.1);
   EXPECT_EQ(decision({working(31), silent, lost(0.1)}), "lost 2");
   EXPECT_EQ(decision({working(31), silent, waiting(1)}), "silent 1");
   EXPECT_EQ(decision({working(31), working(), waiting(1)}), "stuck 0 slot 0");
 }
 
 TEST(Judge, NamesTheRankThatIsSilentForLongest) {
-  EXPECT_EQ(decision({working(), state({}, 7, 15.1), state({}, 7, 15.2)}), "silent 2");
-  EXPECT_EQ(decision({working(), state({}, 7, 15.0)}), "nobody");
+  EXPECT_EQ(decision({working(), judge_state({}, 7, 15.1), judge_state({}, 7, 15.2)}), "silent 2");
+  EXPECT_EQ(decision({working(), judge_state({}, 7, 15.0)}), "nobody");
 }
 
 TEST(Judge, MeasuresEachActivityByItsOwnDeadline) {
-  EXPECT_EQ(decision({state({slot(Activity::compute, 30.0)})}), "nobody");
-  EXPECT_EQ(decision({state({slot(Activity::compute, 30.1)})}), "stuck 0 slot 0");
-  EXPECT_EQ(decision({state({slot(Activity::input, 40.0)})}), "nobody");
-  EXPECT_EQ(decision({state({slot(Activity::input, 40.1)})}), "stuck 0 slot 0");
-  EXPECT_EQ(decision({state({slot(Activity::storage, 50.0)})}), "nobody");
-  EXPECT_EQ(decision({state({slot(Activity::storage, 50.1)})}), "stuck 0 slot 0");
+  EXPECT_EQ(decision({judge_state({slot(Activity::compute, 30.0)})}), "nobody");
+  EXPECT_EQ(decision({judge_state({slot(Activity::compute, 30.1)})}), "stuck 0 slot 0");
+  EXPECT_EQ(decision({judge_state({slot(Activity::input, 40.0)})}), "nobody");
+  EXPECT_EQ(decision({judge_state({slot(Activity::input, 40.1)})}), "stuck 0 slot 0");
+  EXPECT_EQ(decision({judge_state({slot(Activity::storage, 50.0)})}), "nobody");
+  EXPECT_EQ(decision({judge_state({slot(Activity::storage, 50.1)})}), "stuck 0 slot 0");
 }
 
 TEST(Judge, NamesTheThreadThatIsFurthestBeyondItsDeadline) {
   // 5 s beyond 30, 9 s beyond 50.
-  EXPECT_EQ(decision({working(35), state({slot(Activity::compute, 1), slot(Activity::storage, 59)})}),
+  EXPECT_EQ(decision({working(35), judge_state({slot(Activity::compute, 1), slot(Activity::storage, 59)})}),
             "stuck 1 slot 1");
 }
 
 TEST(Judge, NeverBlamesAWaitingRankWhileAnotherIsSilentOrStuck) {
-  EXPECT_EQ(decision({waiting(119), state({slot(Activity::waiting, 100)}, 3, 16)}), "silent 1");
+  EXPECT_EQ(decision({waiting(119), judge_state({slot(Activity::waiting, 100)}, 3, 16)}), "silent 1");
   EXPECT_EQ(decision({waiting(119), working(30.1)}), "stuck 1 slot 0");
 }
 
 TEST(Judge, NeverBlamesAWaitingRankWhileAnotherMayBecomeSilentOrStuck) {
-  EXPECT_EQ(decision({waiting(119), state({slot(Activity::waiting, 100)}, 3, 7.6)}), "nobody");
-  EXPECT_EQ(decision({waiting(119), state({slot(Activity::waiting, 100)}, 3, 7.4)}), "deadlock 1");
+  EXPECT_EQ(decision({waiting(119), judge_state({slot(Activity::waiting, 100)}, 3, 7.6)}), "nobody");
+  EXPECT_EQ(decision({waiting(119), judge_state({slot(Activity::waiting, 100)}, 3, 7.4)}), "deadlock 1");
   EXPECT_EQ(decision({waiting(119), working(29)}), "nobody");
-  EXPECT_EQ(decision({waiting(119), state({slot(Activity::waiting, 100), slot(Activity::storage, 49)})}),
-            "nobody");
+  EXPECT_EQ(
+      decision({waiting(119), judge_state({slot(Activity::waiting, 100), slot(Activity::storage, 49)})}),
+      "nobody");
 }
 
 TEST(Judge, OfAllThatWaitNamesTheOneWithTheSmallestStepThenTheLongestWait) {
@@ -104,7 +105,7 @@ TEST(Judge, OfAllThatWaitNamesTheOneWithTheSmallestStepThenTheLongestWait) {
 
 TEST(Judge, FindsNoDeadlockWhileAnyThreadGetsOn) {
   EXPECT_EQ(decision({waiting(30), waiting(20)}), "nobody");
-  EXPECT_EQ(decision({waiting(30), state({slot(Activity::waiting, 90), slot(Activity::waiting, 0.1)})}),
+  EXPECT_EQ(decision({waiting(30), judge_state({slot(Activity::waiting, 90), slot(Activity::waiting, 0.1)})}),
             "nobody");
 }
 
@@ -112,18 +113,19 @@ TEST(Judge, FindsNoDeadlockWhereALongSaveHasJustEnded) {
   // All training threads have waited for their writers for 100 s. Rank 0's writer has ended, and its slot
   // stands until the training thread has noticed.
   const auto saved = [](double main, double writer) {
-    return state({slot(Activity::waiting, main), slot(Activity::waiting, writer)});
+    return judge_state({slot(Activity::waiting, main), slot(Activity::waiting, writer)});
   };
-  EXPECT_EQ(decision({state({slot(Activity::waiting, 100), slot(Activity::storage, 30)}), saved(100, 90)}),
-            "nobody");
+  EXPECT_EQ(
+      decision({judge_state({slot(Activity::waiting, 100), slot(Activity::storage, 30)}), saved(100, 90)}),
+      "nobody");
   EXPECT_EQ(decision({saved(100, 0.1), saved(100, 90)}), "nobody");
   EXPECT_EQ(decision({waiting(0.1), saved(100, 90)}), "nobody") << "its training thread goes on";
   EXPECT_EQ(decision({saved(100, 20.1), saved(100, 90)}), "deadlock 1") << "it does not";
 }
 
 TEST(Judge, NeverBlamesIdleRanksNorThoseThatWaitForThem) {
-  EXPECT_EQ(decision({state({}), waiting(1000)}), "nobody");
-  EXPECT_EQ(decision({state({slot(Activity::idle, 1000)})}), "nobody");
+  EXPECT_EQ(decision({judge_state({}), waiting(1000)}), "nobody");
+  EXPECT_EQ(decision({judge_state({slot(Activity::idle, 1000)})}), "nobody");
 }
 
 TEST(Judge, FindsNoDeadlockBeforeEverybodyHasSpoken) {
@@ -143,14 +145,14 @@ TEST(Judge, LeavesOutWhoHasLeft) {
 TEST(Judge, SwitchedOffKnowsLossesAlone) {
   WatchdogOptions off = kOptions;
   off.enabled = false;
-  EXPECT_EQ(decision({working(1000), state({}, 7, 1000)}, off), "nobody");
+  EXPECT_EQ(decision({working(1000), judge_state({}, 7, 1000)}, off), "nobody");
   EXPECT_EQ(decision({waiting(1000), waiting(1000)}, off), "nobody");
   EXPECT_EQ(decision({working(), lost(0.1)}, off), "lost 1");
 }
 
 TEST(Judge, SeesOnlyAbsenceInFindAbsent) {
   EXPECT_FALSE(find_absent(std::vector{working(1000)}, kOptions));
-  EXPECT_EQ(find_absent(std::vector{state({}, 7, 15.1)}, kOptions), (Finding{Fault::silent, 0}));
+  EXPECT_EQ(find_absent(std::vector{judge_state({}, 7, 15.1)}, kOptions), (Finding{Fault::silent, 0}));
 }
 
 }  // namespace

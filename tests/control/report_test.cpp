@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-RankState state(std::string host, int64_t pid, int64_t step, std::vector<SlotState> slots) {
+RankState reported_state(std::string host, int64_t pid, int64_t step, std::vector<SlotState> slots) {
   return {.who = {std::move(host), pid},
           .told = true,
           .last = {step, std::move(slots)},
@@ -28,15 +28,15 @@ RankState state(std::string host, int64_t pid, int64_t step, std::vector<SlotSta
 }
 
 std::vector<RankState> four_ranks() {
-  return {
-      state("a", 121, 1234, {{0, Activity::waiting, 0.31, "step instruction 20 (all_reduce, lane world)"}}),
-      state("a", 122, 1234,
-            {{0, Activity::compute, 0.02, "step instruction 18 (backward, lane compute)"},
-             {17, Activity::storage, 2.5, "writing step 1200"}}),
-      state("b", 123, 1233,
-            {{0, Activity::compute, 0.4,
-              "step instruction 17 (backward, lane compute, segment 3, micro-batch 1)"}}),
-      state("b", 124, 1234, {})};
+  return {reported_state("a", 121, 1234,
+                         {{0, Activity::waiting, 0.31, "step instruction 20 (all_reduce, lane world)"}}),
+          reported_state("a", 122, 1234,
+                         {{0, Activity::compute, 0.02, "step instruction 18 (backward, lane compute)"},
+                          {17, Activity::storage, 2.5, "writing step 1200"}}),
+          reported_state("b", 123, 1233,
+                         {{0, Activity::compute, 0.4,
+                           "step instruction 17 (backward, lane compute, segment 3, micro-batch 1)"}}),
+          reported_state("b", 124, 1234, {})};
 }
 
 TEST(FailureReport, OfALostRank) {
@@ -95,8 +95,8 @@ TEST(FailureReport, OfAStuckThread) {
 }
 
 TEST(FailureReport, OfADeadlock) {
-  const std::vector states{state("a", 1, 8, {{0, Activity::waiting, 121, "x"}}),
-                           state("a", 2, 7, {{0, Activity::waiting, 125, "y"}})};
+  const std::vector states{reported_state("a", 1, 8, {{0, Activity::waiting, 121, "x"}}),
+                           reported_state("a", 2, 7, {{0, Activity::waiting, 125, "y"}})};
   EXPECT_EQ(
       failure_report({Fault::deadlock, 1}, states, {}),
       "lockstep: error: all ranks wait for each other; rank 1 of 2 on host a (pid 2) is furthest behind, in "
@@ -122,8 +122,9 @@ TEST(FailureReport, OfWhatOneRankKnowsOfRankZero) {
 TEST(FailureReport, SharesLinesWhereRanksAreManyAndAlike) {
   std::vector<RankState> states;
   for (int rank = 0; rank < 512; ++rank)
-    states.push_back(state("h" + std::to_string(rank / 8), 1000 + rank, 40,
-                           {{0, Activity::waiting, 1.0 + 0.001 * rank, "step instruction 9 (all_reduce)"}}));
+    states.push_back(
+        reported_state("h" + std::to_string(rank / 8), 1000 + rank, 40,
+                       {{0, Activity::waiting, 1.0 + 0.001 * rank, "step instruction 9 (all_reduce)"}}));
   states[2].lost = true;
   states[2].lost_reason = "its connection closed";
   states[7].last.step = 39;
@@ -140,9 +141,9 @@ TEST(FailureReport, StaysUnderFortyLinesWhateverTheRanksDo) {
   for (const int size : {1, 2, 30, 31, 33, 40, 511}) {
     std::vector<RankState> states;
     for (int rank = 0; rank < size; ++rank) {
-      states.push_back(state("h", rank, rank,
-                             {{0, Activity::compute, 1, "instruction " + std::to_string(rank)},
-                              {3, Activity::storage, 700, "a checkpoint"}}));
+      states.push_back(reported_state("h", rank, rank,
+                                      {{0, Activity::compute, 1, "instruction " + std::to_string(rank)},
+                                       {3, Activity::storage, 700, "a checkpoint"}}));
       states.back().told = rank % 7 != 3;
     }
     const std::string report = failure_report({Fault::stuck, 0, 1}, states, {});

@@ -27,13 +27,13 @@ DataOptions images() {
   return options;
 }
 
-struct Sample {
+struct SyntheticSample {
   std::vector<float> image = std::vector<float>(75);
   int32_t label = -7;
-  bool operator==(const Sample&) const = default;
+  bool operator==(const SyntheticSample&) const = default;
 };
-Sample read_sample(const Dataset& data, int64_t index) {
-  Sample sample;
+SyntheticSample read_sample(const Dataset& data, int64_t index) {
+  SyntheticSample sample;
   std::byte* const destinations[] = {reinterpret_cast<std::byte*>(sample.image.data()),
                                      reinterpret_cast<std::byte*>(&sample.label)};
   data.read(index, destinations);

@@ -13,13 +13,13 @@ namespace {
 
 using test::TemporaryDirectory;
 using testing::HasSubstr;
-constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kMebibyte = int64_t{1} << 20;
 
 StorageFacts good() {
   return {.folder = "/runs",
           .file_system = "ext4",
-          .free_bytes = 4096 * kMiB,
-          .written_bytes = 64 * kMiB,
+          .free_bytes = 4096 * kMebibyte,
+          .written_bytes = 64 * kMebibyte,
           .written_seconds = 0.5,
           .write_problem = "",
           .fsync_problem = "",
@@ -31,9 +31,9 @@ TEST(DoctorStorage, SaysRoomAndSpeed) {
             (Finding{Level::ok,
                      "/runs (ext4): 4.00 GiB free, writes 128.00 MiB/s with fsync, renames whole folders"}));
   StorageFacts facts = good();
-  facts.free_bytes = 500 * kMiB;
+  facts.free_bytes = 500 * kMebibyte;
   EXPECT_EQ(judge_storage(facts).level, Level::warn);
-  facts.free_bytes = 50 * kMiB;
+  facts.free_bytes = 50 * kMebibyte;
   EXPECT_EQ(judge_storage(facts),
             (Finding{Level::fail, "/runs (ext4) has only 50.00 MiB free", "df -h /runs"}));
   facts = good();
@@ -43,13 +43,13 @@ TEST(DoctorStorage, SaysRoomAndSpeed) {
 
 TEST(DoctorStorage, ALimitOfFilesHasAFixOfItsOwn) {
   StorageFacts facts = good();
-  facts.file_limit = 20 * kMiB;
+  facts.file_limit = 20 * kMebibyte;
   EXPECT_EQ(judge_storage(facts).level, Level::fail);
   EXPECT_EQ(judge_storage(facts).fix, "ulimit -f unlimited");
-  facts.file_limit = 500 * kMiB;
+  facts.file_limit = 500 * kMebibyte;
   EXPECT_EQ(judge_storage(facts).level, Level::warn);
   EXPECT_EQ(judge_storage(facts).fix, "ulimit -f unlimited");
-  facts.file_limit = 5000 * kMiB;
+  facts.file_limit = 5000 * kMebibyte;
   EXPECT_EQ(judge_storage(facts).level, Level::ok);
 }
 

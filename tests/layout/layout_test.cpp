@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 /// The message of the ConfigError that `action` ends with, or "accepted".
 template <class Action>
-std::string refusal_of(const Action& action) {
+std::string layout_refusal(const Action& action) {
   try {
     action();
   } catch (const ConfigError& error) {
@@ -29,7 +29,7 @@ std::string refusal_of(const Action& action) {
 }
 
 std::string refusal(const std::string& text) {
-  return refusal_of([&] { parse_layouts(text); });
+  return layout_refusal([&] { parse_layouts(text); });
 }
 
 const LayoutKey& key_named(std::string_view name) {
@@ -146,7 +146,7 @@ TEST(Layout, PushesOfAStepAreThoseOfItsWorkersOrMore) {
             resolve(parse_layout("sync=ps,mode=async"), 4));
   EXPECT_THAT(refusal("dp=3,sync=ps,mode=async,pushes=2"),
               Mentions("2 pushes ... 3 workers ... 'dp=3,sync=ps,mode=async'"));
-  EXPECT_THAT(refusal_of([] { resolve(parse_layout("sync=ps,mode=async,pushes=2"), 4); }),
+  EXPECT_THAT(layout_refusal([] { resolve(parse_layout("sync=ps,mode=async,pushes=2"), 4); }),
               Mentions("2 pushes ... 3 workers ... pushes=3"));
   const Layout lost = without_workers(resolve(parse_layout("sync=ps,mode=async"), 4), 2);
   EXPECT_EQ(to_string(lost), "dp=1,sync=ps,mode=async,pushes=3");
@@ -165,7 +165,7 @@ TEST(Layout, SemicolonsSeparateLayouts) {
 TEST(Layout, RefusalsNameTheKeyAndWhatItTakes) {
   EXPECT_THAT(refusal(""), HasSubstr("no layout"));
   EXPECT_THAT(refusal(" ; "), HasSubstr("no layout"));
-  EXPECT_THAT(refusal_of([] { parse_layout(" "); }), Mentions("layout '': ... empty"));
+  EXPECT_THAT(layout_refusal([] { parse_layout(" "); }), Mentions("layout '': ... empty"));
   EXPECT_THAT(refusal("2"), Mentions("'2' ... key=value"));
   EXPECT_THAT(refusal("dp=2,,pp=2"), Mentions("'' ... key=value"));
   EXPECT_THAT(refusal("dp=0"), Mentions("'dp=0' ... 1 ... 65536 ... '0'"));
@@ -241,7 +241,7 @@ TEST(Resolve, GivesReplicasWhatTheWorldSizeLeaves) {
 
 TEST(Resolve, RefusesAWorldThatDoesNotFitWithTheArithmetic) {
   const auto message = [](const std::string& text, int world_size) {
-    return refusal_of([&] { resolve(parse_layout(text), world_size); });
+    return layout_refusal([&] { resolve(parse_layout(text), world_size); });
   };
   EXPECT_EQ(message("dp=4", 2), "layout 'dp=4': takes 4 processes, but there are 2; start 4, or use 'dp=2'");
   EXPECT_EQ(message("dp=4", 1), "layout 'dp=4': takes 4 processes, but there is 1; start 4, or use 'dp=1'");
@@ -273,15 +273,15 @@ TEST(Resolve, RefusesAWorldThatDoesNotFitWithTheArithmetic) {
 }
 
 TEST(Layout, WorkersOfAllStagesServe) {
-  EXPECT_THAT(refusal_of([] { parse_layout("dp=2,pp=2,sync=ps,servers=3,placement=colocated"); }),
+  EXPECT_THAT(layout_refusal([] { parse_layout("dp=2,pp=2,sync=ps,servers=3,placement=colocated"); }),
               Mentions("3 servers ... 2 stages ... 'dp=2,pp=2,sync=ps,servers=4,placement=colocated'"));
-  EXPECT_THAT(refusal_of([] { parse_layout("pp=2,sync=ps,placement=colocated"); }),
+  EXPECT_THAT(layout_refusal([] { parse_layout("pp=2,sync=ps,placement=colocated"); }),
               Mentions("1 server ... 2 stages ... 'pp=2,sync=ps,servers=2,placement=colocated'"));
 }
 
 TEST(Layout, WhatThisVersionCannotRunIsNamedWithTheNearestThatItCan) {
   const auto message = [](const char* text) {
-    return refusal_of([&] { require_available(parse_layout(text)); });
+    return layout_refusal([&] { require_available(parse_layout(text)); });
   };
   EXPECT_EQ(message("dp=7"), "accepted");
   EXPECT_EQ(message("pp=1"), "accepted");

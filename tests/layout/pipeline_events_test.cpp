@@ -11,13 +11,13 @@
 namespace lockstep::layout {
 namespace {
 
-using Kind = PipelineEvent::Kind;
+using EventKind = PipelineEvent::Kind;
 
 /// "F0", "B1"; of a message ">F0" where it leaves, "<F0" where it arrives.
-std::string text_of(const std::vector<PipelineEvent>& events) {
+std::string events_text(const std::vector<PipelineEvent>& events) {
   std::string text;
   for (const auto& event : events) {
-    const char* mark = event.kind == Kind::unit ? "" : event.kind == Kind::send ? ">" : "<";
+    const char* mark = event.kind == EventKind::unit ? "" : event.kind == EventKind::send ? ">" : "<";
     const char* unit = event.unit.kind == PipelineUnit::Kind::forward ? "F" : "B";
     text += std::string(text.empty() ? "" : " ") + mark + unit + std::to_string(event.unit.micro_batch);
   }
@@ -32,17 +32,17 @@ std::string text_of(const std::vector<PipelineEvent>& events) {
 //     stage 1      F0 B0 B0 F1 B1 B1 F2 B2 B2
 TEST(PipelineEvents, StandAsTheTableSays) {
   const PipelineShape shape{.schedule = PipelineSchedule::one_f_one_b, .stages = 2, .micro_batches = 3};
-  EXPECT_EQ(text_of(pipeline_events(shape, 0)), "F0 >F0 F1 >F1 <B0 B0 <B1 F2 >F2 B1 <B2 B2");
-  EXPECT_EQ(text_of(pipeline_events(shape, 1)), "<F0 <F1 F0 B0 >B0 F1 B1 >B1 <F2 F2 B2 >B2");
+  EXPECT_EQ(events_text(pipeline_events(shape, 0)), "F0 >F0 F1 >F1 <B0 B0 <B1 F2 >F2 B1 <B2 B2");
+  EXPECT_EQ(events_text(pipeline_events(shape, 1)), "<F0 <F1 F0 B0 >B0 F1 B1 >B1 <F2 F2 B2 >B2");
 }
 
 TEST(PipelineEvents, OfOneStageAreItsUnits) {
-  EXPECT_EQ(text_of(pipeline_events({.stages = 1, .micro_batches = 2}, 0)), "F0 B0 F1 B1");
+  EXPECT_EQ(events_text(pipeline_events({.stages = 1, .micro_batches = 2}, 0)), "F0 B0 F1 B1");
 }
 
 TEST(PipelineEvents, OfAnEvaluationGoForward) {
-  EXPECT_EQ(text_of(evaluation_events({.stages = 2, .micro_batches = 3}, 0)), "F0 >F0 F1 >F1 F2 >F2");
-  EXPECT_EQ(text_of(evaluation_events({.stages = 2, .micro_batches = 3}, 1)), "<F0 <F1 F0 <F2 F1 F2");
+  EXPECT_EQ(events_text(evaluation_events({.stages = 2, .micro_batches = 3}, 0)), "F0 >F0 F1 >F1 F2 >F2");
+  EXPECT_EQ(events_text(evaluation_events({.stages = 2, .micro_batches = 3}, 1)), "<F0 <F1 F0 <F2 F1 F2");
 }
 
 using Message = std::tuple<int, int, int>;  // from piece, to piece, micro-batch
@@ -61,14 +61,14 @@ void expect_no_deadlock(const std::vector<std::vector<PipelineEvent>>& stages, c
     for (size_t stage = 0; stage < stages.size(); ++stage) {
       const PipelineEvent* own = standing(stage);
       if (own == nullptr) continue;
-      if (own->kind == Kind::unit) {
+      if (own->kind == EventKind::unit) {
         ++at[stage], moved = true;
         continue;
       }
       for (size_t other = 0; other < stages.size(); ++other) {
         const PipelineEvent* theirs = standing(other);
-        if (other == stage || theirs == nullptr || theirs->kind == Kind::unit || theirs->kind == own->kind ||
-            message_of(*theirs) != message_of(*own))
+        if (other == stage || theirs == nullptr || theirs->kind == EventKind::unit ||
+            theirs->kind == own->kind || message_of(*theirs) != message_of(*own))
           continue;
         ++at[stage], ++at[other], moved = true;
         break;
@@ -85,12 +85,12 @@ void expect_order(const std::vector<PipelineEvent>& events, int pieces, const st
   std::map<std::pair<int, int>, int> forward, backward;
   for (const auto& event : events) {
     const bool goes_forward = event.unit.kind == PipelineUnit::Kind::forward;
-    if (event.kind == Kind::receive) ++come[message_of(event)];
+    if (event.kind == EventKind::receive) ++come[message_of(event)];
     const std::pair made{event.piece, event.unit.micro_batch};
-    if (event.kind == Kind::send) {
+    if (event.kind == EventKind::send) {
       EXPECT_EQ((goes_forward ? forward : backward)[made], 1) << name;
     }
-    if (event.kind != Kind::unit || event.unit.kind == PipelineUnit::Kind::backward_weight) continue;
+    if (event.kind != EventKind::unit || event.unit.kind == PipelineUnit::Kind::backward_weight) continue;
     const int giver = goes_forward ? event.piece - 1 : event.piece + 1;
     if (giver >= 0 && giver < pieces) {
       const int count = come[{giver, event.piece, event.unit.micro_batch}];

@@ -21,11 +21,11 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using Kind = PipelineUnit::Kind;
+using UnitKind = PipelineUnit::Kind;
 using Units = std::vector<PipelineUnit>;
 
 /// "F0 F1 B0 B1"; of several chunks "F0a F0b": a letter for each.
-std::string text_of(const PipelineShape& shape, int stage) {
+std::string schedule_text(const PipelineShape& shape, int stage) {
   std::vector<std::string> parts;
   for (const PipelineUnit& unit : pipeline_schedule(shape, stage)) {
     const std::string chunk = shape.chunks > 1 ? std::string(1, static_cast<char>('a' + unit.chunk)) : "";
@@ -36,7 +36,7 @@ std::string text_of(const PipelineShape& shape, int stage) {
 
 std::vector<std::string> texts_of(const PipelineShape& shape) {
   std::vector<std::string> texts;
-  for (int stage = 0; stage < shape.stages; ++stage) texts.push_back(text_of(shape, stage));
+  for (int stage = 0; stage < shape.stages; ++stage) texts.push_back(schedule_text(shape, stage));
   return texts;
 }
 
@@ -97,10 +97,11 @@ TEST(ZeroBubbleSchedule, LagsWithWeightsByTheNumberOfTheStage) {
 }
 
 TEST(PipelineSchedule, OneStageIsAPipelineToo) {
-  EXPECT_EQ(text_of({.schedule = PipelineSchedule::gpipe, .micro_batches = 2}, 0), "F0 F1 B0 B1");
-  EXPECT_EQ(text_of({.micro_batches = 2}, 0), "F0 B0 F1 B1");
-  EXPECT_EQ(text_of({.schedule = PipelineSchedule::zero_bubble, .micro_batches = 2}, 0), "F0 I0 W0 F1 I1 W1");
-  EXPECT_EQ(text_of({.schedule = PipelineSchedule::interleaved, .micro_batches = 2, .chunks = 2}, 0),
+  EXPECT_EQ(schedule_text({.schedule = PipelineSchedule::gpipe, .micro_batches = 2}, 0), "F0 F1 B0 B1");
+  EXPECT_EQ(schedule_text({.micro_batches = 2}, 0), "F0 B0 F1 B1");
+  EXPECT_EQ(schedule_text({.schedule = PipelineSchedule::zero_bubble, .micro_batches = 2}, 0),
+            "F0 I0 W0 F1 I1 W1");
+  EXPECT_EQ(schedule_text({.schedule = PipelineSchedule::interleaved, .micro_batches = 2, .chunks = 2}, 0),
             "F0a F0b B0b F1a B0a F1b B1b B1a");
 }
 
@@ -113,11 +114,11 @@ TEST(PipelineSchedule, RecomputesWhatDoesNotDirectlyFollowItsForward) {
           {.schedule = PipelineSchedule::zero_bubble, .stages = 2, .micro_batches = 2, .recomputes = true}),
       ElementsAre("F0 F1 R0 I0 W0 R1 I1 W1",  //
                   "F0 I0 F1 I1 W0 W1"));
-  EXPECT_EQ(text_of({.schedule = PipelineSchedule::gpipe, .micro_batches = 2, .recomputes = true}, 0),
+  EXPECT_EQ(schedule_text({.schedule = PipelineSchedule::gpipe, .micro_batches = 2, .recomputes = true}, 0),
             "F0 F1 R0 B0 R1 B1");
 }
 
-std::string refusal_of(const PipelineShape& shape) {
+std::string schedule_refusal(const PipelineShape& shape) {
   try {
     pipeline_schedule(shape, 0);
   } catch (const ConfigError& error) {
@@ -130,15 +131,16 @@ TEST(PipelineSchedule, InterleavedRefusesWhatStagesDoNotDivide) {
   PipelineShape shape{
       .schedule = PipelineSchedule::interleaved, .stages = 4, .micro_batches = 6, .chunks = 2};
   EXPECT_FALSE(takes(shape));
-  EXPECT_THAT(refusal_of(shape), Mentions("6 = 1 x 4 stages ... 2 ... trainer.micro_batch ... 4 ... 8"));
+  EXPECT_THAT(schedule_refusal(shape),
+              Mentions("6 = 1 x 4 stages ... 2 ... trainer.micro_batch ... 4 ... 8"));
   shape.micro_batches = 3;
-  EXPECT_THAT(refusal_of(shape), Mentions("3 = 0 x 4 stages ... 3 ... trainer.micro_batch ... 4"));
+  EXPECT_THAT(schedule_refusal(shape), Mentions("3 = 0 x 4 stages ... 3 ... trainer.micro_batch ... 4"));
   shape.micro_batches = 8;
-  EXPECT_EQ(refusal_of(shape), "accepted");
+  EXPECT_EQ(schedule_refusal(shape), "accepted");
   EXPECT_TRUE(takes(shape));
   shape.chunks = 65536;
   shape.micro_batches = 65536;
-  EXPECT_THAT(refusal_of(shape), HasSubstr("4294967296"));
+  EXPECT_THAT(schedule_refusal(shape), HasSubstr("4294967296"));
 }
 
 TEST(PipelineSchedule, ShapesFollowFromLayouts) {
@@ -157,10 +159,10 @@ TEST(PipelineSchedule, ShapesFollowFromLayouts) {
 }
 
 bool is_backward(const PipelineUnit& unit) {
-  return unit.kind == Kind::backward || unit.kind == Kind::backward_input;
+  return unit.kind == UnitKind::backward || unit.kind == UnitKind::backward_input;
 }
 
-Units of_kinds(const Units& units, std::initializer_list<Kind> kinds) {
+Units of_kinds(const Units& units, std::initializer_list<UnitKind> kinds) {
   Units found;
   std::copy_if(units.begin(), units.end(), std::back_inserter(found), [&](const PipelineUnit& unit) {
     return std::find(kinds.begin(), kinds.end(), unit.kind) != kinds.end();
@@ -183,15 +185,15 @@ TEST(PipelineSchedule, EachKindTakesEachMicroBatchOnceInAscendingOrder) {
     for (int stage = 0; stage < shape.stages; ++stage) {
       const Units units = pipeline_schedule(shape, stage);
       const auto pairs = static_cast<size_t>(shape.micro_batches * shape.chunks);
-      ASSERT_EQ(of_kinds(units, {Kind::forward}).size(), pairs);
-      ASSERT_EQ(of_kinds(units, {Kind::backward}).size(), splits ? 0 : pairs);
-      ASSERT_EQ(of_kinds(units, {Kind::backward_input}).size(), splits ? pairs : 0);
-      ASSERT_EQ(of_kinds(units, {Kind::backward_weight}).size(), splits ? pairs : 0);
+      ASSERT_EQ(of_kinds(units, {UnitKind::forward}).size(), pairs);
+      ASSERT_EQ(of_kinds(units, {UnitKind::backward}).size(), splits ? 0 : pairs);
+      ASSERT_EQ(of_kinds(units, {UnitKind::backward_input}).size(), splits ? pairs : 0);
+      ASSERT_EQ(of_kinds(units, {UnitKind::backward_weight}).size(), splits ? pairs : 0);
       for (int chunk = 0; chunk < shape.chunks; ++chunk) {
-        ASSERT_EQ(micro_batches_of(of_kinds(units, {Kind::forward}), chunk), ascending);
-        ASSERT_EQ(micro_batches_of(of_kinds(units, {Kind::backward, Kind::backward_input}), chunk),
+        ASSERT_EQ(micro_batches_of(of_kinds(units, {UnitKind::forward}), chunk), ascending);
+        ASSERT_EQ(micro_batches_of(of_kinds(units, {UnitKind::backward, UnitKind::backward_input}), chunk),
                   ascending);
-        ASSERT_EQ(micro_batches_of(of_kinds(units, {Kind::backward, Kind::backward_weight}), chunk),
+        ASSERT_EQ(micro_batches_of(of_kinds(units, {UnitKind::backward, UnitKind::backward_weight}), chunk),
                   ascending);
       }
     }
@@ -201,19 +203,19 @@ TEST(PipelineSchedule, EachKindTakesEachMicroBatchOnceInAscendingOrder) {
 TEST(PipelineSchedule, BackwardsFollowTheirForwardsAndWeightsTheirInputs) {
   for_each_shape([](const PipelineShape& shape) {
     for (int stage = 0; stage < shape.stages; ++stage) {
-      std::map<std::tuple<int, int>, Kind> last;
+      std::map<std::tuple<int, int>, UnitKind> last;
       for (const PipelineUnit& unit : pipeline_schedule(shape, stage)) {
         const auto [before, first] =
-            last.try_emplace(std::tuple(unit.micro_batch, unit.chunk), Kind::forward);
-        ASSERT_EQ(first, unit.kind == Kind::forward);
-        if (unit.kind == Kind::backward_weight) {
-          ASSERT_EQ(before->second, Kind::backward_input);
+            last.try_emplace(std::tuple(unit.micro_batch, unit.chunk), UnitKind::forward);
+        ASSERT_EQ(first, unit.kind == UnitKind::forward);
+        if (unit.kind == UnitKind::backward_weight) {
+          ASSERT_EQ(before->second, UnitKind::backward_input);
         }
-        if (unit.kind == Kind::recompute) {
-          ASSERT_EQ(before->second, Kind::forward);
+        if (unit.kind == UnitKind::recompute) {
+          ASSERT_EQ(before->second, UnitKind::forward);
         }
         if (is_backward(unit)) {
-          ASSERT_TRUE(before->second == Kind::forward || before->second == Kind::recompute);
+          ASSERT_TRUE(before->second == UnitKind::forward || before->second == UnitKind::recompute);
         }
         before->second = unit.kind;
       }
@@ -227,9 +229,9 @@ TEST(PipelineSchedule, ARecomputeStandsBeforeEachBackwardThatDoesNotFollowItsFor
       const Units units = pipeline_schedule(shape, stage);
       for (size_t i = 1; i < units.size(); ++i) {
         const PipelineUnit &unit = units[i], &before = units[i - 1];
-        const PipelineUnit own_forward{Kind::forward, unit.micro_batch, unit.chunk};
-        const PipelineUnit own_recompute{Kind::recompute, unit.micro_batch, unit.chunk};
-        if (unit.kind == Kind::recompute) {
+        const PipelineUnit own_forward{UnitKind::forward, unit.micro_batch, unit.chunk};
+        const PipelineUnit own_recompute{UnitKind::recompute, unit.micro_batch, unit.chunk};
+        if (unit.kind == UnitKind::recompute) {
           ASSERT_TRUE(shape.recomputes && before != own_forward);
         }
         if (shape.recomputes && is_backward(unit)) {
@@ -246,8 +248,8 @@ Units messages_taken(const PipelineShape& shape, int from, int to) {
   Units taken;
   for (const PipelineUnit& unit : pipeline_schedule(shape, to)) {
     const int piece = unit.chunk * shape.stages + to;
-    const int source = unit.kind == Kind::forward ? piece - 1 : piece + 1;
-    if (unit.kind != Kind::forward && !is_backward(unit)) continue;
+    const int source = unit.kind == UnitKind::forward ? piece - 1 : piece + 1;
+    if (unit.kind != UnitKind::forward && !is_backward(unit)) continue;
     if (source >= 0 && source < shape.stages * shape.chunks && source % shape.stages == from)
       taken.push_back(unit);
   }
@@ -257,8 +259,8 @@ Units messages_sent(const PipelineShape& shape, int from, int to) {
   Units sent;
   for (const PipelineUnit& unit : pipeline_schedule(shape, from)) {
     const int piece = unit.chunk * shape.stages + from;
-    const int target = unit.kind == Kind::forward ? piece + 1 : piece - 1;
-    if (unit.kind != Kind::forward && !is_backward(unit)) continue;
+    const int target = unit.kind == UnitKind::forward ? piece + 1 : piece - 1;
+    if (unit.kind != UnitKind::forward && !is_backward(unit)) continue;
     if (target >= 0 && target < shape.stages * shape.chunks && target % shape.stages == to)
       sent.push_back({unit.kind, unit.micro_batch, target / shape.stages});
   }
@@ -323,7 +325,7 @@ class MessageModel {
   /// The channel and the message that a unit waits for, or that it sends; null where there is none.
   Channel* input_of(const PipelineUnit& unit, size_t stage, Message& message) {
     const int piece = piece_of(unit, stage);
-    const bool forward = unit.kind == Kind::forward;
+    const bool forward = unit.kind == UnitKind::forward;
     const int from = forward ? piece - 1 : piece + 1;
     if ((!forward && !is_backward(unit)) || !exists(from)) return nullptr;
     message = {unit.micro_batch, piece};
@@ -332,7 +334,7 @@ class MessageModel {
   }
   Channel* output_of(const PipelineUnit& unit, size_t stage, Message& message) {
     const int piece = piece_of(unit, stage);
-    const bool forward = unit.kind == Kind::forward;
+    const bool forward = unit.kind == UnitKind::forward;
     const int to = forward ? piece + 1 : piece - 1;
     if ((!forward && !is_backward(unit)) || !exists(to)) return nullptr;
     message = {unit.micro_batch, to};

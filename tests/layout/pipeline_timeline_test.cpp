@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
-using Kind = PipelineUnit::Kind;
+using UnitKind = PipelineUnit::Kind;
 
 std::vector<double> starts_of(const PipelineTimeline& timeline, int stage) {
   std::vector<double> starts;
@@ -197,16 +197,20 @@ std::string failure_of(const std::vector<std::vector<PipelineUnit>>& stages) {
 }
 
 TEST(PipelineTimeline, NamesWhatStagesWaitForThatCannotProceed) {
-  const std::vector<PipelineUnit> eager{
-      {Kind::forward, 0, 0}, {Kind::backward, 0, 0}, {Kind::forward, 1, 0}, {Kind::backward, 1, 0}};
-  const std::vector<PipelineUnit> late{
-      {Kind::forward, 0, 0}, {Kind::forward, 1, 0}, {Kind::backward, 0, 0}, {Kind::backward, 1, 0}};
+  const std::vector<PipelineUnit> eager{{UnitKind::forward, 0, 0},
+                                        {UnitKind::backward, 0, 0},
+                                        {UnitKind::forward, 1, 0},
+                                        {UnitKind::backward, 1, 0}};
+  const std::vector<PipelineUnit> late{{UnitKind::forward, 0, 0},
+                                       {UnitKind::forward, 1, 0},
+                                       {UnitKind::backward, 0, 0},
+                                       {UnitKind::backward, 1, 0}};
   EXPECT_EQ(failure_of({late, eager}), "none");
   const std::string failure = failure_of({eager, late});
   EXPECT_THAT(failure, Mentions("stage 0 ... micro-batch 0 ... chunk 0"));
   EXPECT_THAT(failure, Mentions("stage 1 ... micro-batch 1 ... chunk 0"));
-  EXPECT_THAT(failure_of({{{Kind::backward, 0, 0}}}), HasSubstr("stage 0 waits"));
-  EXPECT_THAT(failure_of({{{Kind::forward, 0, 0}, {Kind::backward_weight, 0, 0}}}),
+  EXPECT_THAT(failure_of({{{UnitKind::backward, 0, 0}}}), HasSubstr("stage 0 waits"));
+  EXPECT_THAT(failure_of({{{UnitKind::forward, 0, 0}, {UnitKind::backward_weight, 0, 0}}}),
               Mentions("backward_weight ... micro-batch 0"));
 }
 

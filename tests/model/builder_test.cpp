@@ -6,7 +6,7 @@
 namespace lockstep::model {
 namespace {
 
-std::string refusal(ModelBuilder& builder) {
+std::string builder_refusal(ModelBuilder& builder) {
   try {
     builder.build();
   } catch (const ConfigError& error) {
@@ -49,7 +49,7 @@ TEST(ModelBuilder, NamesTheLayerWhoseShapesDoNotFit) {
   auto a = b.add("narrow", Linear{.units = 3}, {x});
   auto c = b.add("wide", Linear{.units = 5}, {x});
   b.add("loss", SoftmaxCrossEntropy{}, {b.add("sum", Add{}, {a, c}), y});
-  EXPECT_NE(refusal(b).find("sum"), std::string::npos) << refusal(b);
+  EXPECT_NE(builder_refusal(b).find("sum"), std::string::npos) << builder_refusal(b);
 }
 
 TEST(ModelBuilder, RefusesANameUsedTwice) {
@@ -58,7 +58,7 @@ TEST(ModelBuilder, RefusesANameUsedTwice) {
   auto y = b.input("label", {{}, DType::int32});
   auto a = b.add("fc", Linear{.units = 3}, {x});
   b.add("loss", SoftmaxCrossEntropy{}, {b.add("fc", Linear{.units = 3}, {a}), y});
-  EXPECT_NE(refusal(b).find("'fc'"), std::string::npos) << refusal(b);
+  EXPECT_NE(builder_refusal(b).find("'fc'"), std::string::npos) << builder_refusal(b);
 }
 
 TEST(ModelBuilder, GivesTheModelAwayAndStartsAnew) {

@@ -16,7 +16,7 @@ using testing::IsEmpty;
 
 constexpr int64_t kOneSegment = int64_t{1} << 40;
 
-Graph gpt(DType compute, int64_t width = 16) {
+Graph fused_gpt(DType compute, int64_t width = 16) {
   return make_graph(make_gpt({.vocabulary = 32, .context = 8, .layers = 1, .heads = 2, .width = width}),
                     compute);
 }
@@ -46,7 +46,7 @@ std::vector<std::string> done_by_others(const Graph& graph, const std::vector<in
 }
 
 TEST(Fusion, LayerNormsAddAndLinearLayersComputeGelus) {
-  const Graph graph = gpt(DType::bfloat16);
+  const Graph graph = fused_gpt(DType::bfloat16);
   const Fusion fusion = fuse_for_gpu(graph, make_partition(graph, kOneSegment), {.gelu = true});
   EXPECT_THAT(fused_layers(graph, fusion),
               ElementsAre("h.0.ln_1: fork", "h.0.ln_2: add fork", "h.0.mlp.c_fc: gelu_behind",
@@ -66,9 +66,9 @@ TEST(Fusion, GelusStayWhereTypesWidthsOrTheUserSaySo) {
     for (const auto& fused : fusion.neighbors) count += fused.gelu_before + fused.gelu_behind;
     return count;
   };
-  EXPECT_EQ(gelus(gpt(DType::float16), true), 2);
-  EXPECT_EQ(gelus(gpt(DType::float16), false), 0);
-  EXPECT_EQ(gelus(gpt(DType::float32), true), 0);
+  EXPECT_EQ(gelus(fused_gpt(DType::float16), true), 2);
+  EXPECT_EQ(gelus(fused_gpt(DType::float16), false), 0);
+  EXPECT_EQ(gelus(fused_gpt(DType::float32), true), 0);
   EXPECT_EQ(gelus(make_graph(ModelSpec{{{"x", {{6}, DType::float32}}, {"y", {{4}, DType::float32}}},
                                        {{"in", Linear{.units = 12}, {"x"}, {}},
                                         {"gelu", Gelu{}, {"in"}, {}},
@@ -81,7 +81,7 @@ TEST(Fusion, GelusStayWhereTypesWidthsOrTheUserSaySo) {
 }
 
 TEST(Fusion, EndsWithTheSegment) {
-  const Graph graph = gpt(DType::bfloat16);
+  const Graph graph = fused_gpt(DType::bfloat16);
   const Partition partition = make_partition(graph, 1);
   ASSERT_GT(partition.segments.size(), 4u);
   const Fusion fusion = fuse_for_gpu(graph, partition, {.gelu = true});
@@ -136,7 +136,7 @@ Biases biases_of(const Graph& graph, const Partition& partition, const GpuFusion
 }
 
 TEST(Fusion, NormsAndActivationsSumTheBiasesBeforeThem) {
-  const Graph graph = gpt(DType::bfloat16);
+  const Graph graph = fused_gpt(DType::bfloat16);
   const Partition whole = make_partition(graph, kOneSegment);
   EXPECT_THAT(
       biases_of(graph, whole).summed_by,
@@ -148,7 +148,7 @@ TEST(Fusion, NormsAndActivationsSumTheBiasesBeforeThem) {
 
 /// What order a bias is summed in must not depend on where segments end.
 TEST(Fusion, EndsOfSegmentsDecideWhoSumsABiasAndNotInWhatOrder) {
-  const Graph graph = gpt(DType::bfloat16);
+  const Graph graph = fused_gpt(DType::bfloat16);
   const Biases whole = biases_of(graph, make_partition(graph, kOneSegment)),
                cut = biases_of(graph, make_partition(graph, 1));
   EXPECT_THAT(cut.summed_by, ElementsAre("h.0.mlp.c_fc by h.0.mlp.gelu")) << "sums end segments";
@@ -191,7 +191,7 @@ TEST(Fusion, ALossWritesItsGradientOverLogitsThatNobodyElseWants) {
 }
 
 TEST(Fusion, OnCpusEveryKernelDoesItsOwnWork) {
-  const Graph graph = gpt(DType::bfloat16);
+  const Graph graph = fused_gpt(DType::bfloat16);
   const Fusion fusion = no_fusion(graph);
   EXPECT_THAT(fused_layers(graph, fusion), IsEmpty());
   EXPECT_THAT(done_by_others(graph, fusion.forward_node), IsEmpty());

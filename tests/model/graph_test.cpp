@@ -24,7 +24,7 @@ ModelSpec residual_model() {
            {"loss", SoftmaxCrossEntropy{}, {"out", "label"}, {}}}};
 }
 
-std::string refusal(const ModelSpec& spec) {
+std::string graph_refusal(const ModelSpec& spec) {
   try {
     make_graph(spec);
   } catch (const ConfigError& error) {
@@ -144,41 +144,41 @@ TEST(Graph, TiedParametersAreOneParameterWithTwoUses) {
   EXPECT_EQ(graph.loss_positions(), 5);
 
   spec.layers[1].op = Linear{.units = 6, .bias = false};
-  EXPECT_THAT(refusal(spec), AllOf(HasSubstr("layer head"), HasSubstr("[6, 4]"), HasSubstr("[7, 4]")));
+  EXPECT_THAT(graph_refusal(spec), AllOf(HasSubstr("layer head"), HasSubstr("[6, 4]"), HasSubstr("[7, 4]")));
 }
 
 TEST(Graph, RefusalsNameTheLayer) {
   ModelSpec spec = residual_model();
   spec.layers[2].inputs = {"relu"};
-  EXPECT_THAT(refusal(spec), Mentions("layer fc2 ... 'relu1'"));
+  EXPECT_THAT(graph_refusal(spec), Mentions("layer fc2 ... 'relu1'"));
 
   spec = residual_model();
   spec.layers[2].name = "fc1";
-  EXPECT_THAT(refusal(spec), Mentions("'fc1' ... twice"));
+  EXPECT_THAT(graph_refusal(spec), Mentions("'fc1' ... twice"));
 
   spec = residual_model();
   spec.layers[1].name = "re lu";
-  EXPECT_THAT(refusal(spec), HasSubstr("letters, digits"));
+  EXPECT_THAT(graph_refusal(spec), HasSubstr("letters, digits"));
 
   spec = residual_model();
   spec.layers.pop_back();
-  EXPECT_THAT(refusal(spec), HasSubstr("no loss"));
+  EXPECT_THAT(graph_refusal(spec), HasSubstr("no loss"));
 
   spec = residual_model();
   spec.layers.push_back({"extra", Relu{}, {"sum"}, {}});
-  EXPECT_THAT(refusal(spec), Mentions("output ... layer extra"));
+  EXPECT_THAT(graph_refusal(spec), Mentions("output ... layer extra"));
 
   spec = residual_model();
   spec.inputs.push_back({"weight", {{1}, DType::float32}});
-  EXPECT_THAT(refusal(spec), HasSubstr("'weight'"));
+  EXPECT_THAT(graph_refusal(spec), HasSubstr("'weight'"));
 
   spec = residual_model();
   spec.layers[2].ties = {{"wait", "fc1.weight"}};
-  EXPECT_THAT(refusal(spec), AllOf(HasSubstr("no parameter 'wait'"), HasSubstr("weight, bias")));
+  EXPECT_THAT(graph_refusal(spec), AllOf(HasSubstr("no parameter 'wait'"), HasSubstr("weight, bias")));
 
   spec = residual_model();
   spec.layers = {{"loss", SoftmaxCrossEntropy{}, {"image", "label"}, {}}};
-  EXPECT_THAT(refusal(spec), HasSubstr("layer loss"));
+  EXPECT_THAT(graph_refusal(spec), HasSubstr("layer loss"));
 }
 
 TEST(Graph, HashDependsOnEverythingThatDecidesNumbers) {

@@ -28,7 +28,7 @@ Profile profile_of(const Graph& graph) {
   return profile;
 }
 
-std::string refusal(const Graph& graph, const Profile& profile) {
+std::string times_refusal(const Graph& graph, const Profile& profile) {
   try {
     measured_times(graph, 1, profile);
   } catch (const ConfigError& error) {
@@ -59,22 +59,22 @@ TEST(NodeTimes, ThatWereMeasuredAreInProportionToTheMicroBatch) {
 
 TEST(NodeTimes, OfAnotherModelAreRefused) {
   const Graph graph = mlp();
-  EXPECT_EQ(refusal(graph, profile_of(graph)), "taken");
+  EXPECT_EQ(times_refusal(graph, profile_of(graph)), "taken");
   Profile profile = profile_of(graph);
   profile.nodes[1].name = "other";
-  EXPECT_THAT(refusal(graph, profile), HasSubstr("layer 2"));
+  EXPECT_THAT(times_refusal(graph, profile), HasSubstr("layer 2"));
   // Also one whose layers have the same names.
   for (const Graph& other : {mlp({8, 8}), mlp({9})})
-    EXPECT_THAT(refusal(other, profile_of(graph)), Mentions("another model ... lockstep profile"));
+    EXPECT_THAT(times_refusal(other, profile_of(graph)), Mentions("another model ... lockstep profile"));
   profile = profile_of(graph);
   profile.nodes.pop_back();
-  EXPECT_THAT(refusal(graph, profile), Mentions("layers ... this model"));
+  EXPECT_THAT(times_refusal(graph, profile), Mentions("layers ... this model"));
   profile = profile_of(graph);
   for (auto& node : profile.nodes) node.seconds = {};
-  EXPECT_THAT(refusal(graph, profile), Mentions("no layer ... time"));
+  EXPECT_THAT(times_refusal(graph, profile), Mentions("no layer ... time"));
   profile = profile_of(graph);
   profile.storage = DType::bfloat16;
-  EXPECT_THAT(refusal(graph, profile), Mentions("bfloat16 ... float32"));
+  EXPECT_THAT(times_refusal(graph, profile), Mentions("bfloat16 ... float32"));
 }
 
 }  // namespace

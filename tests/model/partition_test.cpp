@@ -10,13 +10,13 @@
 namespace lockstep::model {
 namespace {
 
-Graph gpt(bool tied) {
+Graph gpt_in_segments(bool tied) {
   return make_graph(
       make_gpt({.vocabulary = 65, .context = 16, .layers = 3, .heads = 2, .width = 32, .tied_head = tied}));
 }
 
 TEST(Partition, SegmentsCoverTheGraphAndRespectGroups) {
-  const Graph graph = gpt(true);
+  const Graph graph = gpt_in_segments(true);
   for (const int64_t bucket_bytes : {int64_t{1}, int64_t{4096}, int64_t{40000}, int64_t{1} << 40}) {
     const Partition partition = make_partition(graph, bucket_bytes);
     int next = 0;
@@ -34,11 +34,11 @@ TEST(Partition, SegmentsCoverTheGraphAndRespectGroups) {
 }
 
 TEST(Partition, OneHugeBucketIsOneSegment) {
-  EXPECT_EQ(make_partition(gpt(true), int64_t{1} << 40).segments.size(), 1u);
+  EXPECT_EQ(make_partition(gpt_in_segments(true), int64_t{1} << 40).segments.size(), 1u);
 }
 
 TEST(Partition, BucketsHoldEveryUseOnceAlignedWithoutOverlap) {
-  const Graph graph = gpt(true);
+  const Graph graph = gpt_in_segments(true);
   const Partition partition = make_partition(graph, 20000);
   ASSERT_GT(partition.segments.size(), 3u);
   std::set<std::pair<int, int>> seen;
@@ -60,7 +60,7 @@ TEST(Partition, BucketsHoldEveryUseOnceAlignedWithoutOverlap) {
 }
 
 TEST(Partition, TheFirstBucketIsSmall) {
-  const Graph graph = gpt(false);
+  const Graph graph = gpt_in_segments(false);
   const int64_t bucket_bytes = 50000;  // about a block
   const Partition partition = make_partition(graph, bucket_bytes);
   ASSERT_GT(partition.buckets.size(), 2u);
@@ -69,7 +69,7 @@ TEST(Partition, TheFirstBucketIsSmall) {
 }
 
 TEST(Partition, InputsAndOutputsAreWhatCrossesBorders) {
-  const Graph graph = gpt(true);
+  const Graph graph = gpt_in_segments(true);
   const Partition partition = make_partition(graph, 20000);
   std::set<int> made(graph.inputs.begin(), graph.inputs.end());
   for (const auto& segment : partition.segments) {
@@ -79,7 +79,9 @@ TEST(Partition, InputsAndOutputsAreWhatCrossesBorders) {
   }
 }
 
-TEST(Partition, RefusesABucketOfNothing) { EXPECT_THROW(make_partition(gpt(true), 0), ConfigError); }
+TEST(Partition, RefusesABucketOfNothing) {
+  EXPECT_THROW(make_partition(gpt_in_segments(true), 0), ConfigError);
+}
 
 }  // namespace
 }  // namespace lockstep::model

@@ -16,7 +16,7 @@
 namespace lockstep::model {
 namespace {
 
-Graph gpt(int layers) {
+Graph gpt_in_pieces(int layers) {
   return make_graph(make_gpt(
       {.vocabulary = 65, .context = 16, .layers = layers, .heads = 2, .width = 32, .tied_head = true}));
 }
@@ -75,7 +75,7 @@ void for_divisions(const Graph& graph, int pieces,
 
 TEST(Pieces, AreAsFastAsAnyDivisionAndThenPassOnTheFewestBytes) {
   for (const int pieces : {2, 3, 4}) {
-    const Graph graph = gpt(pieces == 4 ? 1 : 2);
+    const Graph graph = gpt_in_pieces(pieces == 4 ? 1 : 2);
     const std::vector<int> found = divide_into_pieces(graph, times_of(graph), pieces);
     ASSERT_EQ(static_cast<int>(found.size()), pieces);
     const Worth best = worth_of(graph, found);
@@ -93,13 +93,13 @@ TEST(Pieces, AreAsFastAsAnyDivisionAndThenPassOnTheFewestBytes) {
 }
 
 TEST(Pieces, OfAWholeModelAreOne) {
-  const Graph graph = gpt(1);
+  const Graph graph = gpt_in_pieces(1);
   EXPECT_EQ(divide_into_pieces(graph, times_of(graph), 1),
             std::vector<int>{static_cast<int>(graph.nodes.size()) - 1});
 }
 
 TEST(Pieces, EndBetweenGroupsAndSegmentsEndWithThem) {
-  const Graph graph = gpt(3);
+  const Graph graph = gpt_in_pieces(3);
   for (const int pieces : {1, 2, 5, 8}) {
     const std::vector<int> ends = divide_into_pieces(graph, times_of(graph), pieces);
     for (size_t i = 0; i + 1 < ends.size(); ++i)
@@ -130,7 +130,7 @@ TEST(Pieces, OfAModelWithFewerGroupsAreRefused) {
 }
 
 TEST(Pieces, ValuesThatCrossACutAreCountedOnce) {
-  const Graph graph = gpt(2);
+  const Graph graph = gpt_in_pieces(2);
   for (int n = 0; n + 1 < static_cast<int>(graph.nodes.size()); ++n) {
     auto crossing = values_crossing(graph, n);
     std::ranges::sort(crossing);
@@ -143,7 +143,7 @@ TEST(Pieces, ValuesThatCrossACutAreCountedOnce) {
 }
 
 TEST(Pieces, BeginWithNamedLayers) {
-  const Graph graph = gpt(2);
+  const Graph graph = gpt_in_pieces(2);
   const auto node_named = [&](const std::string& name) {
     for (size_t n = 0; n < graph.nodes.size(); ++n)
       if (graph.nodes[n].name == name) return static_cast<int>(n);
@@ -161,7 +161,7 @@ TEST(Pieces, BeginWithNamedLayers) {
 }
 
 TEST(Pieces, ThatCannotBeginThereNameWhereTheyCan) {
-  const Graph graph = gpt(2);
+  const Graph graph = gpt_in_pieces(2);
   const auto refusal = [&](const std::vector<std::string>& names) {
     try {
       cut_before(graph, names);
@@ -179,7 +179,7 @@ TEST(Pieces, ThatCannotBeginThereNameWhereTheyCan) {
 }
 
 TEST(Pieces, AreTheFastestOfThoseThatFit) {
-  const Graph graph = gpt(2);
+  const Graph graph = gpt_in_pieces(2);
   const auto at_most = [](int most) {
     return [most](int, int first, int last) { return last - first <= most; };
   };

@@ -34,7 +34,7 @@ const Parameter& parameter(const Graph& graph, const std::string& name) {
 }
 
 template <class Options>
-std::string refusal(ModelSpec (*make)(const Options&), const Options& options) {
+std::string preset_refusal(ModelSpec (*make)(const Options&), const Options& options) {
   try {
     make(options);
   } catch (const ConfigError& error) {
@@ -58,10 +58,10 @@ TEST(Mlp, WithoutHiddenLayersIsALinearClassifier) {
 }
 
 TEST(Mlp, RefusesNonsense) {
-  EXPECT_THAT(refusal(make_mlp, {.hidden = {16, 0}}), HasSubstr("hidden[1]"));
-  EXPECT_THAT(refusal(make_mlp, {.classes = 1}), HasSubstr("classes"));
-  EXPECT_THAT(refusal(make_mlp, {.dropout = 1.0f}), HasSubstr("dropout"));
-  EXPECT_THAT(refusal(make_mlp, {.dropout = NAN}), HasSubstr("dropout"));
+  EXPECT_THAT(preset_refusal(make_mlp, {.hidden = {16, 0}}), HasSubstr("hidden[1]"));
+  EXPECT_THAT(preset_refusal(make_mlp, {.classes = 1}), HasSubstr("classes"));
+  EXPECT_THAT(preset_refusal(make_mlp, {.dropout = 1.0f}), HasSubstr("dropout"));
+  EXPECT_THAT(preset_refusal(make_mlp, {.dropout = NAN}), HasSubstr("dropout"));
 }
 
 TEST(Lenet, HasTheParametersOfLenet5) { EXPECT_EQ(make_graph(make_lenet({})).parameter_count(), 61706); }
@@ -79,8 +79,8 @@ TEST(Lenet, PutsBatchNormBehindConvolutionsAndDropoutBeforeTheLastTwoLinearLayer
 }
 
 TEST(Lenet, RefusesImagesThatShrinkToNothing) {
-  EXPECT_THAT(refusal(make_lenet, {.image = {11, 28, 1}}), HasSubstr("12 x 12"));
-  EXPECT_THAT(refusal(make_lenet, {.image = {784}}), HasSubstr("12 x 12"));
+  EXPECT_THAT(preset_refusal(make_lenet, {.image = {11, 28, 1}}), HasSubstr("12 x 12"));
+  EXPECT_THAT(preset_refusal(make_lenet, {.image = {784}}), HasSubstr("12 x 12"));
   EXPECT_NO_THROW(make_lenet({.image = {12, 12, 3}}));
 }
 
@@ -143,10 +143,10 @@ TEST(Resnet, WithASmallStemKeepsSmallImagesLarge) {
 }
 
 TEST(Resnet, RefusesNonsense) {
-  EXPECT_THAT(refusal(make_resnet, {.depth = 20}), Mentions("depth ... 18, 34"));
-  EXPECT_THAT(refusal(make_resnet, {.image = {224, 224}}), HasSubstr("image"));
-  EXPECT_THAT(refusal(make_resnet, {.depth = 18, .groups = 2}), HasSubstr("bottlenecks"));
-  EXPECT_THAT(refusal(make_resnet, {.width = 3, .width_per_group = 5}), HasSubstr("multiple of 64"));
+  EXPECT_THAT(preset_refusal(make_resnet, {.depth = 20}), Mentions("depth ... 18, 34"));
+  EXPECT_THAT(preset_refusal(make_resnet, {.image = {224, 224}}), HasSubstr("image"));
+  EXPECT_THAT(preset_refusal(make_resnet, {.depth = 18, .groups = 2}), HasSubstr("bottlenecks"));
+  EXPECT_THAT(preset_refusal(make_resnet, {.width = 3, .width_per_group = 5}), HasSubstr("multiple of 64"));
 }
 
 TEST(Vgg, HasTheParametersOfTorchvision) {
@@ -169,9 +169,9 @@ TEST(Vgg, NamesItsLayersAsTorchvisionDoes) {
 }
 
 TEST(Vgg, RefusesNonsense) {
-  EXPECT_THAT(refusal(make_vgg, {.image = {31, 32, 3}}), HasSubstr("32 x 32"));
-  EXPECT_THAT(refusal(make_vgg, {.depth = 12}), Mentions("depth ... 11, 13, 16 or 19"));
-  EXPECT_THAT(refusal(make_vgg, {.dropout = 1.0f}), HasSubstr("dropout"));
+  EXPECT_THAT(preset_refusal(make_vgg, {.image = {31, 32, 3}}), HasSubstr("32 x 32"));
+  EXPECT_THAT(preset_refusal(make_vgg, {.depth = 12}), Mentions("depth ... 11, 13, 16 or 19"));
+  EXPECT_THAT(preset_refusal(make_vgg, {.dropout = 1.0f}), HasSubstr("dropout"));
 }
 
 TEST(Vit, HasTheParametersOfTorchvision) {
@@ -201,9 +201,9 @@ TEST(Vit, WithoutAClassTokenTakesTheMean) {
 }
 
 TEST(Vit, RefusesNonsense) {
-  EXPECT_THAT(refusal(make_vit, {.image = {20, 32, 3}}), Mentions("patch"));
-  EXPECT_THAT(refusal(make_vit, {.heads = 7}), Mentions("heads"));
-  EXPECT_THAT(refusal(make_vit, {.attention_dropout = 1.0f}), Mentions("dropout"));
+  EXPECT_THAT(preset_refusal(make_vit, {.image = {20, 32, 3}}), Mentions("patch"));
+  EXPECT_THAT(preset_refusal(make_vit, {.heads = 7}), Mentions("heads"));
+  EXPECT_THAT(preset_refusal(make_vit, {.attention_dropout = 1.0f}), Mentions("dropout"));
 }
 
 TEST(Lstm, IsALanguageModelOrAClassifier) {
@@ -235,7 +235,7 @@ TEST(Lstm, RefusesNonsense) {
   const auto refuses = [&](const char* word, const auto& change) {
     LstmOptions options = language;
     change(options);
-    EXPECT_THAT(refusal(make_lstm, options), Mentions(word));
+    EXPECT_THAT(preset_refusal(make_lstm, options), Mentions(word));
   };
   refuses("bidirectional", [](auto& options) { options.bidirectional = true; });
   refuses("pool", [](auto& options) { options.pools_last = true; });
@@ -311,13 +311,13 @@ TEST(Gpt, AddsEachBranchToItsOwnInput) {
 TEST(Gpt, RefusesNonsense) {
   auto options = small_gpt();
   options.heads = 5;
-  EXPECT_THAT(refusal(make_gpt, options), HasSubstr("nearest are 30 and 35"));
+  EXPECT_THAT(preset_refusal(make_gpt, options), HasSubstr("nearest are 30 and 35"));
   options = small_gpt();
   options.layers = int64_t{1} << 62;
-  EXPECT_THAT(refusal(make_gpt, options), Mentions("1 ... 4096"));
+  EXPECT_THAT(preset_refusal(make_gpt, options), Mentions("1 ... 4096"));
   options = small_gpt();
   options.vocabulary = 0;
-  EXPECT_THAT(refusal(make_gpt, options), HasSubstr("vocabulary"));
+  EXPECT_THAT(preset_refusal(make_gpt, options), HasSubstr("vocabulary"));
 }
 
 LlamaOptions small_llama() {
@@ -390,13 +390,13 @@ TEST(Llama, FillsInWhatIsLeftOut) {
 TEST(Llama, RefusesNonsense) {
   auto options = small_llama();
   options.heads = 5;
-  EXPECT_THAT(refusal(make_llama, options), HasSubstr("nearest are 30 and 35"));
+  EXPECT_THAT(preset_refusal(make_llama, options), HasSubstr("nearest are 30 and 35"));
   options = small_llama();
   options.heads = 32;
-  EXPECT_THAT(refusal(make_llama, options), HasSubstr("even"));
+  EXPECT_THAT(preset_refusal(make_llama, options), HasSubstr("even"));
   options = small_llama();
   options.key_value_heads = 3;
-  EXPECT_THAT(refusal(make_llama, options), HasSubstr("key_value_heads"));
+  EXPECT_THAT(preset_refusal(make_llama, options), HasSubstr("key_value_heads"));
 }
 
 }  // namespace

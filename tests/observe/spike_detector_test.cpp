@@ -11,7 +11,7 @@
 namespace lockstep::observe {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kInfiniteLoss = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// Normal noise whose values no standard library chooses.
@@ -122,7 +122,7 @@ TEST(SpikeDetector, APlateausLastDigitsAreNoSpike) {
 TEST(SpikeDetector, WhatIsNotFiniteIsLeftOut) {
   SpikeDetector detector(8);
   warm_up(detector);
-  for (const double value : {kNan, kInfinity}) {
+  for (const double value : {kNan, kInfiniteLoss}) {
     EXPECT_FALSE(detector.add(50, value, 1));
     EXPECT_FALSE(detector.add(50, 1, value));
   }

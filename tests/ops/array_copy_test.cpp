@@ -37,7 +37,8 @@ size_t dimension(int64_t axis, const Shape& of_sample) {
   return static_cast<size_t>((axis < 0 ? axis + of_sample.rank() : axis) + 1);
 }
 
-OpCase make(std::string name, const Concatenate& op, std::vector<TensorSpec> specs, int threads = 1) {
+OpCase make_array_copy(std::string name, const Concatenate& op, std::vector<TensorSpec> specs,
+                       int threads = 1) {
   OpCase c{.name = std::move(name), .op = op, .inputs = specs, .batch = 3};
   c.options.intra_op_threads = threads;
   c.reference = [=](std::vector<Array> inputs, const std::vector<Array>&) {
@@ -57,7 +58,7 @@ OpCase make(std::string name, const Concatenate& op, std::vector<TensorSpec> spe
   return c;
 }
 
-OpCase make(std::string name, const Slice& op, Shape shape) {
+OpCase make_array_copy(std::string name, const Slice& op, Shape shape) {
   OpCase c{.name = std::move(name), .op = op, .inputs = {{shape}}, .batch = 3};
   c.reference = [=](std::vector<Array> inputs, const std::vector<Array>&) {
     Array y = empty_output(op, {{shape}}, 3);
@@ -71,7 +72,7 @@ OpCase make(std::string name, const Slice& op, Shape shape) {
   return c;
 }
 
-OpCase make(std::string name, const Transpose& op, std::vector<size_t> order, Shape shape) {
+OpCase make_array_copy(std::string name, const Transpose& op, std::vector<size_t> order, Shape shape) {
   OpCase c{.name = std::move(name), .op = op, .inputs = {{shape}}, .batch = 3};
   c.options.intra_op_threads = 2;
   c.reference = [=](std::vector<Array> inputs, const std::vector<Array>&) {
@@ -90,27 +91,28 @@ OpCase make(std::string name, const Transpose& op, std::vector<size_t> order, Sh
 
 template <>
 std::vector<OpCase> cases_of<Concatenate>() {
-  return {make("channels", Concatenate{}, {{{4, 3}}, {{4, 5}}}),
-          make("rows", Concatenate{.axis = 0}, {{{1, 7}}, {{3, 7}}, {{2, 7}}}),
-          make("middle", Concatenate{.axis = 1}, {{{2, 3, 4}}, {{2, 1, 4}}}, 2),
-          make("numbers", Concatenate{.axis = 0}, {{{1}}, {{1}}}),
-          make("many", Concatenate{.axis = -2}, {{{37, 131}}, {{129, 131}}}, 2)};
+  return {make_array_copy("channels", Concatenate{}, {{{4, 3}}, {{4, 5}}}),
+          make_array_copy("rows", Concatenate{.axis = 0}, {{{1, 7}}, {{3, 7}}, {{2, 7}}}),
+          make_array_copy("middle", Concatenate{.axis = 1}, {{{2, 3, 4}}, {{2, 1, 4}}}, 2),
+          make_array_copy("numbers", Concatenate{.axis = 0}, {{{1}}, {{1}}}),
+          make_array_copy("many", Concatenate{.axis = -2}, {{{37, 131}}, {{129, 131}}}, 2)};
 }
 
 template <>
 std::vector<OpCase> cases_of<Slice>() {
-  return {make("first", Slice{.end = 1}, {5, 3}),
-          make("channels", Slice{.axis = -1, .begin = 2, .end = -1}, {4, 7}),
-          make("middle", Slice{.axis = 1, .begin = 1, .end = 3}, {2, 4, 5}), make("all", Slice{}, {3, 2}),
-          make("rest", Slice{.begin = 17}, {131, 37})};
+  return {make_array_copy("first", Slice{.end = 1}, {5, 3}),
+          make_array_copy("channels", Slice{.axis = -1, .begin = 2, .end = -1}, {4, 7}),
+          make_array_copy("middle", Slice{.axis = 1, .begin = 1, .end = 3}, {2, 4, 5}),
+          make_array_copy("all", Slice{}, {3, 2}), make_array_copy("rest", Slice{.begin = 17}, {131, 37})};
 }
 
 template <>
 std::vector<OpCase> cases_of<Transpose>() {
-  return {make("matrix", Transpose{"1,0"}, {1, 0}, {5, 3}),
-          make("last_to_first", Transpose{"2, 0, 1"}, {2, 0, 1}, {2, 3, 4}),
-          make("rows_stay", Transpose{"0,2,1"}, {0, 2, 1}, {3, 4, 2}),
-          make("same", Transpose{"0,1"}, {0, 1}, {3, 4}), make("wide", Transpose{"1,0"}, {1, 0}, {131, 67})};
+  return {make_array_copy("matrix", Transpose{"1,0"}, {1, 0}, {5, 3}),
+          make_array_copy("last_to_first", Transpose{"2, 0, 1"}, {2, 0, 1}, {2, 3, 4}),
+          make_array_copy("rows_stay", Transpose{"0,2,1"}, {0, 2, 1}, {3, 4, 2}),
+          make_array_copy("same", Transpose{"0,1"}, {0, 1}, {3, 4}),
+          make_array_copy("wide", Transpose{"1,0"}, {1, 0}, {131, 67})};
 }
 
 namespace {

@@ -10,15 +10,17 @@ namespace lockstep::testing {
 namespace {
 
 constexpr int64_t kFirstSample = 100;
-constexpr uint32_t kOpNumber = 9;
-const ops::StepConstants kConstants{.step = 4, .seed = 77};
+constexpr uint32_t kAttentionOpNumber = 9;
+const ops::StepConstants kAttentionConstants{.step = 4, .seed = 77};
 
-/// The contract of the random stream, written out: factor of one weight.
-double factor(float rate, int64_t sample, int64_t positions, int64_t head, int64_t query, int64_t key) {
+/// The contract of the random stream, written out: attention_factor of one weight.
+double attention_factor(float rate, int64_t sample, int64_t positions, int64_t head, int64_t query,
+                        int64_t key) {
   const int64_t group = (head * positions + query) * ((positions + 3) / 4) + key / 4;
-  const Philox::Block block = Philox::generate(
-      {{static_cast<uint32_t>(group), static_cast<uint32_t>(kFirstSample + sample), 4, kOpNumber * 256 + 2}},
-      77);
+  const Philox::Block block =
+      Philox::generate({{static_cast<uint32_t>(group), static_cast<uint32_t>(kFirstSample + sample), 4,
+                         kAttentionOpNumber * 256 + 2}},
+                       77);
   return Philox::uniform(block.word[key % 4]) < rate ? 0 : 1.0f / (1.0f - rate);
 }
 
@@ -50,19 +52,19 @@ Array reference_attention(const Array& qkv, const Attention& op) {
         for (int64_t j = 0; j < seen; ++j)
           for (int64_t d = 0; d < size; ++d)
             to[d] += weights[static_cast<size_t>(j)] / sum *
-                     (rate > 0 ? factor(rate, b, positions, h, i, j) : 1) * at(2, j)[d];
+                     (rate > 0 ? attention_factor(rate, b, positions, h, i, j) : 1) * at(2, j)[d];
       }
   return y;
 }
 
-OpCase make_case(std::string name, int64_t batch, int64_t positions, const Attention& op, int64_t head_size,
-                 int threads = 1) {
+OpCase attention_case(std::string name, int64_t batch, int64_t positions, const Attention& op,
+                      int64_t head_size, int threads = 1) {
   OpCase c{.name = std::move(name), .op = op};
   const int64_t key_heads = op.key_value_heads == 0 ? op.heads : op.key_value_heads;
   c.inputs = {{{positions, (op.heads + 2 * key_heads) * head_size}}};
   c.batch = batch;
-  c.options = {.intra_op_threads = threads, .op_number = kOpNumber};
-  c.constants = kConstants;
+  c.options = {.intra_op_threads = threads, .op_number = kAttentionOpNumber};
+  c.constants = kAttentionConstants;
   c.first_sample = kFirstSample;
   c.reference = [=](const std::vector<Array>& inputs, const std::vector<Array>&) {
     return std::vector<Array>{reference_attention(inputs[0], op)};
@@ -74,10 +76,10 @@ OpCase make_case(std::string name, int64_t batch, int64_t positions, const Atten
   return c;
 }
 
-OpCase make_case(std::string name, int64_t batch, int64_t positions, int64_t heads, int64_t head_size,
-                 float dropout = 0, int threads = 1) {
-  return make_case(std::move(name), batch, positions, Attention{.heads = heads, .dropout = dropout},
-                   head_size, threads);
+OpCase attention_case(std::string name, int64_t batch, int64_t positions, int64_t heads, int64_t head_size,
+                      float dropout = 0, int threads = 1) {
+  return attention_case(std::move(name), batch, positions, Attention{.heads = heads, .dropout = dropout},
+                        head_size, threads);
 }
 
 TEST(Attention, AgreesWithValuesWorkedOutByHand) {
@@ -102,8 +104,8 @@ struct Form {
 };
 constexpr Form kForms[] = {{8, DType::float32}, {64, DType::bfloat16}, {128, DType::float16}};
 
-OpCase make_case(const Form& form, int64_t batch, int64_t positions, int64_t heads, float dropout = 0) {
-  OpCase c = make_case("", batch, positions, heads, form.head_size, dropout);
+OpCase attention_case(const Form& form, int64_t batch, int64_t positions, int64_t heads, float dropout = 0) {
+  OpCase c = attention_case("", batch, positions, heads, form.head_size, dropout);
   c.options.compute = form.dtype;
   return c;
 }
@@ -111,7 +113,7 @@ OpCase make_case(const Form& form, int64_t batch, int64_t positions, int64_t hea
 TEST(Attention, LaterPositionsChangeNothingBefore) {
   const int64_t positions = 150, changed = 97;
   for (const Form& form : kForms) {
-    const OpCase c = make_case(form, 1, positions, 2);
+    const OpCase c = attention_case(form, 1, positions, 2);
     auto original = make_harness(c), other = make_harness(c);
     auto values = values_of(other->inputs[0]);
     for (size_t i = static_cast<size_t>(changed * 6 * form.head_size); i < values.size(); ++i) values[i] += 1;
@@ -127,7 +129,7 @@ TEST(Attention, LaterPositionsChangeNothingBefore) {
 TEST(Attention, NotANumberReachesEveryPositionThatSeesIt) {
   const int64_t positions = 70, bad = 20;
   for (const Form& form : kForms) {
-    auto harness = make_harness(make_case(form, 1, positions, 1));
+    auto harness = make_harness(attention_case(form, 1, positions, 1));
     auto values = values_of(harness->inputs[0]);
     values[static_cast<size_t>(bad * 3 * form.head_size + form.head_size + 1)] = std::nan("");  // in its key
     fill(harness->inputs[0], values);
@@ -174,7 +176,7 @@ TEST(Attention, LargeScoresOfWideHeadsDoNotOverflow) {
 TEST(Attention, ThreadsDoNotChangeTheBits) {
   std::vector<std::vector<double>> outputs, gradients;
   for (const int threads : {1, 2, 4, 11}) {
-    auto harness = make_harness(make_case("", 3, 75, 2, 20, 0.2f, threads));
+    auto harness = make_harness(attention_case("", 3, 75, 2, 20, 0.2f, threads));
     harness->forward();
     harness->backward();
     outputs.push_back(values_of(harness->outputs[0]));
@@ -187,7 +189,7 @@ TEST(Attention, ThreadsDoNotChangeTheBits) {
 TEST(Attention, BatchOfFourEqualsTwoBatchesOfTwo) {
   for (const Form& form : kForms) {
     const auto run = [&](int64_t batch, int64_t first_sample, const std::vector<double>& input) {
-      auto harness = make_harness(make_case(form, batch, 33, 2, 0.3f));
+      auto harness = make_harness(attention_case(form, batch, 33, 2, 0.3f));
       harness->first_sample = first_sample;
       fill(harness->inputs[0], input);
       harness->forward();
@@ -204,7 +206,7 @@ TEST(Attention, BatchOfFourEqualsTwoBatchesOfTwo) {
 }
 
 TEST(Attention, EvaluationDropsNothing) {
-  OpCase with = make_case("", 1, 20, 1, 8, 0.5f), without = make_case("", 1, 20, 1, 8);
+  OpCase with = attention_case("", 1, 20, 1, 8, 0.5f), without = attention_case("", 1, 20, 1, 8);
   with.options.training = false;
   auto a = make_harness(with), b = make_harness(without);
   a->forward();
@@ -257,37 +259,39 @@ TEST(Attention, MatchesPyTorch) {
 
 template <>
 std::vector<OpCase> cases_of<Attention>() {
-  OpCase large = make_case("large_scores", 1, 65, 1, 64);
+  OpCase large = attention_case("large_scores", 1, 65, 1, 64);
   large.prepare = [](std::vector<Array>& inputs) {
     for (double& value : inputs[0].values) value *= 4;
   };
   return {large,
-          make_case("one_position", 2, 1, 2, 3),
-          make_case("one_channel", 1, 5, 1, 1),
-          make_case("odd", 2, 7, 3, 5),
-          make_case("whole_block", 2, 64, 2, 16),
-          make_case("more_than_a_block", 1, 67, 2, 17),
-          make_case("three_blocks", 1, 131, 1, 32, 0, 2),
-          make_case("dropout", 2, 13, 2, 4, 0.25f),
-          make_case("dropout_over_blocks", 1, 70, 1, 8, 0.5f, 2),
-          make_case("one_position_of_64", 2, 1, 2, 64),
-          make_case("few_positions_of_64", 1, 17, 2, 64),
-          make_case("some_positions_of_64", 1, 130, 1, 64),
-          make_case("some_positions_of_128", 1, 130, 1, 128),
-          make_case("wide_heads", 1, 19, 1, 160),
-          make_case("dropout_of_32", 2, 65, 2, 32, 0.25f),
-          make_case("dropout_of_64", 1, 130, 1, 64, 0.25f),
-          make_case("dropout_of_128", 1, 67, 1, 128, 0.5f),
-          make_case("grouped", 2, 7, {.heads = 4, .key_value_heads = 2}, 5),
-          make_case("grouped_over_blocks", 2, 67, {.heads = 3, .dropout = 0.25f, .key_value_heads = 1}, 8, 2),
-          make_case("grouped_of_64", 2, 130, {.heads = 4, .key_value_heads = 2}, 64),
-          make_case("grouped_of_128", 1, 67, {.heads = 4, .dropout = 0.25f, .key_value_heads = 1}, 128),
-          make_case("not_causal", 2, 7, {.heads = 2, .causal = false}, 5),
-          make_case("not_causal_one_position", 1, 1, {.heads = 1, .causal = false}, 4),
-          make_case("not_causal_over_blocks", 1, 131, {.heads = 2, .dropout = 0.25f, .causal = false}, 16, 2),
-          make_case("not_causal_of_32", 1, 64, {.heads = 1, .causal = false}, 32),
-          make_case("not_causal_of_64", 1, 150, {.heads = 2, .key_value_heads = 1, .causal = false}, 64),
-          make_case("not_causal_of_128", 1, 67, {.heads = 2, .dropout = 0.5f, .causal = false}, 128)};
+          attention_case("one_position", 2, 1, 2, 3),
+          attention_case("one_channel", 1, 5, 1, 1),
+          attention_case("odd", 2, 7, 3, 5),
+          attention_case("whole_block", 2, 64, 2, 16),
+          attention_case("more_than_a_block", 1, 67, 2, 17),
+          attention_case("three_blocks", 1, 131, 1, 32, 0, 2),
+          attention_case("dropout", 2, 13, 2, 4, 0.25f),
+          attention_case("dropout_over_blocks", 1, 70, 1, 8, 0.5f, 2),
+          attention_case("one_position_of_64", 2, 1, 2, 64),
+          attention_case("few_positions_of_64", 1, 17, 2, 64),
+          attention_case("some_positions_of_64", 1, 130, 1, 64),
+          attention_case("some_positions_of_128", 1, 130, 1, 128),
+          attention_case("wide_heads", 1, 19, 1, 160),
+          attention_case("dropout_of_32", 2, 65, 2, 32, 0.25f),
+          attention_case("dropout_of_64", 1, 130, 1, 64, 0.25f),
+          attention_case("dropout_of_128", 1, 67, 1, 128, 0.5f),
+          attention_case("grouped", 2, 7, {.heads = 4, .key_value_heads = 2}, 5),
+          attention_case("grouped_over_blocks", 2, 67, {.heads = 3, .dropout = 0.25f, .key_value_heads = 1},
+                         8, 2),
+          attention_case("grouped_of_64", 2, 130, {.heads = 4, .key_value_heads = 2}, 64),
+          attention_case("grouped_of_128", 1, 67, {.heads = 4, .dropout = 0.25f, .key_value_heads = 1}, 128),
+          attention_case("not_causal", 2, 7, {.heads = 2, .causal = false}, 5),
+          attention_case("not_causal_one_position", 1, 1, {.heads = 1, .causal = false}, 4),
+          attention_case("not_causal_over_blocks", 1, 131, {.heads = 2, .dropout = 0.25f, .causal = false},
+                         16, 2),
+          attention_case("not_causal_of_32", 1, 64, {.heads = 1, .causal = false}, 32),
+          attention_case("not_causal_of_64", 1, 150, {.heads = 2, .key_value_heads = 1, .causal = false}, 64),
+          attention_case("not_causal_of_128", 1, 67, {.heads = 2, .dropout = 0.5f, .causal = false}, 128)};
 }
 
 }  // namespace lockstep::testing

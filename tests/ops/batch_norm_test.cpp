@@ -8,8 +8,8 @@
 namespace lockstep::testing {
 namespace {
 
-std::vector<Array> reference(const BatchNorm& op, bool training, const Array& x,
-                             const std::vector<Array>& parameters) {
+std::vector<Array> batch_norm_reference(const BatchNorm& op, bool training, const Array& x,
+                                        const std::vector<Array>& parameters) {
   const int64_t channels = x.shape[-1], rows = x.shape.count() / channels;
   Array y = x;
   for (int64_t c = 0; c < channels; ++c) {
@@ -30,14 +30,15 @@ std::vector<Array> reference(const BatchNorm& op, bool training, const Array& x,
   return {y};
 }
 
-OpCase make(std::string name, BatchNorm op, Shape input, int64_t batch, bool training = true) {
+OpCase make_batch_norm(std::string name, BatchNorm op, Shape input, int64_t batch, bool training = true) {
   return {.name = std::move(name),
           .op = op,
           .inputs = {{std::move(input)}},
           .batch = batch,
-          .reference = [op, training](
-                           const auto& inputs,
-                           const auto& parameters) { return reference(op, training, inputs[0], parameters); },
+          .reference =
+              [op, training](const auto& inputs, const auto& parameters) {
+                return batch_norm_reference(op, training, inputs[0], parameters);
+              },
           .options = {.training = training}};
 }
 
@@ -45,14 +46,14 @@ OpCase make(std::string name, BatchNorm op, Shape input, int64_t batch, bool tra
 
 template <>
 std::vector<OpCase> cases_of<BatchNorm>() {
-  std::vector<OpCase> cases{make("one_channel", {}, {1}, 3),
-                            make("flat", {.epsilon = 1e-3f}, {7}, 11),
-                            make("image", {}, {3, 5, 6}, 2),
-                            make("wide", {}, {131}, 37),
-                            make("several_blocks_of_rows", {}, {16, 16, 67}, 2),
-                            make("evaluation", {}, {3, 3, 5}, 2, false),
-                            make("evaluation_of_one_sample", {}, {5}, 1, false)};
-  cases.push_back(make("two_threads", {}, {9, 9, 19}, 16));
+  std::vector<OpCase> cases{make_batch_norm("one_channel", {}, {1}, 3),
+                            make_batch_norm("flat", {.epsilon = 1e-3f}, {7}, 11),
+                            make_batch_norm("image", {}, {3, 5, 6}, 2),
+                            make_batch_norm("wide", {}, {131}, 37),
+                            make_batch_norm("several_blocks_of_rows", {}, {16, 16, 67}, 2),
+                            make_batch_norm("evaluation", {}, {3, 3, 5}, 2, false),
+                            make_batch_norm("evaluation_of_one_sample", {}, {5}, 1, false)};
+  cases.push_back(make_batch_norm("two_threads", {}, {9, 9, 19}, 16));
   cases.back().options.intra_op_threads = 2;
   return cases;
 }
@@ -108,7 +109,7 @@ TEST(BatchNorm, KeepsItsDigitsWhereTheMeanIsLarge) {
 }
 
 TEST(BatchNorm, BitsDoNotDependOnTheNumberOfThreads) {
-  const OpCase one = make("", {}, {31, 29, 11}, 8);
+  const OpCase one = make_batch_norm("", {}, {31, 29, 11}, 8);
   OpCase three = one;
   three.options.intra_op_threads = 3;
   auto single = make_harness(one), several = make_harness(three);

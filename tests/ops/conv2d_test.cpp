@@ -7,7 +7,7 @@
 namespace lockstep::testing {
 namespace {
 
-std::vector<Array> reference(const Conv2d& op, const Array& x, const std::vector<Array>& parameters) {
+std::vector<Array> conv2d_reference(const Conv2d& op, const Array& x, const std::vector<Array>& parameters) {
   const int64_t batch = x.shape[0], height = x.shape[1], width = x.shape[2], in = x.shape[3];
   const int64_t of_group = in / op.groups;
   const auto size = [&](int64_t n) {
@@ -34,13 +34,13 @@ std::vector<Array> reference(const Conv2d& op, const Array& x, const std::vector
   return {y};
 }
 
-OpCase make(std::string name, Conv2d op, Shape input, int64_t batch = 2) {
+OpCase make_conv2d(std::string name, Conv2d op, Shape input, int64_t batch = 2) {
   return {.name = std::move(name),
           .op = op,
           .inputs = {{std::move(input)}},
           .batch = batch,
           .reference = [op](const auto& inputs, const auto& parameters) {
-            return reference(op, inputs[0], parameters);
+            return conv2d_reference(op, inputs[0], parameters);
           }};
 }
 
@@ -49,34 +49,42 @@ OpCase make(std::string name, Conv2d op, Shape input, int64_t batch = 2) {
 template <>
 std::vector<OpCase> cases_of<Conv2d>() {
   std::vector<OpCase> cases{
-      make("one_pixel", {.channels = 1, .kernel = 1}, {1, 1, 1}, 1),
-      make("kernel3_padding1", {.channels = 4, .kernel = 3, .padding = 1}, {5, 6, 3}),
-      make("kernel5_padding2_gray", {.channels = 6, .kernel = 5, .padding = 2}, {9, 9, 1}, 3),
-      make("kernel3_stride2_padding1", {.channels = 5, .kernel = 3, .stride = 2, .padding = 1}, {7, 6, 2}),
-      make("kernel1_stride2_no_bias", {.channels = 7, .kernel = 1, .stride = 2, .bias = false}, {5, 5, 3}),
-      make("kernel2_stride3_skips_pixels", {.channels = 2, .kernel = 2, .stride = 3}, {7, 8, 2}),
-      make("kernel_as_large_as_input", {.channels = 3, .kernel = 4}, {4, 4, 2}, 1),
-      make("channels_beyond_a_block", {.channels = 37, .kernel = 3, .padding = 1}, {4, 3, 19}),
-      make("channels_of_a_block", {.channels = 32, .kernel = 3, .padding = 1, .bias = false}, {4, 4, 16}),
-      make("groups2_kernel3_padding1", {.channels = 4, .kernel = 3, .padding = 1, .groups = 2}, {5, 6, 6}),
-      make("groups3_stride2_no_bias",
-           {.channels = 6, .kernel = 3, .stride = 2, .padding = 1, .bias = false, .groups = 3}, {7, 6, 3}),
-      make("groups2_beyond_a_block", {.channels = 40, .kernel = 3, .padding = 1, .groups = 2}, {4, 3, 36}),
-      make("groups4_kernel1", {.channels = 8, .kernel = 1, .groups = 4}, {3, 4, 16}, 3),
-      make("depthwise", {.channels = 5, .kernel = 3, .padding = 1, .groups = 5}, {6, 5, 5}),
-      make("depthwise_stride2_beyond_a_register",
-           {.channels = 19, .kernel = 3, .stride = 2, .padding = 1, .groups = 19}, {7, 6, 19}),
-      make("depthwise_two_units_each", {.channels = 6, .kernel = 3, .padding = 1, .groups = 3}, {5, 5, 3}),
-      make("dilation2_padding2", {.channels = 4, .kernel = 3, .padding = 2, .dilation = 2}, {7, 6, 3}),
-      make("dilation3_stride2", {.channels = 3, .kernel = 3, .stride = 2, .padding = 3, .dilation = 3},
-           {9, 10, 2}),
-      make("dilation2_stride4_skips_pixels",
-           {.channels = 3, .kernel = 2, .stride = 4, .padding = 1, .dilation = 2}, {9, 9, 2}),
-      make("groups2_dilation2_stride2",
-           {.channels = 4, .kernel = 3, .stride = 2, .padding = 2, .groups = 2, .dilation = 2}, {8, 8, 4}),
-      make("kernel7_stride2_padding3", {.channels = 8, .kernel = 7, .stride = 2, .padding = 3}, {11, 11, 3},
-           1)};
-  cases.push_back(make("two_threads", {.channels = 16, .kernel = 3, .padding = 1}, {6, 6, 16}, 3));
+      make_conv2d("one_pixel", {.channels = 1, .kernel = 1}, {1, 1, 1}, 1),
+      make_conv2d("kernel3_padding1", {.channels = 4, .kernel = 3, .padding = 1}, {5, 6, 3}),
+      make_conv2d("kernel5_padding2_gray", {.channels = 6, .kernel = 5, .padding = 2}, {9, 9, 1}, 3),
+      make_conv2d("kernel3_stride2_padding1", {.channels = 5, .kernel = 3, .stride = 2, .padding = 1},
+                  {7, 6, 2}),
+      make_conv2d("kernel1_stride2_no_bias", {.channels = 7, .kernel = 1, .stride = 2, .bias = false},
+                  {5, 5, 3}),
+      make_conv2d("kernel2_stride3_skips_pixels", {.channels = 2, .kernel = 2, .stride = 3}, {7, 8, 2}),
+      make_conv2d("kernel_as_large_as_input", {.channels = 3, .kernel = 4}, {4, 4, 2}, 1),
+      make_conv2d("channels_beyond_a_block", {.channels = 37, .kernel = 3, .padding = 1}, {4, 3, 19}),
+      make_conv2d("channels_of_a_block", {.channels = 32, .kernel = 3, .padding = 1, .bias = false},
+                  {4, 4, 16}),
+      make_conv2d("groups2_kernel3_padding1", {.channels = 4, .kernel = 3, .padding = 1, .groups = 2},
+                  {5, 6, 6}),
+      make_conv2d("groups3_stride2_no_bias",
+                  {.channels = 6, .kernel = 3, .stride = 2, .padding = 1, .bias = false, .groups = 3},
+                  {7, 6, 3}),
+      make_conv2d("groups2_beyond_a_block", {.channels = 40, .kernel = 3, .padding = 1, .groups = 2},
+                  {4, 3, 36}),
+      make_conv2d("groups4_kernel1", {.channels = 8, .kernel = 1, .groups = 4}, {3, 4, 16}, 3),
+      make_conv2d("depthwise", {.channels = 5, .kernel = 3, .padding = 1, .groups = 5}, {6, 5, 5}),
+      make_conv2d("depthwise_stride2_beyond_a_register",
+                  {.channels = 19, .kernel = 3, .stride = 2, .padding = 1, .groups = 19}, {7, 6, 19}),
+      make_conv2d("depthwise_two_units_each", {.channels = 6, .kernel = 3, .padding = 1, .groups = 3},
+                  {5, 5, 3}),
+      make_conv2d("dilation2_padding2", {.channels = 4, .kernel = 3, .padding = 2, .dilation = 2}, {7, 6, 3}),
+      make_conv2d("dilation3_stride2", {.channels = 3, .kernel = 3, .stride = 2, .padding = 3, .dilation = 3},
+                  {9, 10, 2}),
+      make_conv2d("dilation2_stride4_skips_pixels",
+                  {.channels = 3, .kernel = 2, .stride = 4, .padding = 1, .dilation = 2}, {9, 9, 2}),
+      make_conv2d("groups2_dilation2_stride2",
+                  {.channels = 4, .kernel = 3, .stride = 2, .padding = 2, .groups = 2, .dilation = 2},
+                  {8, 8, 4}),
+      make_conv2d("kernel7_stride2_padding3", {.channels = 8, .kernel = 7, .stride = 2, .padding = 3},
+                  {11, 11, 3}, 1)};
+  cases.push_back(make_conv2d("two_threads", {.channels = 16, .kernel = 3, .padding = 1}, {6, 6, 16}, 3));
   cases.back().options.intra_op_threads = 2;
   return cases;
 }
@@ -120,7 +128,7 @@ TEST(Conv2d, AgreesWithPyTorch) {
 }
 
 TEST(Conv2d, EvaluatesWithTheBitsOfTraining) {
-  const OpCase c = make("", {.channels = 6, .kernel = 5, .padding = 2}, {12, 12, 3});
+  const OpCase c = make_conv2d("", {.channels = 6, .kernel = 5, .padding = 2}, {12, 12, 3});
   OpCase evaluation = c;
   evaluation.options.training = false;
   auto trained = make_harness(c), evaluated = make_harness(evaluation);
@@ -131,7 +139,7 @@ TEST(Conv2d, EvaluatesWithTheBitsOfTraining) {
 
 TEST(Conv2d, BitsFollowTheOptionAndNotTheCallingThread) {
   // A shape whose weight gradient was seen to have other bits on two threads than on one.
-  const OpCase c = make("", {.channels = 16, .kernel = 5}, {14, 14, 6}, 64);
+  const OpCase c = make_conv2d("", {.channels = 16, .kernel = 5}, {14, 14, 6}, 64);
   const int before = omp_get_max_threads();
   std::vector<std::vector<double>> gradients;
   for (const int threads_of_caller : {1, 2, 4}) {

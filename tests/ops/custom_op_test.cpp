@@ -23,7 +23,7 @@ namespace lockstep::testing {
 namespace {
 
 template <class E, class Call>
-std::string message_of(const Call& call) {
+std::string custom_op_message(const Call& call) {
   try {
     call();
   } catch (const E& error) {
@@ -278,7 +278,7 @@ class CustomOps : public ::testing::Test {
 };
 
 std::string refusal_of(const Op& op, std::vector<TensorSpec> inputs) {
-  return message_of<ConfigError>([&] { ops::infer(op, inputs); });
+  return custom_op_message<ConfigError>([&] { ops::infer(op, inputs); });
 }
 
 TEST_F(CustomOps, SayWhatIsWrongWithAModel) {
@@ -306,7 +306,7 @@ TEST_F(CustomOps, GpusRefuseThemByName) {
   const Custom op{"test.gated", {}};
   const std::vector<TensorSpec> inputs{{{4}}, {{4}}};
   if (tested_device() == device::DeviceKind::cuda) {
-    const std::string message = message_of<DeviceError>(
+    const std::string message = custom_op_message<DeviceError>(
         [&] { ops::make_kernel(device::DeviceKind::cuda, op, inputs, {.batch = 2}); });
     EXPECT_THAT(message, Mentions("test.gated ... --device cpu"));
   }
@@ -317,7 +317,7 @@ TEST_F(CustomOps, ExceptionsOfOthersSayWhichOpAndSample) {
   if (tested_device() != device::DeviceKind::cpu) return;
   OpHarness harness(Custom{"test.throws", {}}, {{{1}}, {{1}}}, {.batch = 4, .intra_op_threads = 4});
   fill(harness.inputs[0], {10, 20, 30, 40});
-  EXPECT_THAT(message_of<Error>([&] { harness.forward(); }),
+  EXPECT_THAT(custom_op_message<Error>([&] { harness.forward(); }),
               Mentions("test.throws ... forward ... sample 1 ... 10.0"));
 }
 
@@ -337,7 +337,7 @@ TEST_F(CustomOps, GradientChecksAcceptRightOnes) {
 TEST_F(CustomOps, GradientChecksNoticeEveryBrokenRule) {
   const auto message = [](const std::string& name, Wrong wrong) {
     register_op("test.wrong." + name, std::make_shared<Halves>(wrong));
-    return message_of<Error>([&] { check_gradients("test.wrong." + name, {{12}}); });
+    return custom_op_message<Error>([&] { check_gradients("test.wrong." + name, {{12}}); });
   };
   EXPECT_THAT(message("gradient", {.gradient = true}), Mentions("gradient of input 0 ... differences"));
   EXPECT_THAT(message("leaves_out", {.leaves_out = true}), Mentions("unwritten ... element 0 of the output"));
@@ -353,7 +353,7 @@ TEST_F(CustomOps, GradientChecksNoticeWhatSeldomShows) {
   const auto message = [](Slip slip, const std::vector<Shape>& inputs) {
     const std::string name = "test.slip." + std::to_string(static_cast<int>(slip));
     register_op(name, std::make_shared<Careless>(slip));
-    return message_of<Error>([&] { check_gradients(name, inputs); });
+    return custom_op_message<Error>([&] { check_gradients(name, inputs); });
   };
   EXPECT_EQ(message(Slip::none, {{4, 8}}), "no error");
   EXPECT_THAT(message(Slip::forgets_to_say, {{4, 8}}), Mentions("backward_input ... signature"));
@@ -385,9 +385,9 @@ class Logarithm : public CustomOp {
 /// At a kink both sides' differences cancel to their mean, whatever the step.
 TEST_F(CustomOps, GradientChecksKnowKinksAtTheVeryPlace) {
   register_op("test.relu", std::make_shared<Careless>(Slip::none));
-  EXPECT_THAT(
-      message_of<Error>([] { check_gradients("test.relu", {{50}}, {}, {.low = -1e-6, .high = 1e-6}); }),
-      Mentions("no derivative"));
+  EXPECT_THAT(custom_op_message<Error>(
+                  [] { check_gradients("test.relu", {{50}}, {}, {.low = -1e-6, .high = 1e-6}); }),
+              Mentions("no derivative"));
 }
 
 TEST_F(CustomOps, GradientChecksTakeNumbersFromARange) {

@@ -10,7 +10,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::string message_of(OpHarness& harness) {
+std::string embedding_message(OpHarness& harness) {
   try {
     harness.forward();
   } catch (const DataError& error) {
@@ -37,7 +37,7 @@ TEST(Embedding, NamesATokenOutsideTheVocabulary) {
     harness.first_sample = 10;
     fill(harness.parameters[0], 0.0);
     fill(harness.inputs[0], {0, 1, 2, 0, 1, 1, static_cast<double>(token), 2});
-    EXPECT_THAT(message_of(harness),
+    EXPECT_THAT(embedding_message(harness),
                 AllOf(HasSubstr("token " + std::to_string(token)), HasSubstr("sample 11"),
                       HasSubstr("position 2"), HasSubstr("vocabulary of 3")));
   }

@@ -9,7 +9,7 @@ namespace {
 
 using Values = std::vector<float>;
 
-constexpr DType kTypes[] = {DType::float32, DType::bfloat16, DType::float16};
+constexpr DType kEpilogueTypes[] = {DType::float32, DType::bfloat16, DType::float16};
 
 /// Half the distance between neighbouring numbers, relative to them, at the most.
 double rounding_of(DType dtype) {
@@ -28,7 +28,7 @@ Values with_bias(const Values& c, const Values& bias, DType dtype, size_t skippe
 }
 
 TEST(Epilogue, AddsBiasesToRows) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kEpilogueTypes)
     EXPECT_EQ(with_bias({1, 2, 3, 10, 20, 30}, {100, -2, 0.5}, dtype), (Values{101, 0, 3.5, 110, 18, 30.5}));
 }
 
@@ -37,7 +37,7 @@ TEST(Epilogue, AddsBiasesToRowsOfEveryWidthThatBeginAnywhere) {
   const int64_t shapes[][2] = {{1, 1},   {5000, 1}, {1031, 3}, {333, 25}, {700, 8},
                                {77, 12}, {65, 24},  {3, 1000}, {2, 4097}, {1, 9000}};
   for (const auto& [rows, columns] : shapes)
-    for (const DType dtype : kTypes)
+    for (const DType dtype : kEpilogueTypes)
       for (const size_t skipped : {0, 1}) {
         Values c = small_numbers(rows * columns + static_cast<int64_t>(skipped), 1), expected = c;
         const Values bias = small_numbers(columns, 2);
@@ -53,10 +53,10 @@ TEST(Epilogue, RoundsSumsWithBiasesToTheNearestAndTiesToEven) {
   EXPECT_EQ(with_bias({0x1p24, 0x1p24 + 2}, {1, 1}, DType::float32), (Values{0x1p24, 0x1p24 + 4}));
 }
 
-double gelu(double x) {
+double epilogue_gelu(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
-double gelu_slope(double x) { return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5; }
+double epilogue_gelu_slope(double x) { return (epilogue_gelu(x + 1e-5) - epilogue_gelu(x - 1e-5)) / 2e-5; }
 
 /// -6.25 to 6.25 in sixteenths, over and over: of few enough bits for every type.
 Values sixteenths(int64_t count) {
@@ -68,13 +68,13 @@ Values sixteenths(int64_t count) {
 TEST(Epilogue, PassesWhatIsKeptThroughAGelu) {
   const TestedGpu gpu;
   for (const int64_t count : {1, 7, 8, 4096, 10001})
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kEpilogueTypes) {
       const Values x = sixteenths(count);
       const device::Buffer kept = gpu.upload(x, dtype), c = gpu.upload(Values(x.size(), NAN), dtype);
       ops::apply_gelu(kept.data(), count, dtype, c.data(), *gpu.stream);
       const Values actual = gpu.download(c, x.size(), dtype);
       for (size_t i = 0; i < x.size(); ++i)
-        ASSERT_NEAR(actual[i], gelu(x[i]), rounding_of(dtype) * std::abs(gelu(x[i])) + 1e-6)
+        ASSERT_NEAR(actual[i], epilogue_gelu(x[i]), rounding_of(dtype) * std::abs(epilogue_gelu(x[i])) + 1e-6)
             << x[i] << " as " << name_of(dtype);
       EXPECT_EQ(gpu.download(kept, x.size(), dtype), x);
     }
@@ -83,13 +83,13 @@ TEST(Epilogue, PassesWhatIsKeptThroughAGelu) {
 TEST(Epilogue, MultipliesByTheGradientOfAGelu) {
   const TestedGpu gpu;
   for (const int64_t count : {1, 7, 8, 4096, 10001})
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kEpilogueTypes) {
       const Values x = sixteenths(count), sums = small_numbers(count, 1);
       const device::Buffer kept = gpu.upload(x, dtype), c = gpu.upload(sums, dtype);
       ops::apply_gelu_gradient(kept.data(), count, dtype, c.data(), *gpu.stream);
       const Values actual = gpu.download(c, x.size(), dtype);
       for (size_t i = 0; i < x.size(); ++i) {
-        const double expected = sums[i] * gelu_slope(x[i]);
+        const double expected = sums[i] * epilogue_gelu_slope(x[i]);
         ASSERT_NEAR(actual[i], expected, rounding_of(dtype) * std::abs(expected) + 2e-6)
             << sums[i] << " at " << x[i] << " as " << name_of(dtype);
       }

@@ -6,7 +6,7 @@
 namespace lockstep::testing {
 namespace {
 
-std::vector<Array> reference(const Array& x) {
+std::vector<Array> global_pool2d_reference(const Array& x) {
   const int64_t batch = x.shape[0], pixels = x.shape[1] * x.shape[2], channels = x.shape[3];
   Array y{{batch, channels}, std::vector<double>(static_cast<size_t>(batch * channels))};
   for (int64_t n = 0; n < batch; ++n)
@@ -17,22 +17,23 @@ std::vector<Array> reference(const Array& x) {
   return {y};
 }
 
-OpCase make(std::string name, Shape input, int64_t batch) {
+OpCase make_global_pool2d(std::string name, Shape input, int64_t batch) {
   return {.name = std::move(name),
           .op = GlobalPool2d{},
           .inputs = {{std::move(input)}},
           .batch = batch,
-          .reference = [](const auto& inputs, const auto&) { return reference(inputs[0]); }};
+          .reference = [](const auto& inputs, const auto&) { return global_pool2d_reference(inputs[0]); }};
 }
 
 }  // namespace
 
 template <>
 std::vector<OpCase> cases_of<GlobalPool2d>() {
-  std::vector<OpCase> cases{make("one_pixel", {1, 1, 1}, 1), make("small", {2, 3, 5}, 3),
-                            make("prime_channels", {7, 7, 37}, 2), make("wide", {3, 2, 131}, 2),
-                            make("many_pixels", {23, 29, 3}, 1)};
-  cases.push_back(make("two_threads", {3, 3, 4}, 5));
+  std::vector<OpCase> cases{
+      make_global_pool2d("one_pixel", {1, 1, 1}, 1), make_global_pool2d("small", {2, 3, 5}, 3),
+      make_global_pool2d("prime_channels", {7, 7, 37}, 2), make_global_pool2d("wide", {3, 2, 131}, 2),
+      make_global_pool2d("many_pixels", {23, 29, 3}, 1)};
+  cases.push_back(make_global_pool2d("two_threads", {3, 3, 4}, 5));
   cases.back().options.intra_op_threads = 2;
   return cases;
 }

@@ -15,7 +15,7 @@ namespace {
 
 using Values = std::vector<float>;
 
-struct Case {
+struct BiasSumCase {
   Op op;
   int64_t rows, width;
   DType compute = DType::float32;
@@ -33,13 +33,13 @@ struct Case {
   }
 };
 
-std::string text_of(const Case& c) {
+std::string text_of(const BiasSumCase& c) {
   return std::string(name_of(c.op)) + ", " + std::to_string(c.replicas) + " x " + std::to_string(c.rows) +
          " x " + std::to_string(c.width) + " of " + std::string(name_of(c.compute)) +
          (c.fork ? ", with a fork" : "");
 }
 
-std::unique_ptr<OpHarness> make_op(const Case& c, bool fused) {
+std::unique_ptr<OpHarness> make_op(const BiasSumCase& c, bool fused) {
   auto harness =
       std::make_unique<OpHarness>(c.op, std::vector<TensorSpec>{{Shape{c.width}}}, c.options(fused));
   const int64_t rows = c.rows * c.replicas;
@@ -59,7 +59,7 @@ std::unique_ptr<OpHarness> make_op(const Case& c, bool fused) {
 
 /// The sums of a gradient's columns by a pass of their own, in the order of a linear layer before the op.
 template <class Sum>
-std::vector<double> sum_apart(const Case& c, const std::vector<double>& gradient,
+std::vector<double> sum_apart(const BiasSumCase& c, const std::vector<double>& gradient,
                               const std::vector<double>& onto) {
   const TestedGpu gpu;
   const Sum sum(c.rows, c.width, c.compute, c.replicas);
@@ -72,7 +72,7 @@ std::vector<double> sum_apart(const Case& c, const std::vector<double>& gradient
   return {found.begin(), found.end()};
 }
 
-void expect_the_bits_of_a_pass_of_its_own(const Case& c) {
+void expect_the_bits_of_a_pass_of_its_own(const BiasSumCase& c) {
   const auto fused = make_op(c, true), apart = make_op(c, false);
   const std::vector<double> onto = random_values(c.width, 11);
   const bool accumulates = c.replicas == 1;  // of several, sums are complete
@@ -91,10 +91,10 @@ void expect_the_bits_of_a_pass_of_its_own(const Case& c) {
   EXPECT_EQ(values_of(fused->parameter_gradients.back()), expected) << text_of(c);
 }
 
-constexpr DType kTypes[] = {DType::float32, DType::bfloat16, DType::float16};
+constexpr DType kBiasSumTypes[] = {DType::float32, DType::bfloat16, DType::float16};
 
 TEST(BiasSums, OfActivationsHaveTheBitsOfAPassOfItsOwn) {
-  for (const DType type : kTypes)
+  for (const DType type : kBiasSumTypes)
     for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 1}, {7, 3}, {64, 10}, {600, 64}})
       expect_the_bits_of_a_pass_of_its_own({Gelu{}, rows, width, type});
   for (const Op& op : {Op{Relu{}}, Op{Silu{}}, Op{Sigmoid{}}, Op{Tanh{}}})
@@ -102,7 +102,7 @@ TEST(BiasSums, OfActivationsHaveTheBitsOfAPassOfItsOwn) {
 }
 
 TEST(BiasSums, OfNormsHaveTheBitsOfAPassOfItsOwn) {
-  for (const DType type : kTypes)
+  for (const DType type : kBiasSumTypes)
     for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{9, 1},
                                       {9, 7},
                                       {100, 64},
@@ -134,7 +134,7 @@ TEST(BiasSums, OfVirtualReplicasStayApartAndAreAddedAlongTheTree) {
 /// Where a linear layer sums by itself, its call has no such gradient.
 TEST(BiasSums, AreLeftOutIfNobodyAsks) {
   for (const Op& op : {Op{Gelu{}}, Op{LayerNorm{}}}) {
-    const Case c{op, 33, 64, DType::bfloat16};
+    const BiasSumCase c{op, 33, 64, DType::bfloat16};
     const auto asked = make_op(c, true), not_asked = make_op(c, true);
     not_asked->parameter_gradients.pop_back();
     asked->backward_input();
@@ -144,7 +144,7 @@ TEST(BiasSums, AreLeftOutIfNobodyAsks) {
 }
 
 Values norm_columns(int64_t rows, int64_t width, DType type, const Values& x, int replicas = 1) {
-  const Case c{LayerNorm{}, rows, width, type, replicas};
+  const BiasSumCase c{LayerNorm{}, rows, width, type, replicas};
   const std::vector<double> sums = sum_apart<ops::NormColumnSum>(
       c, {x.begin(), x.end()}, std::vector<double>(static_cast<size_t>(width), 0));
   return {sums.begin(), sums.end()};
@@ -160,7 +160,7 @@ TEST(NormColumnSum, IsExactForWholeNumbersOfEveryShapeAndType) {
                                     {17, 1024},
                                     {30, 1600},
                                     {3, 8195}})
-    for (const DType type : kTypes) {
+    for (const DType type : kBiasSumTypes) {
       const Values x = small_numbers(rows * width, 3);
       Values expected(static_cast<size_t>(width));
       for (size_t i = 0; i < x.size(); ++i) expected[i % expected.size()] += x[i];
@@ -190,7 +190,7 @@ TEST(NormColumnSum, AddsVirtualReplicasAlongTheTree) {
 /// A linear layer whose bias a norm's kernel may sum sums it in the same order.
 TEST(BiasSums, OfLinearLayersBeforeNormsAreInTheirOrder) {
   for (const bool norm_behind : {false, true}) {
-    const Case c{LayerNorm{}, 600, 64, DType::bfloat16};
+    const BiasSumCase c{LayerNorm{}, 600, 64, DType::bfloat16};
     OpHarness linear(Linear{.units = c.width}, {{Shape{8}}},
                      {.batch = c.rows, .compute = c.compute, .fused = {.norm_behind = norm_behind}});
     fill(linear.inputs[0], random_values(c.rows * 8, 1));

@@ -9,7 +9,7 @@
 namespace lockstep::testing {
 namespace {
 
-struct Case {
+struct LayerNormCase {
   int64_t rows, width;
   DType compute = DType::float32;
   bool bias = true;
@@ -19,8 +19,8 @@ struct Case {
 };
 
 /// add -> fork -> layer norm, where the fork's other reader gives its gradient, by one kernel each or by one.
-struct Chain {
-  Chain(const Case& c, bool fused)
+struct LayerNormChain {
+  LayerNormChain(const LayerNormCase& c, bool fused)
       : add(Add{}, {{Shape{c.width}}, {Shape{c.width}}}, {.batch = c.rows, .compute = c.compute}),
         fork(Fork{}, {{Shape{c.width}}}, {.batch = c.rows, .compute = c.compute}),
         norm(c.op(), {{Shape{c.width}}},
@@ -58,10 +58,10 @@ struct Chain {
   OpHarness add, fork, norm;
 };
 
-class FusedLayerNormSizes : public ::testing::TestWithParam<Case> {};
+class FusedLayerNormSizes : public ::testing::TestWithParam<LayerNormCase> {};
 
 TEST_P(FusedLayerNormSizes, HasTheBitsOfKernelsApart) {
-  Chain fused(GetParam(), true), apart(GetParam(), false);
+  LayerNormChain fused(GetParam(), true), apart(GetParam(), false);
   fused.run_fused();
   apart.run_apart();
   EXPECT_EQ(values_of(fused.norm.outputs[1]), values_of(apart.add.outputs[0]));
@@ -71,8 +71,8 @@ TEST_P(FusedLayerNormSizes, HasTheBitsOfKernelsApart) {
   EXPECT_EQ(values_of_all(fused.norm.parameter_gradients), values_of_all(apart.norm.parameter_gradients));
 }
 
-std::vector<Case> sizes() {
-  std::vector<Case> all;
+std::vector<LayerNormCase> sizes() {
+  std::vector<LayerNormCase> all;
   for (const DType compute : {DType::float32, DType::bfloat16, DType::float16})
     for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{9, 1},
                                       {9, 7},
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(All, FusedLayerNormSizes, ::testing::ValuesIn(sizes()),
 TEST(FusedLayerNorm, AgreesWithValuesInDoublePrecision) {
   for (const int64_t width : {7, 768, 1600}) {
     constexpr int64_t kRows = 5;
-    Chain chain({kRows, width}, true);
+    LayerNormChain chain({kRows, width}, true);
     const auto a = values_of(chain.norm.inputs[0]), b = values_of(chain.norm.inputs[1]);
     const auto weight = values_of(chain.norm.parameters[0]), bias = values_of(chain.norm.parameters[1]);
     const auto dy = values_of(chain.norm.output_gradients[0]),
@@ -131,9 +131,9 @@ TEST(FusedLayerNorm, AgreesWithValuesInDoublePrecision) {
 
 TEST(FusedLayerNorm, DoesNotReadTheOtherGradientWhereNoneIsWanted) {
   for (const int64_t width : {64, 250, 1600, 8200}) {
-    const Case c{3, width};
-    Chain fused(c, true), apart(c, false);
-    for (Chain* chain : {&fused, &apart}) chain->norm.input_gradients[0].data = nullptr;
+    const LayerNormCase c{3, width};
+    LayerNormChain fused(c, true), apart(c, false);
+    for (LayerNormChain* chain : {&fused, &apart}) chain->norm.input_gradients[0].data = nullptr;
     fused.norm.output_gradients[1].data = nullptr;
     fused.run_fused();
     apart.add.forward();
@@ -147,11 +147,11 @@ TEST(FusedLayerNorm, DoesNotReadTheOtherGradientWhereNoneIsWanted) {
 /// What the memory plan may do: the sum takes a term's memory, and the gradient the other reader's.
 TEST(FusedLayerNorm, WritesOverWhatItHasRead) {
   for (const int64_t width : {250, 768, 1600, 8200}) {
-    const Case c{3, width};
-    Chain in_place(c, true), fused(c, true);
+    const LayerNormCase c{3, width};
+    LayerNormChain in_place(c, true), fused(c, true);
     in_place.norm.outputs[1] = in_place.norm.inputs[1];
     in_place.norm.input_gradients[0] = in_place.norm.output_gradients[1];
-    for (Chain* chain : {&in_place, &fused}) chain->run_fused();
+    for (LayerNormChain* chain : {&in_place, &fused}) chain->run_fused();
     EXPECT_EQ(values_of_all(in_place.norm.outputs), values_of_all(fused.norm.outputs));
     EXPECT_EQ(values_of_all(in_place.norm.input_gradients), values_of_all(fused.norm.input_gradients));
   }
@@ -159,8 +159,8 @@ TEST(FusedLayerNorm, WritesOverWhatItHasRead) {
 
 /// Adds only, or shares a gradient only.
 TEST(FusedLayerNorm, DoesTheWorkOfEitherNeighbourAlone) {
-  const Case c{3, 768, DType::bfloat16};
-  Chain both(c, true), apart(c, false);
+  const LayerNormCase c{3, 768, DType::bfloat16};
+  LayerNormChain both(c, true), apart(c, false);
   both.run_fused();
   apart.run_apart();
   OpHarness adds(LayerNorm{}, {{Shape{c.width}}},

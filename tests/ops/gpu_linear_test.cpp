@@ -10,14 +10,14 @@ namespace {
 
 constexpr int64_t kBatch = 7, kIn = 24, kUnits = 40;
 
-struct Case {
+struct LinearCase {
   DType compute;
   bool bias, gelu_behind, gelu_before;
 };
 
 /// gelu -> linear -> gelu, by one kernel each, or with what the case fuses.
-struct Chain {
-  explicit Chain(const Case& c, bool fused)
+struct LinearChain {
+  explicit LinearChain(const LinearCase& c, bool fused)
       : before(Gelu{}, {{Shape{kIn}}}, {.batch = kBatch, .compute = c.compute}),
         linear(Linear{.units = kUnits, .bias = c.bias}, {{Shape{kIn}}},
                {.batch = kBatch,
@@ -48,10 +48,10 @@ TEST(FusedLinear, AgreesWithKernelsApart) {
            {std::pair(true, false), std::pair(false, true), std::pair(true, true)}) {
         SCOPED_TRACE(std::string(name_of(compute)) + (bias ? ", bias" : "") +
                      (gelu_behind ? ", gelu behind" : "") + (gelu_before ? ", gelu before" : ""));
-        const Case c{compute, bias, gelu_behind, gelu_before};
+        const LinearCase c{compute, bias, gelu_behind, gelu_before};
         const double tolerance = compute == DType::bfloat16 ? 1e-2 : 2e-3;
-        Chain fused(c, true), apart(c, false);
-        for (Chain* chain : {&fused, &apart}) {
+        LinearChain fused(c, true), apart(c, false);
+        for (LinearChain* chain : {&fused, &apart}) {
           chain->linear.forward();
           chain->linear.backward();
           chain->linear.backward_weight(true);
@@ -74,8 +74,8 @@ TEST(FusedLinear, AgreesWithKernelsApart) {
 }
 
 TEST(FusedLinear, MakesNoInputGradientThatIsNotWanted) {
-  const Case c{.compute = DType::bfloat16, .bias = true, .gelu_behind = false, .gelu_before = true};
-  Chain fused(c, true), apart(c, false);
+  const LinearCase c{.compute = DType::bfloat16, .bias = true, .gelu_behind = false, .gelu_before = true};
+  LinearChain fused(c, true), apart(c, false);
   fused.linear.input_gradients[0].data = nullptr;
   fused.linear.backward();
   apart.linear.backward();

@@ -21,17 +21,17 @@ struct Sized {
 };
 
 /// Sized cases in the element types and how far two kernels may differ in them.
-struct Case {
+struct RowsCase {
   Sized sized;
   DType dtype;
   double tolerance;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.sized.name; }
+void PrintTo(const RowsCase& c, std::ostream* out) { *out << c.sized.name; }
 
 TensorSpec labels(Shape shape) { return {std::move(shape), DType::int32}; }
 
-std::vector<Case> cases() {
+std::vector<RowsCase> cases() {
   const LayerNorm layer_norm;
   const SoftmaxCrossEntropy loss{.ignore_index = 3}, mixed{.ignore_index = 3, .label_smoothing = 0.25f};
   const Pool2d max{.kernel = 3, .stride = 2, .padding = 1}, overlapping{.kernel = 3, .stride = 1},
@@ -85,7 +85,7 @@ std::vector<Case> cases() {
       {"global_264", GlobalPool2d{}, {{{7, 7, 264}}}, 3},
       {"global_long", GlobalPool2d{}, {{{61, 67, 8}}}, 2},
   };
-  std::vector<Case> all;
+  std::vector<RowsCase> all;
   for (const Sized& s : sized)
     for (const auto& [dtype, tolerance] :
          {std::pair{DType::float32, 1e-5}, {DType::bfloat16, 1e-2}, {DType::float16, 1.5e-3}})
@@ -93,7 +93,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-class GpuRows : public ::testing::TestWithParam<Case> {};
+class GpuRows : public ::testing::TestWithParam<RowsCase> {};
 
 TEST_P(GpuRows, AgreesWithTheCpuKernel) {
   const auto& [sized, dtype, tolerance] = GetParam();
@@ -148,10 +148,10 @@ OpHarness rows_of_logits(int64_t rows, int64_t classes, DType dtype = DType::flo
                    device::DeviceKind::cuda);
 }
 
-constexpr DType kTypes[] = {DType::float32, DType::bfloat16, DType::float16};
+constexpr DType kRowsTypes[] = {DType::float32, DType::bfloat16, DType::float16};
 
 TEST(GpuSoftmaxCrossEntropy, BitsOfARowDoNotDependOnItsPlace) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kRowsTypes)
     for (const int64_t classes : {9, 4097}) {
       constexpr int64_t kRows = 9;
       const auto row = random_values(classes, 5, -4, 4);
@@ -230,7 +230,7 @@ std::vector<std::vector<uint32_t>> loss_and_gradient(const TestedGpu& gpu, const
 
 TEST(GpuSoftmaxCrossEntropy, AGradientInTheLogitsPlaceHasTheSameBits) {
   const TestedGpu gpu;
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kRowsTypes)
     for (const int64_t classes : {9, 64, 4096, 4097}) {
       std::vector<float> logits;
       for (const double value : random_values(6 * classes, 11, -4, 4))

@@ -7,8 +7,8 @@
 namespace lockstep::testing {
 namespace {
 
-std::vector<Array> reference(const std::vector<Array>& inputs, const std::vector<Array>& parameters,
-                             int64_t units) {
+std::vector<Array> linear_reference(const std::vector<Array>& inputs, const std::vector<Array>& parameters,
+                                    int64_t units) {
   const Array& x = inputs[0];
   const int64_t in = x.shape[-1], rows = x.shape.count() / in;
   std::vector<int64_t> dims = x.shape.dims();
@@ -23,13 +23,13 @@ std::vector<Array> reference(const std::vector<Array>& inputs, const std::vector
   return {y};
 }
 
-OpCase make(std::string name, Shape input, int64_t units, int64_t batch, bool bias = true) {
+OpCase make_linear(std::string name, Shape input, int64_t units, int64_t batch, bool bias = true) {
   return {.name = std::move(name),
           .op = Linear{.units = units, .bias = bias},
           .inputs = {{std::move(input)}},
           .batch = batch,
           .reference = [units](const auto& inputs, const auto& parameters) {
-            return reference(inputs, parameters, units);
+            return linear_reference(inputs, parameters, units);
           }};
 }
 
@@ -37,10 +37,11 @@ OpCase make(std::string name, Shape input, int64_t units, int64_t batch, bool bi
 
 template <>
 std::vector<OpCase> cases_of<Linear>() {
-  std::vector<OpCase> cases{make("one_by_one", {1}, 1, 1),      make("odd", {3}, 5, 7),
-                            make("prime", {37}, 17, 13),        make("no_bias", {19}, 33, 4, false),
-                            make("sequence", {3, 5, 11}, 2, 3), make("wide", {131}, 67, 71)};
-  cases.push_back(make("two_threads", {40}, 36, 9));
+  std::vector<OpCase> cases{
+      make_linear("one_by_one", {1}, 1, 1),      make_linear("odd", {3}, 5, 7),
+      make_linear("prime", {37}, 17, 13),        make_linear("no_bias", {19}, 33, 4, false),
+      make_linear("sequence", {3, 5, 11}, 2, 3), make_linear("wide", {131}, 67, 71)};
+  cases.push_back(make_linear("two_threads", {40}, 36, 9));
   cases.back().options.intra_op_threads = 2;
   return cases;
 }
@@ -112,7 +113,7 @@ TEST(Linear, CountsAMultiplyAddAsTwo) {
 }
 
 TEST(Linear, BiasGradientDoesNotDependOnTheNumberOfThreads) {
-  const OpCase one = make("", {3}, 5, 9001);
+  const OpCase one = make_linear("", {3}, 5, 9001);
   OpCase two = one;
   two.options.intra_op_threads = 2;
   auto single = make_harness(one), twin = make_harness(two);

@@ -374,7 +374,7 @@ TEST(Loops, OfAttentionHaveEqualBits) {
               std::to_string(positions) + " positions of " + std::to_string(head_size),
               [&](const Loops& loops) { return attention(loops, positions, head_size, drops, causal); });
         EXPECT_THAT(attention(loops(), positions, head_size, drops),
-                    testing::Each(testing::Not(testing::IsNan())));
+                    ::testing::Each(::testing::Not(::testing::IsNan())));
       }
 }
 

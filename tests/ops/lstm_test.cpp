@@ -12,7 +12,7 @@
 namespace lockstep::testing {
 namespace {
 
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double gate(double x) { return 1 / (1 + std::exp(-x)); }
 
 /// One direction of one sample, written out. `parameters`: its four. `y`: the sample's output.
 void add_direction(const Lstm& op, const Array& x, const std::vector<double>* mask, int64_t sample,
@@ -32,15 +32,15 @@ void add_direction(const Lstm& op, const Array& x, const std::vector<double>* ma
       for (int64_t k = 0; k < units; ++k) z[row] += weight_hh[row * units + k] * hidden[k];
     }
     for (int64_t u = 0; u < units; ++u) {
-      cell[u] = sigmoid(z[units + u]) * cell[u] + sigmoid(z[u]) * std::tanh(z[2 * units + u]);
-      hidden[u] = sigmoid(z[3 * units + u]) * std::tanh(cell[u]);
+      cell[u] = gate(z[units + u]) * cell[u] + gate(z[u]) * std::tanh(z[2 * units + u]);
+      hidden[u] = gate(z[3 * units + u]) * std::tanh(cell[u]);
       y[t * (op.bidirectional ? 2 : 1) * units + (reverse ? units : 0) + u] = hidden[u];
     }
   }
 }
 
-std::vector<Array> reference(const Lstm& op, const std::vector<Array>& inputs,
-                             const std::vector<Array>& parameters) {
+std::vector<Array> lstm_reference(const Lstm& op, const std::vector<Array>& inputs,
+                                  const std::vector<Array>& parameters) {
   const int64_t batch = inputs[0].shape[0], positions = inputs[0].shape[1],
                 width = (op.bidirectional ? 2 : 1) * op.units;
   Array y{{batch, positions, width}, std::vector<double>(static_cast<size_t>(batch * positions * width))};
@@ -51,14 +51,14 @@ std::vector<Array> reference(const Lstm& op, const std::vector<Array>& inputs,
   return {y};
 }
 
-OpCase make(std::string name, int64_t batch, int64_t positions, int64_t width, const Lstm& op,
-            int threads = 1) {
+OpCase make_lstm(std::string name, int64_t batch, int64_t positions, int64_t width, const Lstm& op,
+                 int threads = 1) {
   OpCase c{.name = std::move(name),
            .op = op,
            .inputs = {{{positions, width}}},
            .batch = batch,
            .reference = [op](const auto& inputs, const auto& parameters) {
-             return reference(op, inputs, parameters);
+             return lstm_reference(op, inputs, parameters);
            }};
   c.options.intra_op_threads = threads;
   return c;
@@ -82,14 +82,14 @@ OpCase masked(OpCase c) {
 
 template <>
 std::vector<OpCase> cases_of<Lstm>() {
-  return {make("one_unit", 1, 1, 1, {.units = 1}),
-          make("small", 3, 5, 4, {.units = 3}),
-          make("both_directions", 2, 6, 5, {.units = 7, .bidirectional = true}),
-          make("vectors", 2, 3, 17, {.units = 32}, 2),
-          make("rest", 5, 4, 3, {.units = 19, .bidirectional = true}, 2),
-          make("blocks", 2, 2, 2, {.units = 130}),
-          masked(make("masked", 3, 6, 3, {.units = 5})),
-          masked(make("masked_both", 4, 5, 3, {.units = 18, .bidirectional = true}, 3))};
+  return {make_lstm("one_unit", 1, 1, 1, {.units = 1}),
+          make_lstm("small", 3, 5, 4, {.units = 3}),
+          make_lstm("both_directions", 2, 6, 5, {.units = 7, .bidirectional = true}),
+          make_lstm("vectors", 2, 3, 17, {.units = 32}, 2),
+          make_lstm("rest", 5, 4, 3, {.units = 19, .bidirectional = true}, 2),
+          make_lstm("blocks", 2, 2, 2, {.units = 130}),
+          masked(make_lstm("masked", 3, 6, 3, {.units = 5})),
+          masked(make_lstm("masked_both", 4, 5, 3, {.units = 18, .bidirectional = true}, 3))};
 }
 
 namespace {
@@ -108,7 +108,7 @@ std::vector<std::vector<double>> everything(OpCase c) { return results_of(*make_
 
 TEST(Lstm, BitsDoNotDependOnThreads) {
   if (tested_device() != device::DeviceKind::cpu) GTEST_SKIP() << "threads of a CPU";
-  OpCase one = masked(make("", 7, 9, 11, {.units = 21, .bidirectional = true}));
+  OpCase one = masked(make_lstm("", 7, 9, 11, {.units = 21, .bidirectional = true}));
   OpCase many = one;
   many.options.intra_op_threads = 4;
   EXPECT_EQ(everything(one), everything(many));
@@ -116,7 +116,7 @@ TEST(Lstm, BitsDoNotDependOnThreads) {
 
 TEST(Lstm, ASamplesBitsDoNotDependOnThoseBesideIt) {
   if (tested_device() != device::DeviceKind::cpu) GTEST_SKIP() << "libraries of GPUs promise no such bits";
-  const OpCase all = make("", 5, 7, 6, {.units = 18, .bidirectional = true});
+  const OpCase all = make_lstm("", 5, 7, 6, {.units = 18, .bidirectional = true});
   auto together = make_harness(all);
   together->forward();
   together->backward();

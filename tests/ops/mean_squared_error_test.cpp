@@ -6,19 +6,21 @@
 namespace lockstep::testing {
 namespace {
 
-std::vector<Array> reference(const Array& prediction, const Array& target) {
+std::vector<Array> mean_squared_error_reference(const Array& prediction, const Array& target) {
   double sum = 0;
   for (size_t i = 0; i < prediction.values.size(); ++i)
     sum += (prediction.values[i] - target.values[i]) * (prediction.values[i] - target.values[i]);
   return {{Shape{}, {sum}}};
 }
 
-OpCase make(std::string name, Shape shape, int64_t batch, double loss_weight, double loss_scale = 1) {
+OpCase make_mean_squared_error(std::string name, Shape shape, int64_t batch, double loss_weight,
+                               double loss_scale = 1) {
   return {.name = std::move(name),
           .op = MeanSquaredError{},
           .inputs = {{shape}, {shape}},
           .batch = batch,
-          .reference = [](const auto& inputs, const auto&) { return reference(inputs[0], inputs[1]); },
+          .reference = [](const auto& inputs,
+                          const auto&) { return mean_squared_error_reference(inputs[0], inputs[1]); },
           .options = {.loss_weight = loss_weight},
           .constants = {.loss_scale = loss_scale}};
 }
@@ -27,9 +29,11 @@ OpCase make(std::string name, Shape shape, int64_t batch, double loss_weight, do
 
 template <>
 std::vector<OpCase> cases_of<MeanSquaredError>() {
-  return {make("one_number", {}, 1, 1), make("vector", {5}, 3, 1.0 / 15),
-          make("image", {7, 3, 2}, 2, 1.0 / 84), make("scaled", {131}, 3, 1.0 / 393, 1024),
-          make("blocks", {5003}, 2, 1.0 / 10006)};
+  return {make_mean_squared_error("one_number", {}, 1, 1),
+          make_mean_squared_error("vector", {5}, 3, 1.0 / 15),
+          make_mean_squared_error("image", {7, 3, 2}, 2, 1.0 / 84),
+          make_mean_squared_error("scaled", {131}, 3, 1.0 / 393, 1024),
+          make_mean_squared_error("blocks", {5003}, 2, 1.0 / 10006)};
 }
 
 namespace {

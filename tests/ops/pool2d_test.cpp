@@ -9,7 +9,7 @@
 namespace lockstep::testing {
 namespace {
 
-std::vector<Array> reference(const Pool2d& op, const Array& x) {
+std::vector<Array> pool2d_reference(const Pool2d& op, const Array& x) {
   const int64_t stride = op.stride == 0 ? op.kernel : op.stride;
   const int64_t batch = x.shape[0], height = x.shape[1], width = x.shape[2], channels = x.shape[3];
   const auto size = [&](int64_t n) { return (n + 2 * op.padding - op.kernel) / stride + 1; };
@@ -36,12 +36,12 @@ std::vector<Array> reference(const Pool2d& op, const Array& x) {
   return {y};
 }
 
-OpCase make(std::string name, Pool2d op, Shape input, int64_t batch = 2) {
+OpCase make_pool2d(std::string name, Pool2d op, Shape input, int64_t batch = 2) {
   return {.name = (op.kind == PoolKind::max ? "max_" : "average_") + name,
           .op = op,
           .inputs = {{std::move(input)}},
           .batch = batch,
-          .reference = [op](const auto& inputs, const auto&) { return reference(op, inputs[0]); }};
+          .reference = [op](const auto& inputs, const auto&) { return pool2d_reference(op, inputs[0]); }};
 }
 
 }  // namespace
@@ -50,14 +50,15 @@ template <>
 std::vector<OpCase> cases_of<Pool2d>() {
   std::vector<OpCase> cases;
   for (const PoolKind kind : {PoolKind::max, PoolKind::average}) {
-    cases.push_back(make("one_pixel", {.kind = kind, .kernel = 1}, {1, 1, 1}, 1));
-    cases.push_back(make("kernel2", {.kind = kind, .kernel = 2}, {4, 6, 3}));
-    cases.push_back(make("kernel2_leaves_a_border", {.kind = kind, .kernel = 2}, {5, 7, 19}));
-    cases.push_back(make("overlapping", {.kind = kind, .kernel = 3, .stride = 1}, {5, 5, 2}, 3));
-    cases.push_back(make("padded", {.kind = kind, .kernel = 3, .stride = 2, .padding = 1}, {7, 6, 5}));
-    cases.push_back(make("stride_beyond_kernel", {.kind = kind, .kernel = 2, .stride = 3}, {8, 7, 33}));
-    cases.push_back(make("whole_image", {.kind = kind, .kernel = 5}, {5, 5, 7}, 1));
-    cases.push_back(make("two_threads", {.kind = kind, .kernel = 2, .stride = 1}, {4, 4, 3}, 5));
+    cases.push_back(make_pool2d("one_pixel", {.kind = kind, .kernel = 1}, {1, 1, 1}, 1));
+    cases.push_back(make_pool2d("kernel2", {.kind = kind, .kernel = 2}, {4, 6, 3}));
+    cases.push_back(make_pool2d("kernel2_leaves_a_border", {.kind = kind, .kernel = 2}, {5, 7, 19}));
+    cases.push_back(make_pool2d("overlapping", {.kind = kind, .kernel = 3, .stride = 1}, {5, 5, 2}, 3));
+    cases.push_back(make_pool2d("padded", {.kind = kind, .kernel = 3, .stride = 2, .padding = 1}, {7, 6, 5}));
+    cases.push_back(
+        make_pool2d("stride_beyond_kernel", {.kind = kind, .kernel = 2, .stride = 3}, {8, 7, 33}));
+    cases.push_back(make_pool2d("whole_image", {.kind = kind, .kernel = 5}, {5, 5, 7}, 1));
+    cases.push_back(make_pool2d("two_threads", {.kind = kind, .kernel = 2, .stride = 1}, {4, 4, 3}, 5));
     cases.back().options.intra_op_threads = 2;
   }
   const auto counted = [](int64_t kernel, int64_t stride, int64_t padding) {
@@ -67,9 +68,9 @@ std::vector<OpCase> cases_of<Pool2d>() {
                   .padding = padding,
                   .count_include_pad = true};
   };
-  cases.push_back(make("counts_padding", counted(3, 2, 1), {7, 6, 5}));
-  cases.push_back(make("counts_padding_overlapping", counted(4, 1, 2), {3, 5, 8}, 3));
-  cases.push_back(make("counts_padding_where_there_is_none", counted(2, 0, 0), {4, 6, 3}));
+  cases.push_back(make_pool2d("counts_padding", counted(3, 2, 1), {7, 6, 5}));
+  cases.push_back(make_pool2d("counts_padding_overlapping", counted(4, 1, 2), {3, 5, 8}, 3));
+  cases.push_back(make_pool2d("counts_padding_where_there_is_none", counted(2, 0, 0), {4, 6, 3}));
   return cases;
 }
 

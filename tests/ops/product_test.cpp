@@ -208,10 +208,10 @@ TEST(Product, OfOpsRoundsFactorsToTf32OnlyWhereAllowed) {
     }
 }
 
-double gelu(double x) {
+double product_gelu(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
-double gelu_slope(double x) { return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5; }
+double product_gelu_slope(double x) { return (product_gelu(x + 1e-5) - product_gelu(x - 1e-5)) / 2e-5; }
 
 struct ThroughGelu {
   Values c, kept;
@@ -329,8 +329,8 @@ TEST(Product, PassesGelusAndTheirGradientsInAllShapes) {
           EXPECT_EQ(actual.kept,
                     epilogue == ops::Epilogue::gelu ? multiply(plain, a, b, bias_values) : before);
           for (size_t i = 0; i < sums.size(); ++i) {
-            const double expected =
-                epilogue == ops::Epilogue::gelu ? gelu(sums[i]) : sums[i] * gelu_slope(before[i]);
+            const double expected = epilogue == ops::Epilogue::gelu ? product_gelu(sums[i])
+                                                                    : sums[i] * product_gelu_slope(before[i]);
             const double rounding = dtype == DType::bfloat16 ? 0x1p-8 : 0x1p-11;
             // A library's tanh may be good to 11 bits only.
             const double approximation = 1e-3 * std::max(1.0, std::abs(double{sums[i]}));

@@ -7,7 +7,7 @@
 namespace lockstep::testing {
 namespace {
 
-std::vector<Array> reference(SequencePoolKind kind, const std::vector<Array>& inputs) {
+std::vector<Array> sequence_pool_reference(SequencePoolKind kind, const std::vector<Array>& inputs) {
   const Array& x = inputs[0];
   const int64_t batch = x.shape[0], positions = x.shape[1], channels = x.shape[2];
   Array y{{batch, channels}, std::vector<double>(static_cast<size_t>(batch * channels))};
@@ -27,12 +27,14 @@ std::vector<Array> reference(SequencePoolKind kind, const std::vector<Array>& in
   return {y};
 }
 
-OpCase make(std::string name, SequencePoolKind kind, Shape sequence, bool masked, int threads = 1) {
-  OpCase c{.name = std::move(name),
-           .op = SequencePool{.kind = kind},
-           .inputs = {{sequence}},
-           .batch = 3,
-           .reference = [kind](const auto& inputs, const auto&) { return reference(kind, inputs); }};
+OpCase make_sequence_pool(std::string name, SequencePoolKind kind, Shape sequence, bool masked,
+                          int threads = 1) {
+  OpCase c{
+      .name = std::move(name),
+      .op = SequencePool{.kind = kind},
+      .inputs = {{sequence}},
+      .batch = 3,
+      .reference = [kind](const auto& inputs, const auto&) { return sequence_pool_reference(kind, inputs); }};
   c.options.intra_op_threads = threads;
   if (!masked) return c;
   const int64_t positions = sequence[0];
@@ -51,13 +53,13 @@ OpCase make(std::string name, SequencePoolKind kind, Shape sequence, bool masked
 template <>
 std::vector<OpCase> cases_of<SequencePool>() {
   using enum SequencePoolKind;
-  return {make("mean", mean, {7, 5}, false),
-          make("last", last, {7, 5}, false),
-          make("ends", ends, {7, 6}, false),
-          make("one_position", ends, {1, 2}, false),
-          make("masked_mean", mean, {5, 131}, true, 2),
-          make("masked_last", last, {4, 3}, true),
-          make("masked_ends", ends, {6, 4}, true)};
+  return {make_sequence_pool("mean", mean, {7, 5}, false),
+          make_sequence_pool("last", last, {7, 5}, false),
+          make_sequence_pool("ends", ends, {7, 6}, false),
+          make_sequence_pool("one_position", ends, {1, 2}, false),
+          make_sequence_pool("masked_mean", mean, {5, 131}, true, 2),
+          make_sequence_pool("masked_last", last, {4, 3}, true),
+          make_sequence_pool("masked_ends", ends, {6, 4}, true)};
 }
 
 namespace {

@@ -298,7 +298,7 @@ struct LossCase {
   bool mixes = false;
 };
 
-OpCase make_case(const LossCase& from) {
+OpCase loss_case(const LossCase& from) {
   std::vector<int64_t> dims = from.positions.dims();
   dims.push_back(from.classes);
   OpCase c{.name = from.name,
@@ -349,7 +349,7 @@ std::vector<OpCase> cases_of<SoftmaxCrossEntropy>() {
                                {"mixed", {7}, 5, 3, 2, 1, 0, true},
                                {"mixed_smoothed", {}, 33, 4, -1, 2, 0.25f, true},
                                {"mixed_pieces", {3}, 2111, 2, 0, 2, 0.125f, true}})
-    cases.push_back(make_case(each));
+    cases.push_back(loss_case(each));
   return cases;
 }
 

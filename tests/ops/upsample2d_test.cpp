@@ -38,7 +38,7 @@ double source_of(const Upsample2d& op, int64_t to, int64_t in, int64_t out) {
   return out == 1 ? 0 : static_cast<double>(to * (in - 1)) / static_cast<double>(out - 1);
 }
 
-std::vector<Array> reference(const Upsample2d& op, const Array& x) {
+std::vector<Array> upsample2d_reference(const Upsample2d& op, const Array& x) {
   const int64_t height = x.shape[1], width = x.shape[2], channels = x.shape[3];
   const auto size = [&](int64_t n, int64_t stated) {
     return op.scale == 0 ? stated : static_cast<int64_t>(static_cast<double>(n) * op.scale);
@@ -57,12 +57,12 @@ std::vector<Array> reference(const Upsample2d& op, const Array& x) {
   return {y};
 }
 
-OpCase make(std::string name, Upsample2d op, Shape input, int64_t batch = 2) {
+OpCase make_upsample2d(std::string name, Upsample2d op, Shape input, int64_t batch = 2) {
   return {.name = std::move(name),
           .op = op,
           .inputs = {{std::move(input)}},
           .batch = batch,
-          .reference = [op](const auto& inputs, const auto&) { return reference(op, inputs[0]); }};
+          .reference = [op](const auto& inputs, const auto&) { return upsample2d_reference(op, inputs[0]); }};
 }
 
 }  // namespace
@@ -72,25 +72,28 @@ std::vector<OpCase> cases_of<Upsample2d>() {
   std::vector<OpCase> cases;
   for (const UpsampleKind kind : {kNearest, kBilinear}) {
     const std::string name = kind == kNearest ? "nearest_" : "bilinear_";
-    cases.push_back(make(name + "one_pixel", {.kind = kind, .scale = 4}, {1, 1, 1}, 1));
-    cases.push_back(make(name + "same_size", {.kind = kind, .scale = 1}, {4, 6, 3}));
-    cases.push_back(make(name + "twice", {.kind = kind, .scale = 2}, {5, 7, 19}));
-    cases.push_back(make(name + "twice_in_packs", {.kind = kind, .scale = 2}, {5, 3, 16}));
-    cases.push_back(make(name + "by_half_more", {.kind = kind, .scale = 1.5}, {6, 5, 4}, 3));
-    cases.push_back(make(name + "smaller", {.kind = kind, .scale = 0.4}, {11, 7, 5}));
-    cases.push_back(make(name + "wider_and_lower", {.kind = kind, .height = 3, .width = 29}, {7, 6, 3}));
-    cases.push_back(make(name + "to_one_pixel", {.kind = kind, .height = 1, .width = 1}, {5, 5, 7}, 1));
-    cases.push_back(make(name + "two_threads", {.kind = kind, .scale = 3}, {4, 4, 3}, 5));
+    cases.push_back(make_upsample2d(name + "one_pixel", {.kind = kind, .scale = 4}, {1, 1, 1}, 1));
+    cases.push_back(make_upsample2d(name + "same_size", {.kind = kind, .scale = 1}, {4, 6, 3}));
+    cases.push_back(make_upsample2d(name + "twice", {.kind = kind, .scale = 2}, {5, 7, 19}));
+    cases.push_back(make_upsample2d(name + "twice_in_packs", {.kind = kind, .scale = 2}, {5, 3, 16}));
+    cases.push_back(make_upsample2d(name + "by_half_more", {.kind = kind, .scale = 1.5}, {6, 5, 4}, 3));
+    cases.push_back(make_upsample2d(name + "smaller", {.kind = kind, .scale = 0.4}, {11, 7, 5}));
+    cases.push_back(
+        make_upsample2d(name + "wider_and_lower", {.kind = kind, .height = 3, .width = 29}, {7, 6, 3}));
+    cases.push_back(
+        make_upsample2d(name + "to_one_pixel", {.kind = kind, .height = 1, .width = 1}, {5, 5, 7}, 1));
+    cases.push_back(make_upsample2d(name + "two_threads", {.kind = kind, .scale = 3}, {4, 4, 3}, 5));
     cases.back().options.intra_op_threads = 2;
-    cases.push_back(make(name + "more_threads_than_samples", {.kind = kind, .scale = 2}, {3, 4, 9}, 2));
+    cases.push_back(
+        make_upsample2d(name + "more_threads_than_samples", {.kind = kind, .scale = 2}, {3, 4, 9}, 2));
     cases.back().options.intra_op_threads = 4;
   }
   const auto aligned = [](int64_t height, int64_t width) {
     return Upsample2d{.kind = kBilinear, .height = height, .width = width, .align_corners = true};
   };
-  cases.push_back(make("aligned", aligned(9, 13), {4, 5, 6}));
-  cases.push_back(make("aligned_to_one_row", aligned(1, 11), {4, 5, 6}));
-  cases.push_back(make("aligned_from_one_column", aligned(7, 5), {3, 1, 2}));
+  cases.push_back(make_upsample2d("aligned", aligned(9, 13), {4, 5, 6}));
+  cases.push_back(make_upsample2d("aligned_to_one_row", aligned(1, 11), {4, 5, 6}));
+  cases.push_back(make_upsample2d("aligned_from_one_column", aligned(7, 5), {3, 1, 2}));
   return cases;
 }
 

@@ -7,7 +7,7 @@ namespace lockstep::testing {
 namespace {
 
 /// The same values under another shape, which `dims` gives for one sample.
-OpCase make(std::string name, Op op, TensorSpec input, Shape dims, int64_t batch) {
+OpCase make_views(std::string name, Op op, TensorSpec input, Shape dims, int64_t batch) {
   return {.name = std::move(name),
           .op = std::move(op),
           .inputs = {std::move(input)},
@@ -29,15 +29,16 @@ Shape reshaped(const std::string& shape, const Shape& input) {
 
 template <>
 std::vector<OpCase> cases_of<Flatten>() {
-  return {make("image", Flatten{}, {Shape{2, 3, 5}}, {30}, 2), make("scalar", Flatten{}, {Shape{}}, {1}, 3),
-          make("labels", Flatten{}, {Shape{3, 4}, DType::int32}, {12}, 2)};
+  return {make_views("image", Flatten{}, {Shape{2, 3, 5}}, {30}, 2),
+          make_views("scalar", Flatten{}, {Shape{}}, {1}, 3),
+          make_views("labels", Flatten{}, {Shape{3, 4}, DType::int32}, {12}, 2)};
 }
 
 template <>
 std::vector<OpCase> cases_of<Reshape>() {
-  return {make("image", Reshape{"2,3,5"}, {Shape{30}}, {2, 3, 5}, 2),
-          make("open", Reshape{"7,-1"}, {Shape{3, 14}}, {7, 6}, 1),
-          make("labels", Reshape{"6"}, {Shape{2, 3}, DType::int32}, {6}, 3)};
+  return {make_views("image", Reshape{"2,3,5"}, {Shape{30}}, {2, 3, 5}, 2),
+          make_views("open", Reshape{"7,-1"}, {Shape{3, 14}}, {7, 6}, 1),
+          make_views("labels", Reshape{"6"}, {Shape{2, 3}, DType::int32}, {6}, 3)};
 }
 
 namespace {

@@ -107,7 +107,7 @@ TEST(BatchScaling, IsInProportionOrWithTheSquareRoot) {
   EXPECT_DOUBLE_EQ(square_root.rate_for(1024), 2e-3);
 }
 
-struct GoldenCase {
+struct GoldenSchedule {
   std::string name;
   double peak;
   ScheduleOptions schedule;
@@ -115,7 +115,7 @@ struct GoldenCase {
 
 TEST(LearningRate, IsPyTorchsAtEachStep) {
   using enum ScheduleKind;
-  const std::vector<GoldenCase> cases = {
+  const std::vector<GoldenSchedule> cases = {
       {"step", 0.4, {.kind = step, .gamma = 0.5, .every = 3}},
       {"multi_step", 0.4, {.kind = step, .milestones = {2, 5, 7}}},
       {"linear", 0.4, {.kind = linear, .minimum = 0.08}},
@@ -131,7 +131,7 @@ TEST(LearningRate, IsPyTorchsAtEachStep) {
       {"stable_decay",
        0.4,
        {.kind = stable_decay, .warmup_steps = 4, .minimum = 0.1, .decay_share = 6.0 / 19}}};
-  for (const GoldenCase& c : cases) {
+  for (const GoldenSchedule& c : cases) {
     const auto expected = testing::read_golden("schedules", c.name).at("rates").values;
     const auto actual = rates(c.schedule, c.peak, static_cast<int64_t>(expected.size()));
     for (size_t i = 0; i < expected.size(); ++i)

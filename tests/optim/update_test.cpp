@@ -63,12 +63,12 @@ class Update : public ::testing::Test {
   std::unique_ptr<device::Stream> stream_ = device_->create_stream("compute");
 };
 
-struct GoldenCase {
+struct GoldenUpdate {
   std::string name;
   OptimizerOptions options;
 };
 
-const GoldenCase kGoldenCases[] = {
+const GoldenUpdate kGoldenCases[] = {
     {"sgd", {.learning_rate = 0.1}},
     {"sgd_decay", {.learning_rate = 0.1, .weight_decay = 0.3}},
     {"sgd_momentum", {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.2}},
@@ -86,7 +86,7 @@ const GoldenCase kGoldenCases[] = {
 };
 
 TEST_F(Update, FollowsPyTorchForFiveSteps) {
-  for (const GoldenCase& c : kGoldenCases) {
+  for (const GoldenUpdate& c : kGoldenCases) {
     const auto golden = testing::read_golden("optimizers", c.name);
     const auto& initial = golden.at("parameters").values;
     const auto& gradients = golden.at("gradients").values;
@@ -106,7 +106,7 @@ TEST_F(Update, FollowsPyTorchForFiveSteps) {
 }
 
 TEST_F(Update, AverageIsPyTorchsAfterEachStep) {
-  const GoldenCase cases[] = {
+  const GoldenUpdate cases[] = {
       {"sgd", {.learning_rate = 0.1, .average = {.enabled = true, .decay = 0.9}}},
       {"sgd_momentum",
        {.learning_rate = 0.1, .momentum = 0.9, .average = {.enabled = true, .decay = 0.75, .start_step = 3}}},
@@ -116,7 +116,7 @@ TEST_F(Update, AverageIsPyTorchsAfterEachStep) {
         .beta2 = 0.95,
         .weight_decay = 0.3,
         .average = {.enabled = true, .decay = 0.5, .start_step = 2}}}};
-  for (const GoldenCase& c : cases) {
+  for (const GoldenUpdate& c : cases) {
     const auto golden = testing::read_golden("averages", c.name);
     const auto& initial = golden.at("parameters").values;
     const auto& gradients = golden.at("gradients").values;
@@ -134,7 +134,7 @@ TEST_F(Update, AverageIsPyTorchsAfterEachStep) {
 }
 
 TEST_F(Update, OfAGroupTakesItsRates) {
-  for (GoldenCase c : kGoldenCases) {
+  for (GoldenUpdate c : kGoldenCases) {
     Parameter grouped({1, 2, 3}), plain({1, 2, 3});
     const Floats gradients{0.5f, -1, 2};
     UpdateArguments arguments = grouped.arguments(c.options, gradients, 0, 3);
@@ -185,7 +185,7 @@ TEST_F(Update, AdamOfAZeroGradientStaysPut) {
 }
 
 TEST_F(Update, ExemptParametersDoNotDecay) {
-  for (GoldenCase c : kGoldenCases) {
+  for (GoldenUpdate c : kGoldenCases) {
     if (c.options.weight_decay == 0) continue;
     Parameter exempt({1, 2, 3}), plain({1, 2, 3}), decaying({1, 2, 3});
     const Floats gradients{0.5f, -1, 2};
@@ -199,7 +199,7 @@ TEST_F(Update, ExemptParametersDoNotDecay) {
 }
 
 TEST_F(Update, ScalesTheGradientBeforeAnythingElse) {
-  for (const GoldenCase& c : kGoldenCases) {
+  for (const GoldenUpdate& c : kGoldenCases) {
     Parameter scaled({1, 2, 3}), halved({1, 2, 3});
     step(c.options, scaled, {0.5f, -1, 2}, 0, true, 0.5);
     step(c.options, halved, {0.25f, -0.5f, 1}, 0);
@@ -211,7 +211,7 @@ TEST_F(Update, AnySplitOfARangeGivesTheSameBits) {
   const size_t count = 1003;
   const auto initial = random_values(count, 1), noise = random_values(count, 2);
   const Floats gradients(noise.begin(), noise.end());
-  for (const GoldenCase& c : kGoldenCases) {
+  for (const GoldenUpdate& c : kGoldenCases) {
     Parameter whole(Floats(initial.begin(), initial.end())), pieces = whole;
     for (uint64_t number = 0; number < 3; ++number) {
       step(c.options, whole, gradients, number);
@@ -231,7 +231,7 @@ TEST_F(Update, AnyNumberOfThreadsGivesTheSameBits) {
   const size_t count = 300001;
   const auto initial = random_values(count, 3), noise = random_values(count, 4);
   const Floats gradients(noise.begin(), noise.end());
-  for (const GoldenCase& c : kGoldenCases) {
+  for (const GoldenUpdate& c : kGoldenCases) {
     Parameter one(Floats(initial.begin(), initial.end())), several = one;
     step(c.options, one, gradients, 0);
     update(c.options, several.arguments(c.options, gradients, 0, count), constants_of(c.options, 0), *stream_,
@@ -276,7 +276,7 @@ Floats all_kinds_of_values(size_t count, uint32_t seed, size_t turn) {
 
 TEST(UpdateLoops, HaveTheBitsOfTheirFormulasWithEachInstructionSet) {
   EXPECT_EQ(std::string_view(all_update_loops().back()->instruction_set), "portable");
-  std::vector<GoldenCase> plain(std::begin(kGoldenCases), std::end(kGoldenCases));
+  std::vector<GoldenUpdate> plain(std::begin(kGoldenCases), std::end(kGoldenCases));
   for (const OptimizerKind kind : {OptimizerKind::lars, OptimizerKind::lamb}) {
     plain.push_back({kind == OptimizerKind::lars ? "lars" : "lamb", {}});
     plain.back().options.kind = kind;
@@ -284,14 +284,14 @@ TEST(UpdateLoops, HaveTheBitsOfTheirFormulasWithEachInstructionSet) {
     plain.back().options.momentum = 0.9;
     plain.back().options.weight_decay = 0.3;
   }
-  std::vector<GoldenCase> cases = plain;
-  for (const GoldenCase& c : plain) {
+  std::vector<GoldenUpdate> cases = plain;
+  for (const GoldenUpdate& c : plain) {
     cases.push_back(c);
     cases.back().options.average = {.enabled = true, .decay = 0.9};
   }
   // Fewer than a vector, whole vectors, and a rest, behind which nothing is written.
   for (const size_t count : {1, 15, 16, 19, 1003})
-    for (const GoldenCase& c : cases) {
+    for (const GoldenUpdate& c : cases) {
       const Floats gradients = all_kinds_of_values(count + 1, 5, 0);
       UpdateArguments arguments{
           .rates = {.weight_decay = c.options.weight_decay, .learning_rate_factor = 0.5},
@@ -338,7 +338,7 @@ TEST(UpdateLoops, OfStatisticsHaveTheBitsOfTheFormula) {
 }
 
 TEST_F(Update, LetsNotANumberThroughInItsElementOnly) {
-  for (const GoldenCase& c : kGoldenCases) {
+  for (const GoldenUpdate& c : kGoldenCases) {
     Parameter parameter({1, 2});
     step(c.options, parameter, {std::nanf(""), 1}, 0);
     EXPECT_TRUE(std::isnan(parameter.values[0])) << c.name;

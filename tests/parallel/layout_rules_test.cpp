@@ -12,7 +12,7 @@ namespace lockstep::parallel {
 namespace {
 
 /// A choice that the rule refuses, and one that differs in little and is allowed.
-struct Case {
+struct RuleCase {
   std::string rule;
   std::string layout, allowed_layout;
   ParallelOptions options, allowed_options;
@@ -35,7 +35,7 @@ constexpr auto kCpu = device::DeviceKind::cpu;
 constexpr auto kGpu = device::DeviceKind::cuda;
 using enum AllReduceAlgorithm;
 
-std::vector<Case> cases() {
+std::vector<RuleCase> cases() {
   const std::string servers = "dp=2,sync=ps,servers=2", stale = servers + ",mode=stale,bound=2",
                     async = servers + ",mode=async";
   return {
@@ -130,8 +130,8 @@ std::vector<Case> cases() {
   };
 }
 
-std::optional<Refusal> refusal_of(const Case& one, const std::string& layout, const ParallelOptions& options,
-                                  bool states_async_statistics) {
+std::optional<Refusal> refusal_of(const RuleCase& one, const std::string& layout,
+                                  const ParallelOptions& options, bool states_async_statistics) {
   return first_refusal({.options = options,
                         .layout = layout::parse_layout(layout),
                         .storage = one.storage,
@@ -145,7 +145,7 @@ std::optional<Refusal> refusal_of(const Case& one, const std::string& layout, co
 }
 
 TEST(LayoutRules, RefuseWhatDoesNotFit) {
-  for (const Case& one : cases()) {
+  for (const RuleCase& one : cases()) {
     const auto refusal = refusal_of(one, one.layout, one.options, one.states_async_statistics);
     ASSERT_TRUE(refusal) << one.rule << " with " << one.layout;
     EXPECT_EQ(refusal->rule, one.rule) << refusal->field << refusal->reason;
@@ -153,7 +153,7 @@ TEST(LayoutRules, RefuseWhatDoesNotFit) {
 }
 
 TEST(LayoutRules, AllowWhatDiffersInOneThing) {
-  for (const Case& one : cases()) {
+  for (const RuleCase& one : cases()) {
     const auto refusal =
         refusal_of(one, one.allowed_layout, one.allowed_options, one.allowed_states_async_statistics);
     EXPECT_FALSE(refusal) << one.rule << " with " << one.allowed_layout << ": " << refusal->field << " "
@@ -163,7 +163,7 @@ TEST(LayoutRules, AllowWhatDiffersInOneThing) {
 
 TEST(LayoutRules, EachHasACase) {
   std::set<std::string, std::less<>> with_cases, all;
-  for (const Case& one : cases()) with_cases.insert(one.rule);
+  for (const RuleCase& one : cases()) with_cases.insert(one.rule);
   for (const LayoutRule& rule : layout_rules()) all.emplace(rule.name);
   EXPECT_EQ(with_cases, all);
   EXPECT_EQ(all.size(), layout_rules().size()) << "two rules of one name";

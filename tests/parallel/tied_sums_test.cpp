@@ -11,7 +11,7 @@
 namespace lockstep::compile {
 namespace {
 
-struct Case {
+struct TiedCase {
   const char* name;
   const char* layout;
   layout::Reduction reduction = layout::Reduction::fast;
@@ -21,12 +21,12 @@ struct Case {
   double times = 0;
   bool sums_each_use = false;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const TiedCase& c, std::ostream* out) { *out << c.name; }
 
-class TiedSums : public testing::TestWithParam<Case> {};
+class TiedSums : public testing::TestWithParam<TiedCase> {};
 
 TEST_P(TiedSums, SendWhatParametersTake) {
-  const Case& c = GetParam();
+  const TiedCase& c = GetParam();
   // Small buckets: the head is a segment of its own, without a parameter of its own. Large ones: it shares
   // one.
   for (const int64_t bucket_bytes : {int64_t{1}, int64_t{20'000}, int64_t{1} << 20}) {
@@ -72,22 +72,22 @@ INSTANTIATE_TEST_SUITE_P(
     All, TiedSums,
     testing::Values(
         // n - 1 of n parts of everybody's, and as much back.
-        Case{.name = "ring", .layout = "dp=3", .algorithm = Algorithm::ring, .times = 4},
-        Case{.name = "library", .layout = "dp=3", .algorithm = Algorithm::library, .times = 4},
-        Case{.name = "shared_memory", .layout = "dp=3", .shared_memory = true, .times = 3},
-        Case{.name = "sharded", .layout = "dp=3,shard=optimizer", .times = 4},
+        TiedCase{.name = "ring", .layout = "dp=3", .algorithm = Algorithm::ring, .times = 4},
+        TiedCase{.name = "library", .layout = "dp=3", .algorithm = Algorithm::library, .times = 4},
+        TiedCase{.name = "shared_memory", .layout = "dp=3", .shared_memory = true, .times = 3},
+        TiedCase{.name = "sharded", .layout = "dp=3,shard=optimizer", .times = 4},
         // All that workers have, and back.
-        Case{.name = "server", .layout = "dp=3,sync=ps,servers=1", .times = 6},
-        Case{.name = "servers", .layout = "dp=3,sync=ps,servers=2", .times = 6},
-        Case{.name = "workers_serve", .layout = "dp=3,sync=ps,placement=colocated,servers=3", .times = 4},
-        Case{.name = "of_a_host", .layout = "dp=3,sync=ps,servers=1,aggregate=host", .times = 6},
+        TiedCase{.name = "server", .layout = "dp=3,sync=ps,servers=1", .times = 6},
+        TiedCase{.name = "servers", .layout = "dp=3,sync=ps,servers=2", .times = 6},
+        TiedCase{.name = "workers_serve", .layout = "dp=3,sync=ps,placement=colocated,servers=3", .times = 4},
+        TiedCase{.name = "of_a_host", .layout = "dp=3,sync=ps,servers=1,aggregate=host", .times = 6},
         // Along the tree each use by itself: half of what a node has, there and back.
-        Case{.name = "along_the_tree",
-             .layout = "dp=3",
-             .reduction = kTree,
-             .shared_memory = true,
-             .times = 3,
-             .sums_each_use = true}),
+        TiedCase{.name = "along_the_tree",
+                 .layout = "dp=3",
+                 .reduction = kTree,
+                 .shared_memory = true,
+                 .times = 3,
+                 .sums_each_use = true}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -17,9 +17,9 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 /// Instructions of no particular kind: only lanes and operands matter here.
-class Maker {
+class DependencyMaker {
  public:
-  explicit Maker(int lanes, int buffers) {
+  explicit DependencyMaker(int lanes, int buffers) {
     for (int l = 0; l < lanes; ++l) program.add_lane(fmt::format("lane{}", l), LaneKind::compute);
     for (int b = 0; b < buffers; ++b)
       program.add_buffer(fmt::format("b{}", b), Space::arena, Category::workspace, 64);
@@ -44,7 +44,7 @@ class Maker {
 };
 
 TEST(Dependencies, OrderAReadBehindTheWriteAndTheNextWriteBehindTheRead) {
-  Maker m(2, 1);
+  DependencyMaker m(2, 1);
   m.add(0, {m.writes(0)});
   m.add(1, {m.reads(0)});
   derive_dependencies(m.program);
@@ -53,7 +53,7 @@ TEST(Dependencies, OrderAReadBehindTheWriteAndTheNextWriteBehindTheRead) {
 }
 
 TEST(Dependencies, AreNotNeededWithinALane) {
-  Maker m(1, 1);
+  DependencyMaker m(1, 1);
   m.add(0, {m.writes(0)});
   m.add(0, {m.reads(0)});
   derive_dependencies(m.program);
@@ -62,7 +62,7 @@ TEST(Dependencies, AreNotNeededWithinALane) {
 }
 
 TEST(Dependencies, AreNotNeededBetweenReads) {
-  Maker m(2, 1);
+  DependencyMaker m(2, 1);
   m.add(0, {m.reads(0)});
   m.add(1, {m.reads(0)});
   derive_dependencies(m.program);
@@ -71,7 +71,7 @@ TEST(Dependencies, AreNotNeededBetweenReads) {
 }
 
 TEST(Dependencies, CompareBytesNotBuffers) {
-  Maker m(2, 1);
+  DependencyMaker m(2, 1);
   m.add(0, {m.writes(0, 0, 32)});
   m.add(1, {m.writes(0, 32, 32)});
   derive_dependencies(m.program);
@@ -80,7 +80,7 @@ TEST(Dependencies, CompareBytesNotBuffers) {
 }
 
 TEST(Dependencies, ComparePlacedBytesAcrossBuffers) {
-  Maker m(2, 2);
+  DependencyMaker m(2, 2);
   m.program.buffers[0].offset = 0;
   m.program.buffers[1].offset = 32;
   m.add(0, {m.writes(0)});
@@ -92,7 +92,7 @@ TEST(Dependencies, ComparePlacedBytesAcrossBuffers) {
 
 TEST(Dependencies, LeaveOutWhatOthersImply) {
   // 2 needs 0's bytes, but also 1's, which already come after 0.
-  Maker m(3, 2);
+  DependencyMaker m(3, 2);
   m.add(0, {m.writes(0)});
   m.add(1, {m.reads(0), m.writes(1)});
   m.add(2, {m.reads(0), m.reads(1)});
@@ -102,7 +102,7 @@ TEST(Dependencies, LeaveOutWhatOthersImply) {
 }
 
 TEST(Dependencies, KeepThoseThatStandAlready) {
-  Maker m(2, 1);
+  DependencyMaker m(2, 1);
   m.add(0, {m.writes(0)});
   m.add(1, {m.reads(0)});
   m.program.instructions[1].after = {{0, 0}};
@@ -138,7 +138,7 @@ TEST(Dependencies, OrderEveryConflictAndNoneIsSuperfluousInRandomPrograms) {
   std::mt19937 random(7);
   int removed = 0;
   for (int round = 0; round < 60; ++round) {
-    Maker m(1 + static_cast<int>(random() % 4), 3);
+    DependencyMaker m(1 + static_cast<int>(random() % 4), 3);
     for (int i = 0; i < 8; ++i) {
       std::vector<Operand> operands;
       for (int o = 0; o < 2; ++o) {

@@ -21,7 +21,7 @@ namespace {
 using testing::HasSubstr;
 using Calls = std::vector<program::KernelCall>;
 
-constexpr auto kDevice = LOCKSTEP_CALLS_OF_GPU ? device::DeviceKind::cuda : device::DeviceKind::cpu;
+constexpr auto kProvenDevice = LOCKSTEP_CALLS_OF_GPU ? device::DeviceKind::cuda : device::DeviceKind::cpu;
 
 std::vector<Tensor*> tensors_of(program::KernelCall& call) {
   std::vector<Tensor*> list;
@@ -74,7 +74,7 @@ struct Bound {
 /// Of all cases' programs, those of the first micro-batch.
 void for_each_instruction(const std::function<void(const Bound&)>& visit) {
   for (const Case& one : cases()) {
-    const compile::CompiledRun run(one.options, facts_of(one.options, kDevice));
+    const compile::CompiledRun run(one.options, facts_of(one.options, kProvenDevice));
     CallProof proof(run.training_code());
     for (const program::Program& program : steps_of(run))
       for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
@@ -89,7 +89,8 @@ void for_each_instruction(const std::function<void(const Bound&)>& visit) {
 
 TEST(CallProof, AcceptsWhatIsCompiled) {
   for (const Case& one : cases())
-    EXPECT_NO_THROW(compile::CompiledRun(one.options, facts_of(one.options, kDevice)).check()) << one.name;
+    EXPECT_NO_THROW(compile::CompiledRun(one.options, facts_of(one.options, kProvenDevice)).check())
+        << one.name;
 }
 
 /// Whether an instruction behind finds what calls have left in a stash to be wrong.
@@ -256,7 +257,7 @@ TEST(CallProof, FindsABranchOfAForkThatIsForgotten) {
 
 TEST(CallProof, NamesCallValueAndPlace) {
   const auto options = options_of(sum_model(), "dp=1");
-  const compile::CompiledRun run(options, facts_of(options, kDevice));
+  const compile::CompiledRun run(options, facts_of(options, kProvenDevice));
   const program::Program program = steps_of(run)[0];
   CallProof proof(run.training_code());
   for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {

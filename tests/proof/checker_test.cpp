@@ -18,8 +18,8 @@ using testing::HasSubstr;
 using Property = CheckFinding::Property;
 
 /// A golden with `from` replaced by `to` in the text of rank `rank`'s program.
-std::vector<program::Program> edited(const std::string& golden, size_t rank, const std::string& from,
-                                     const std::string& to) {
+std::vector<program::Program> edited_program(const std::string& golden, size_t rank, const std::string& from,
+                                             const std::string& to) {
   auto programs = program::load_golden(golden);
   std::string text = program::to_text(programs[rank]);
   const size_t at = text.find(from);
@@ -29,17 +29,17 @@ std::vector<program::Program> edited(const std::string& golden, size_t rank, con
   return programs;
 }
 
-std::string findings(const std::vector<program::Program>& programs) {
+std::string findings_in(const std::vector<program::Program>& programs) {
   return program::text_of(check_programs(programs));
 }
 
 TEST(Checker, NamesTheTreeThatArrivesAndTheOneThatShould) {
   // Rank 0 adds its received half before its own leaves are added.
-  auto programs =
-      edited("dp2_tree", 0, "24 add @compute updates destination:grad.0.slot0 reads source:grad.0.slot1",
-             "24 add @compute updates destination:grad.0.slot1 reads source:grad.0.slot0");
+  auto programs = edited_program(
+      "dp2_tree", 0, "24 add @compute updates destination:grad.0.slot0 reads source:grad.0.slot1",
+      "24 add @compute updates destination:grad.0.slot1 reads source:grad.0.slot0");
   EXPECT_THAT(
-      findings(programs),
+      findings_in(programs),
       AllOf(Mentions("mathematics: rank 0, step instruction 29 (norm"),
             Mentions(
                 "the gradient of 'embed.weight' should be "
@@ -55,7 +55,7 @@ TEST(Checker, NamesTheLeafThatIsMissingFromAFastSum) {
         for (program::Operand& o : i.operands)
           if (o.role == program::Role::gradients) o.access = program::Access::write;
       }
-  EXPECT_THAT(findings(programs),
+  EXPECT_THAT(findings_in(programs),
               Mentions("mathematics: ... 'fc.weight' ... l0[m0], l1[m0] ... sum(l0[m1],l1[m1])"));
 }
 
@@ -80,7 +80,7 @@ TEST(Checker, NamesBothRanksOfADeadlock) {
     for (program::Instruction& i : p.instructions) i.after.clear();
     program::derive_dependencies(p);
   }
-  EXPECT_THAT(findings(programs),
+  EXPECT_THAT(findings_in(programs),
               Mentions("deadlock: rank 0, step instruction 8 (exchange to rank 1, lane pipe) ... rank 1 ... "
                        "step instruction 5 (exchange to rank 0, lane pipe) ... iteration 0"));
 }
@@ -97,21 +97,21 @@ TEST(Checker, FindsADeadlockBetweenLanes) {
   list.insert(list.begin() + 14, agree);
   for (program::Instruction& i : list) i.after.clear();
   program::derive_dependencies(programs[0]);
-  EXPECT_THAT(findings(programs),
+  EXPECT_THAT(findings_in(programs),
               AllOf(Mentions("deadlock: ... (all_reduce, lane reduce, segment 2) ... rank 1"),
                     Mentions("(agree, lane agree) ... rank 0")));
 }
 
 TEST(Checker, NamesTheMessageWhoseSizeDiffers) {
-  auto programs = edited("pp2_interleaved", 0, "send:act.0.mb1@1", "send:act.0.mb1[0+32]@1");
-  EXPECT_THAT(findings(programs), Mentions("matching: rank 0 ... rank 1 ... 32 bytes of float32 "
-                                           "(act.0.mb1[0+32]) ... 64 bytes of float32 (act.0.mb1)"));
+  auto programs = edited_program("pp2_interleaved", 0, "send:act.0.mb1@1", "send:act.0.mb1[0+32]@1");
+  EXPECT_THAT(findings_in(programs), Mentions("matching: rank 0 ... rank 1 ... 32 bytes of float32 "
+                                              "(act.0.mb1[0+32]) ... 64 bytes of float32 (act.0.mb1)"));
 }
 
 TEST(Checker, NamesTheMicroBatchThatArrivesInAnothersPlace) {
-  auto programs = edited("pp2_interleaved", 0, "send:act.0.mb1@1", "send:act.0.mb0@1");
-  EXPECT_THAT(findings(programs), Mentions("its input act.0.mb1 should be of leaf 0, micro-batch 1 ... "
-                                           "output 0 of segment 0 of leaf 0, micro-batch 0 within it"));
+  auto programs = edited_program("pp2_interleaved", 0, "send:act.0.mb1@1", "send:act.0.mb0@1");
+  EXPECT_THAT(findings_in(programs), Mentions("its input act.0.mb1 should be of leaf 0, micro-batch 1 ... "
+                                              "output 0 of segment 0 of leaf 0, micro-batch 0 within it"));
 }
 
 TEST(Checker, NamesTheReplicaThatIsNotUpdated) {
@@ -121,7 +121,7 @@ TEST(Checker, NamesTheReplicaThatIsNotUpdated) {
   list.pop_back();
   for (program::Instruction& i : list) i.after.clear();
   program::derive_dependencies(programs[1]);
-  EXPECT_THAT(findings(programs),
+  EXPECT_THAT(findings_in(programs),
               AllOf(Mentions("rank 1, step instruction 2 (forward"),
                     Mentions("'embed.weight' after 1 updates ... a parameter after 0 updates")));
 }
@@ -161,7 +161,7 @@ TEST(Checker, NamesTheReplicaThatGetsWhatTheOthersUpdate) {
     for (program::Instruction& i : program.instructions) i.after.clear();
     program::derive_dependencies(program);
   }
-  EXPECT_THAT(findings(programs),
+  EXPECT_THAT(findings_in(programs),
               Mentions("mathematics: rank 2: ... 0 to 128 of 'embed.weight' ... ranks 0, 1"));
 }
 
@@ -172,13 +172,13 @@ TEST(Checker, NamesTheParameterThatNobodyUpdates) {
     for (program::Instruction& i : program.instructions) i.after.clear();
     program::derive_dependencies(program);
   }
-  EXPECT_THAT(findings(programs), Mentions("mathematics: ... updates not 'embed.weight' from byte 0"));
+  EXPECT_THAT(findings_in(programs), Mentions("mathematics: ... updates not 'embed.weight' from byte 0"));
 }
 
 TEST(Checker, NamesAReadThatNothingOrders) {
   auto programs = program::load_golden("dp2_fast");
   programs[0].instructions[2].after.clear();
-  EXPECT_THAT(findings(programs),
+  EXPECT_THAT(findings_in(programs),
               Mentions("data: rank 0, step instruction 2 (forward, lane compute, segment 0, micro-batch 0, "
                        "leaf 0): it reads 64 bytes of x.0 ... step instruction 1 (load, lane copy, "
                        "micro-batch 0, leaf 0) ... at distance 0"));
@@ -192,57 +192,57 @@ TEST(Checker, NamesANormThatSkipsAParameter) {
         std::erase_if(i.operands, [](const program::Operand& o) {
           return o.role == program::Role::gradients && o.index == 1;
         });
-  EXPECT_THAT(findings(programs),
+  EXPECT_THAT(findings_in(programs),
               Mentions("mathematics: ... every gradient once ... seen not 'fc.weight' from byte 0"));
 }
 
 TEST(Checker, NamesANormThatCountsATiedParameterTwice) {
-  auto programs = edited("pp2_1f1b", 1, "norm @compute reads gradients.2:grad.2[0+64]",
-                         "norm @compute reads gradients.2:grad.2");
-  EXPECT_THAT(findings(programs),
+  auto programs = edited_program("pp2_1f1b", 1, "norm @compute reads gradients.2:grad.2[0+64]",
+                                 "norm @compute reads gradients.2:grad.2");
+  EXPECT_THAT(findings_in(programs),
               Mentions("mathematics: ... every gradient once ... seen 'embed.weight' twice from byte 0"));
 }
 
 TEST(Checker, NamesASumOfSquaresInAnothersPlace) {
-  auto programs = edited("dp2_sharded", 1, "gradients.1:grad.1[262144+262144]^262144 writes",
-                         "gradients.1:grad.1[262144+262144] writes");
-  EXPECT_THAT(findings(programs),
+  auto programs = edited_program("dp2_sharded", 1, "gradients.1:grad.1[262144+262144]^262144 writes",
+                                 "gradients.1:grad.1[262144+262144] writes");
+  EXPECT_THAT(findings_in(programs),
               Mentions("byte 262144 of 'head.weight' ... byte 0 of segment 1 ... byte 262144 of segment 1"));
 }
 
 TEST(Checker, NamesASumOfSquaresOfWhatIsNotComplete) {
-  auto programs = edited("dp2_sharded", 1, "gradients.1:grad.1[262144+262144]^262144 writes",
-                         "gradients.1:grad.1 writes");
-  EXPECT_THAT(findings(programs),
+  auto programs = edited_program("dp2_sharded", 1, "gradients.1:grad.1[262144+262144]^262144 writes",
+                                 "gradients.1:grad.1 writes");
+  EXPECT_THAT(findings_in(programs),
               Mentions("gradients ... what a reduce_scatter leaves in other ranks' blocks"));
 }
 
 TEST(Checker, NamesAnUpdateOfWhatTheRankDoesNotOwn) {
-  EXPECT_THAT(findings(edited("dp2_sharded", 0, "state=state.1@262144 owns=0+262144",
-                              "state=state.1@262144 owns=0+262140")),
+  EXPECT_THAT(findings_in(edited_program("dp2_sharded", 0, "state=state.1@262144 owns=0+262144",
+                                         "state=state.1@262144 owns=0+262140")),
               Mentions("it updates bytes 0 to 262144 of 'head.weight' ... owns 0 to 262140"));
-  EXPECT_THAT(findings(edited("dp2_sharded", 0, "state=state.1@262144 owns=0+262144",
-                              "state=state.1@262144 owns=0+262148")),
+  EXPECT_THAT(findings_in(edited_program("dp2_sharded", 0, "state=state.1@262144 owns=0+262144",
+                                         "state=state.1@262144 owns=0+262148")),
               Mentions("rank 0: ... 524288 bytes ... owns 524292"));
 }
 
 TEST(Checker, NamesStateThatBelongsToOtherBytes) {
   EXPECT_THAT(
-      findings(edited("dp2_sharded", 1, "state=state.1@-262144 state=state.1@0",
-                      "state=state.1@0 state=state.1@262144")),
+      findings_in(edited_program("dp2_sharded", 1, "state=state.1@-262144 state=state.1@0",
+                                 "state=state.1@0 state=state.1@262144")),
       Mentions("state 0 of byte 262144 of 'head.weight' ... byte 0 of state.1 ... byte 262144 of state.1"));
 }
 
 TEST(Checker, RefusesALibrarysSumInReproducibleMode) {
   auto programs = program::load_golden("dp2_fast");
   for (program::Program& program : programs) program.reduction = layout::Reduction::reproducible;
-  EXPECT_THAT(findings(programs), Mentions("should be l0+l1 ... sum(l0,l1)"));
+  EXPECT_THAT(findings_in(programs), Mentions("should be l0+l1 ... sum(l0,l1)"));
 }
 
 TEST(Checker, RefusesMicroBatchesOutOfOrderInReproducibleMode) {
   auto programs = program::load_golden("pp2_zero_bubble");
   for (program::Program& program : programs) program.reduction = layout::Reduction::reproducible;
-  EXPECT_EQ(findings(programs), "");
+  EXPECT_EQ(findings_in(programs), "");
   // Stage 1 fills its bubble with the second micro-batch's weights first.
   auto& list = programs[1].instructions;
   std::vector<size_t> weights;
@@ -258,9 +258,9 @@ TEST(Checker, RefusesMicroBatchesOutOfOrderInReproducibleMode) {
   }
   for (program::Instruction& i : list) i.after.clear();
   program::derive_dependencies(programs[1]);
-  EXPECT_THAT(findings(programs), Mentions("should be l0 ... l0[m1,m0]"));
+  EXPECT_THAT(findings_in(programs), Mentions("should be l0 ... l0[m1,m0]"));
   for (program::Program& program : programs) program.reduction = layout::Reduction::fast;
-  EXPECT_EQ(findings(programs), "");
+  EXPECT_EQ(findings_in(programs), "");
 }
 
 TEST(Checker, NamesTheByteThatMeetsAnothersGradient) {
@@ -271,7 +271,7 @@ TEST(Checker, NamesTheByteThatMeetsAnothersGradient) {
         for (program::Operand& o : i.operands)
           if (o.role == program::Role::gradients)
             o.range.buffer += 1;  // the other segment's bucket, of the same size
-  EXPECT_THAT(findings(programs), Mentions("byte 0 of 'fc.weight' ... byte 0 of 'head.weight'"));
+  EXPECT_THAT(findings_in(programs), Mentions("byte 0 of 'fc.weight' ... byte 0 of 'head.weight'"));
 }
 
 TEST(Checker, NamesWhatAReduceScatterLeavesUnspecified) {
@@ -280,7 +280,7 @@ TEST(Checker, NamesWhatAReduceScatterLeavesUnspecified) {
     if (i.kind == program::InstructionKind::norm)
       for (program::Operand& o : i.operands)
         if (o.role == program::Role::gradients) o.range = programs[0].whole(o.range.buffer);
-  EXPECT_THAT(findings(programs), Mentions("reduce_scatter leaves ... other ranks' blocks"));
+  EXPECT_THAT(findings_in(programs), Mentions("reduce_scatter leaves ... other ranks' blocks"));
 }
 
 TEST(Checker, FindsAPullThatWaitsForItself) {
@@ -293,7 +293,7 @@ TEST(Checker, FindsAPullThatWaitsForItself) {
       return operand.role == program::Role::gradients && operand.index >= 2;
     });
   }
-  EXPECT_EQ(findings(programs), "");
+  EXPECT_EQ(findings_in(programs), "");
   const auto move_pulls = [](program::Program& p, int pull_segment, int push_segment) {
     auto& list = p.instructions;
     const auto is = [](program::InstructionKind kind, int segment) {
@@ -321,8 +321,8 @@ TEST(Checker, FindsAPullThatWaitsForItself) {
     for (program::Instruction& i : programs[r].instructions) i.after.clear();
     program::derive_dependencies(programs[r]);
   }
-  EXPECT_THAT(findings(programs), AllOf(Mentions("deadlock: ... (pull, lane wire, segment 1) ... rank 1"),
-                                        Mentions("(pull, lane wire, segment 0) ... rank 0")));
+  EXPECT_THAT(findings_in(programs), AllOf(Mentions("deadlock: ... (pull, lane wire, segment 1) ... rank 1"),
+                                           Mentions("(pull, lane wire, segment 0) ... rank 0")));
 }
 
 TEST(Checker, RefusesAPushWithoutAServe) {
@@ -330,15 +330,16 @@ TEST(Checker, RefusesAPushWithoutAServe) {
   programs[2].instructions.pop_back();
   for (program::Instruction& i : programs[2].instructions) i.after.clear();
   program::derive_dependencies(programs[2]);
-  EXPECT_THAT(findings(programs), Mentions("matching: rank 0, step instruction 1 (pull, lane wire, segment "
-                                           "1) ... rank 2 ... segment 1, shard 0"));
+  EXPECT_THAT(findings_in(programs),
+              Mentions("matching: rank 0, step instruction 1 (pull, lane wire, segment "
+                       "1) ... rank 2 ... segment 1, shard 0"));
 }
 
 TEST(Checker, RefusesOutboxesThatAreNotEachWorkersOwn) {
   const std::string last = "gradients.1:grad.1.w1@1 ",
                     right = last + "temporary:answer.w0@0 temporary.1:answer.w1@1";
   const auto found = [&](const std::string& outboxes) {
-    const auto all = check_programs(edited("ps_async", 2, right, last + outboxes));
+    const auto all = check_programs(edited_program("ps_async", 2, right, last + outboxes));
     EXPECT_FALSE(all.empty()) << outboxes;
     for (const CheckFinding& one : all) {
       EXPECT_EQ(one.rank, 2) << one.message;
@@ -377,19 +378,19 @@ std::vector<program::Program> served_apart() {
 }
 
 TEST(Checker, KnowsWhereServedParametersLieBetweenSessions) {
-  EXPECT_EQ(findings(served_apart()), "");
+  EXPECT_EQ(findings_in(served_apart()), "");
   auto programs = served_apart();
   programs[2].instructions[0].operands.back().range.size_bytes = 64;
-  EXPECT_THAT(findings(programs), Mentions("32 elements ... destination has 16"));
+  EXPECT_THAT(findings_in(programs), Mentions("32 elements ... destination has 16"));
 }
 
 TEST(Checker, RefusesAServeThatStartsFromWhatNobodyHasWritten) {
   auto programs = served_apart();
   programs[2].instructions[0].operands[0].access = program::Access::read_write;
-  EXPECT_THAT(findings(programs), Mentions("parameters come from ... destination"));
+  EXPECT_THAT(findings_in(programs), Mentions("parameters come from ... destination"));
   programs = program::load_golden("ps_async");
   programs[2].instructions[0].operands[0].access = program::Access::write;
-  EXPECT_THAT(findings(programs), Mentions("reads its parameters ... lie"));
+  EXPECT_THAT(findings_in(programs), Mentions("reads its parameters ... lie"));
 }
 
 TEST(Checker, RefusesAServeOfOtherParametersThanArePulled) {
@@ -397,14 +398,14 @@ TEST(Checker, RefusesAServeOfOtherParametersThanArePulled) {
   // Both destinations are the larger parameter's.
   program::Operand& second = programs[2].instructions[1].operands.back();
   second.range.buffer = programs[2].instructions[0].operands.back().range.buffer;
-  EXPECT_THAT(findings(programs), Mentions("byte 0 of 'fc.weight' on rank 2 ... byte 0 of 'head.weight'"));
+  EXPECT_THAT(findings_in(programs), Mentions("byte 0 of 'fc.weight' on rank 2 ... byte 0 of 'head.weight'"));
 }
 
 TEST(Checker, RefusesWorkersThatPushTheSameLeaf) {
   auto programs = program::load_golden("ps_async");
   for (program::Instruction& i : programs[1].instructions)
     if (i.leaf >= 0) i.leaf = 0;
-  EXPECT_THAT(findings(programs), Mentions("'fc.weight' ... l1[m0], l1[m1] ... l0[m0], l0[m1]"));
+  EXPECT_THAT(findings_in(programs), Mentions("'fc.weight' ... l1[m0], l1[m1] ... l0[m0], l0[m1]"));
 }
 
 TEST(Checker, RefusesAStepWhoseLastPushSaysNothingOfIt) {
@@ -416,8 +417,8 @@ TEST(Checker, RefusesAStepWhoseLastPushSaysNothingOfIt) {
         std::erase_if(i.operands, [](const auto& o) { return o.role == program::Role::verdict; });
     return programs;
   };
-  EXPECT_EQ(findings(without_verdict(1)), "");
-  EXPECT_THAT(findings(without_verdict(2)), Mentions("last push to rank 2 ... verdict"));
+  EXPECT_EQ(findings_in(without_verdict(1)), "");
+  EXPECT_THAT(findings_in(without_verdict(2)), Mentions("last push to rank 2 ... verdict"));
 }
 
 TEST(Checker, RefusesAFlagThatHasNotSeenAllGradients) {
@@ -426,7 +427,7 @@ TEST(Checker, RefusesAFlagThatHasNotSeenAllGradients) {
     for (program::Instruction& i : program.instructions)
       if (i.kind == program::InstructionKind::finite)
         std::erase_if(i.operands, [](const program::Operand& o) { return o.index == 1; });
-  EXPECT_THAT(findings(programs), Mentions("predicate ... 'head.weight' ... byte 0"));
+  EXPECT_THAT(findings_in(programs), Mentions("predicate ... 'head.weight' ... byte 0"));
 }
 
 TEST(Checker, StopsAtTheLimitOfFindings) {
@@ -448,10 +449,10 @@ TEST(Checker, ThrowsWithAllFindings) {
 }
 
 TEST(Checker, RefusesNoProgramsAndWrongRanks) {
-  EXPECT_THAT(findings({}), HasSubstr("no programs"));
+  EXPECT_THAT(findings_in({}), HasSubstr("no programs"));
   auto programs = program::load_golden("dp2_tree");
   std::swap(programs[0], programs[1]);
-  EXPECT_THAT(findings(programs), Mentions("rank 1 of 2 ... 0 of 2"));
+  EXPECT_THAT(findings_in(programs), Mentions("rank 1 of 2 ... 0 of 2"));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 
 using Programs = std::vector<program::Program>;
 
-constexpr auto kDevice = LOCKSTEP_CALLS_OF_GPU ? device::DeviceKind::cuda : device::DeviceKind::cpu;
+constexpr auto kJoinedDevice = LOCKSTEP_CALLS_OF_GPU ? device::DeviceKind::cuda : device::DeviceKind::cpu;
 
 /// Three workers of eight leaves of eight samples, which GPUs join, too: 2 and 1, 1 and 2, 2.
 compile::CompileOptions joined_options(ModelSpec model, const std::string& layout) {
@@ -31,7 +31,7 @@ compile::CompileOptions joined_options(ModelSpec model, const std::string& layou
 
 Programs joined_steps() {
   const compile::CompileOptions options = joined_options(sum_model(), "dp=3");
-  return steps_of(compile::CompiledRun(options, facts_of(options, kDevice)));
+  return steps_of(compile::CompiledRun(options, facts_of(options, kJoinedDevice)));
 }
 
 TEST(JoinedLeaves, AreProvenOfUnlikeNumbers) {
@@ -40,7 +40,7 @@ TEST(JoinedLeaves, AreProvenOfUnlikeNumbers) {
          {"dp=1", "dp=3", "dp=5", "dp=7", "dp=3,recompute=full", "dp=3,recompute=selective",
           "dp=3,shard=optimizer", "dp=3,sync=ps,servers=1"}) {
       const compile::CompileOptions options = joined_options(model, layout);
-      EXPECT_NO_THROW(compile::CompiledRun(options, facts_of(options, kDevice)).check()) << layout;
+      EXPECT_NO_THROW(compile::CompiledRun(options, facts_of(options, kJoinedDevice)).check()) << layout;
     }
 }
 

@@ -22,7 +22,7 @@ using program::Role;
 
 Programs lamb() { return program::load_golden("dp2_lamb"); }
 
-void expect_caught(const std::vector<Mutant>& mutants, Property reason, size_t count) {
+void expect_caught_by_measures(const std::vector<Mutant>& mutants, Property reason, size_t count) {
   EXPECT_EQ(mutants.size(), count);
   for (const Mutant& mutant : mutants) {
     const auto findings = check_programs(mutant.programs);
@@ -61,8 +61,8 @@ TEST(Measures, OfTheGoldenAreProven) { EXPECT_EQ(program::text_of(check_programs
 
 TEST(Measures, LeaveOutNoParameter) {
   const auto is_measured = [](const Operand& o) { return o.role == Role::parameters; };
-  expect_caught(without_operands(InstructionKind::norm, is_measured), Property::mathematics, 4);
-  expect_caught(without_operands(InstructionKind::propose, is_measured), Property::structure, 4);
+  expect_caught_by_measures(without_operands(InstructionKind::norm, is_measured), Property::mathematics, 4);
+  expect_caught_by_measures(without_operands(InstructionKind::propose, is_measured), Property::structure, 4);
 }
 
 TEST(Measures, AreInTheirPlaces) {
@@ -80,38 +80,39 @@ TEST(Measures, AreInTheirPlaces) {
     }
   }
   // The other half of a bucket, taken for the own one.
-  expect_caught(with_operands(InstructionKind::norm, "of the other half",
-                              [](Operand& o) {
-                                o.range.offset = 262144 - o.range.offset;
-                                return o.role == Role::parameters;
-                              }),
-                Property::mathematics, 4);
+  expect_caught_by_measures(with_operands(InstructionKind::norm, "of the other half",
+                                          [](Operand& o) {
+                                            o.range.offset = 262144 - o.range.offset;
+                                            return o.role == Role::parameters;
+                                          }),
+                            Property::mathematics, 4);
 }
 
 TEST(Measures, OfGradientsParametersAndUpdatesAreNotMixedUp) {
   // Scales from sums of other things.
   for (const auto& [one, other] : {std::pair(0, 1), std::pair(0, 2), std::pair(1, 2)})
-    expect_caught(with_each(lamb(), fmt::format("chunks {} and {} exchanged", one, other),
-                            [one = one, other = other](const program::Program&, program::Instruction& i) {
-                              if (i.kind != InstructionKind::ratios) return false;
-                              for (Operand& o : i.operands)
-                                if (o.role == Role::chunks)
-                                  o.index = o.index == one ? other : o.index == other ? one : o.index;
-                              return true;
-                            }),
-                  Property::mathematics, 2);
+    expect_caught_by_measures(
+        with_each(lamb(), fmt::format("chunks {} and {} exchanged", one, other),
+                  [one = one, other = other](const program::Program&, program::Instruction& i) {
+                    if (i.kind != InstructionKind::ratios) return false;
+                    for (Operand& o : i.operands)
+                      if (o.role == Role::chunks)
+                        o.index = o.index == one ? other : o.index == other ? one : o.index;
+                    return true;
+                  }),
+        Property::mathematics, 2);
   // A norm of parameters.
-  expect_caught(with_each(lamb(), "folds sums of parameters",
-                          [](const program::Program&, program::Instruction& i) {
-                            if (i.kind != InstructionKind::norm) return false;
-                            for (Operand& o : i.operands)
-                              if (o.role == Role::chunks && o.access == Access::read) {
-                                o.range.offset = 40;
-                                return true;
-                              }
-                            return false;
-                          }),
-                Property::mathematics, 2);
+  expect_caught_by_measures(with_each(lamb(), "folds sums of parameters",
+                                      [](const program::Program&, program::Instruction& i) {
+                                        if (i.kind != InstructionKind::norm) return false;
+                                        for (Operand& o : i.operands)
+                                          if (o.role == Role::chunks && o.access == Access::read) {
+                                            o.range.offset = 40;
+                                            return true;
+                                          }
+                                        return false;
+                                      }),
+                            Property::mathematics, 2);
 }
 
 TEST(Measures, AreOfAllRanks) {
@@ -134,18 +135,18 @@ TEST(Measures, AreOfAllRanks) {
 
 TEST(Scales, AreReadByAllUpdatesOrNone) {
   const auto is_scale = [](const Operand& o) { return o.role == Role::scales; };
-  expect_caught(without_operands(InstructionKind::update, is_scale), Property::mathematics, 4);
-  expect_caught(with_operands(InstructionKind::update, "of two parameters",
-                              [](Operand& o) {
-                                o.range.size_bytes -= 8;
-                                return o.role == Role::scales;
-                              }),
-                Property::structure, 4);
+  expect_caught_by_measures(without_operands(InstructionKind::update, is_scale), Property::mathematics, 4);
+  expect_caught_by_measures(with_operands(InstructionKind::update, "of two parameters",
+                                          [](Operand& o) {
+                                            o.range.size_bytes -= 8;
+                                            return o.role == Role::scales;
+                                          }),
+                            Property::structure, 4);
 }
 
 TEST(Scales, FollowFromAllSums) {
   const auto is_sum = [](const Operand& o) { return o.role == Role::chunks; };
-  expect_caught(without_operands(InstructionKind::ratios, is_sum), Property::mathematics, 6);
+  expect_caught_by_measures(without_operands(InstructionKind::ratios, is_sum), Property::mathematics, 6);
   // All ranks alike: plain Adam, since the norm of the update would be 0.
   for (int measured = 0; measured < 3; ++measured) {
     Programs programs = lamb();
@@ -160,20 +161,21 @@ TEST(Scales, FollowFromAllSums) {
 TEST(Sums, AreMadeByTheInstructionsThatMakeThem) {
   // A norm knows nothing of updates, a proposal of nothing else, and there is no fourth list.
   for (const int measured : {2, 7, -1})
-    expect_caught(with_operands(InstructionKind::norm, fmt::format("writes chunks.{}", measured),
-                                [measured](Operand& o) {
-                                  if (o.role != Role::chunks || o.index != 1) return false;
-                                  o.index = measured;
-                                  return true;
-                                }),
-                  Property::structure, 2);
+    expect_caught_by_measures(with_operands(InstructionKind::norm, fmt::format("writes chunks.{}", measured),
+                                            [measured](Operand& o) {
+                                              if (o.role != Role::chunks || o.index != 1) return false;
+                                              o.index = measured;
+                                              return true;
+                                            }),
+                              Property::structure, 2);
   for (const int measured : {0, 1, 3})
-    expect_caught(with_operands(InstructionKind::propose, fmt::format("writes chunks.{}", measured),
-                                [measured](Operand& o) {
-                                  o.index = o.role == Role::chunks ? measured : o.index;
-                                  return o.role == Role::chunks;
-                                }),
-                  Property::structure, 2);
+    expect_caught_by_measures(
+        with_operands(InstructionKind::propose, fmt::format("writes chunks.{}", measured),
+                      [measured](Operand& o) {
+                        o.index = o.role == Role::chunks ? measured : o.index;
+                        return o.role == Role::chunks;
+                      }),
+        Property::structure, 2);
 }
 
 TEST(Sums, OfSeveralRanksAreOfTheSameList) {
@@ -190,43 +192,43 @@ TEST(Scales, FollowFromWhatUpdatesObey) {
   const auto obeys = [](const Operand& o) {
     return (o.role == Role::verdict && o.index == 1) || o.role == Role::predicate;
   };
-  expect_caught(without_operands(InstructionKind::propose, obeys), Property::mathematics, 4);
-  expect_caught(without_operands(InstructionKind::ratios, obeys), Property::mathematics, 2);
+  expect_caught_by_measures(without_operands(InstructionKind::propose, obeys), Property::mathematics, 4);
+  expect_caught_by_measures(without_operands(InstructionKind::ratios, obeys), Property::mathematics, 2);
 }
 
 TEST(Proposals, MoveTheStateOfTheirParameters) {
-  expect_caught(with_each(lamb(), "states exchanged",
-                          [](const program::Program&, program::Instruction& i) {
-                            if (i.kind != InstructionKind::propose) return false;
-                            for (Operand& o : i.operands)
-                              if (o.role == Role::state) o.index = 1 - o.index;
-                            return true;
-                          }),
-                Property::mathematics, 2);
+  expect_caught_by_measures(with_each(lamb(), "states exchanged",
+                                      [](const program::Program&, program::Instruction& i) {
+                                        if (i.kind != InstructionKind::propose) return false;
+                                        for (Operand& o : i.operands)
+                                          if (o.role == Role::state) o.index = 1 - o.index;
+                                        return true;
+                                      }),
+                            Property::mathematics, 2);
   // Half of the slots, or of the elements.
-  expect_caught(with_operands(InstructionKind::propose, "one slot",
-                              [](Operand& o) {
-                                o.range.size_bytes /= 2;
-                                return o.role == Role::state;
-                              }),
-                Property::mathematics, 4);
-  expect_caught(with_operands(InstructionKind::propose, "some elements",
-                              [](Operand& o) {
-                                o.range.size_bytes -= 64;
-                                return o.role == Role::state;
-                              }),
-                Property::structure, 4);
+  expect_caught_by_measures(with_operands(InstructionKind::propose, "one slot",
+                                          [](Operand& o) {
+                                            o.range.size_bytes /= 2;
+                                            return o.role == Role::state;
+                                          }),
+                            Property::mathematics, 4);
+  expect_caught_by_measures(with_operands(InstructionKind::propose, "some elements",
+                                          [](Operand& o) {
+                                            o.range.size_bytes -= 64;
+                                            return o.role == Role::state;
+                                          }),
+                            Property::structure, 4);
 }
 
 TEST(Proposals, ComeOnceBeforeUpdates) {
-  expect_caught(with_a_repeated(lamb(), InstructionKind::propose), Property::mathematics, 2);
+  expect_caught_by_measures(with_a_repeated(lamb(), InstructionKind::propose), Property::mathematics, 2);
   // An update that moves the state itself would do so a second time.
-  expect_caught(with_operands(InstructionKind::update, "moved again",
-                              [](Operand& o) {
-                                o.access = Access::read_write;
-                                return o.role == Role::state;
-                              }),
-                Property::mathematics, 8);
+  expect_caught_by_measures(with_operands(InstructionKind::update, "moved again",
+                                          [](Operand& o) {
+                                            o.access = Access::read_write;
+                                            return o.role == Role::state;
+                                          }),
+                            Property::mathematics, 8);
 }
 
 TEST(Proposals, TakeCompleteGradients) {

@@ -50,7 +50,7 @@ void insert_after(program::Program& program, int index, program::Instruction ext
   program.instructions.insert(program.instructions.begin() + index + 1, std::move(extra));
 }
 
-void derive_anew(program::Program& program) {
+void derive_again(program::Program& program) {
   for (program::Instruction& instruction : program.instructions) instruction.after.clear();
   program::derive_dependencies(program);
 }
@@ -80,7 +80,7 @@ std::vector<Mutant> without_an_instruction(const Programs& programs) {
     for (size_t i = 0; i < programs[r].instructions.size(); ++i) {
       mutants.push_back({"without " + at(programs[r], i), programs});
       erase_instruction(mutants.back().programs[r], static_cast<int>(i));
-      derive_anew(mutants.back().programs[r]);
+      derive_again(mutants.back().programs[r]);
     }
   return mutants;
 }
@@ -92,7 +92,7 @@ std::vector<Mutant> with_a_repeated(const Programs& programs, program::Instructi
       if (programs[r].instructions[i].kind != kind) continue;
       mutants.push_back({"twice " + at(programs[r], i), programs});
       insert_after(mutants.back().programs[r], static_cast<int>(i), programs[r].instructions[i]);
-      derive_anew(mutants.back().programs[r]);
+      derive_again(mutants.back().programs[r]);
     }
   return mutants;
 }
@@ -113,7 +113,7 @@ std::vector<Mutant> with_swapped_communications(const Programs& programs) {
                         programs};
           auto& list = mutant.programs[r].instructions;
           std::swap(list[static_cast<size_t>(previous)], list[i]);
-          derive_anew(mutant.programs[r]);
+          derive_again(mutant.programs[r]);
           mutants.push_back(std::move(mutant));
         }
       }
@@ -214,7 +214,7 @@ std::vector<Mutant> with_a_second_server(const Programs& programs) {
         }
         i.operands.insert(i.operands.end(), to_double.begin(), to_double.end());
       }
-      derive_anew(program);
+      derive_again(program);
     }
     mutants.push_back(std::move(mutant));
   }
@@ -295,7 +295,7 @@ std::vector<Mutant> with_sends_before_receives(const Programs& programs) {
       ++split;
       ++i;
     }
-    derive_anew(program);
+    derive_again(program);
   }
   if (split == 0) return {};
   return {mutant};

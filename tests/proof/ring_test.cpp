@@ -20,7 +20,8 @@ bool is_ring(const program::Instruction& i) { return !i.blocks.empty(); }
 
 Programs golden() { return program::load_golden("dp2_ring"); }
 
-void expect_caught(const std::vector<Mutant>& mutants, const std::vector<Property>& reasons, size_t least) {
+void expect_caught_in_ring(const std::vector<Mutant>& mutants, const std::vector<Property>& reasons,
+                           size_t least) {
   EXPECT_GE(mutants.size(), least);
   for (const Mutant& mutant : mutants) {
     const auto findings = check_programs(mutant.programs);
@@ -103,11 +104,11 @@ TEST(RingProof, MembersThatStateOtherBlocksDoNotMatch) {
   Programs programs = golden();
   give_room(programs);
   for (const Change& change : changes())
-    expect_caught(with_each(programs, change.what,
-                            [&](const program::Program&, program::Instruction& i) {
-                              return is_ring(i) && change.make(i.blocks);
-                            }),
-                  {Property::matching}, 4);
+    expect_caught_in_ring(with_each(programs, change.what,
+                                    [&](const program::Program&, program::Instruction& i) {
+                                      return is_ring(i) && change.make(i.blocks);
+                                    }),
+                          {Property::matching}, 4);
 }
 
 TEST(RingProof, SumsThatAreGatheredInOtherBlocksAreWrong) {
@@ -115,9 +116,10 @@ TEST(RingProof, SumsThatAreGatheredInOtherBlocksAreWrong) {
   give_room(programs);
   for (const InstructionKind kind : kBoth)
     for (const Change& change : changes())
-      expect_caught(with_each_collective(programs, kind, change.what,
-                                         [&](program::Instruction& i) { return change.make(i.blocks); }),
-                    {Property::mathematics}, 1);
+      expect_caught_in_ring(
+          with_each_collective(programs, kind, change.what,
+                               [&](program::Instruction& i) { return change.make(i.blocks); }),
+          {Property::mathematics}, 1);
 }
 
 TEST(RingProof, ASumInBlocksOfAllRanksTogetherIsRight) {
@@ -145,14 +147,14 @@ TEST(RingProof, WhatIsLeftOfOtherRanksBlocksIsNoGradient) {
 }
 
 TEST(RingProof, OnlyOneOfTheTwoPassesOnOneRankDoesNotMatch) {
-  expect_caught(with_each(golden(), "the other pass",
-                          [](const program::Program&, program::Instruction& i) {
-                            if (i.kind != InstructionKind::ring_all_gather) return false;
-                            i.kind = InstructionKind::all_gather;
-                            i.blocks.clear();
-                            return true;
-                          }),
-                {Property::matching}, 6);
+  expect_caught_in_ring(with_each(golden(), "the other pass",
+                                  [](const program::Program&, program::Instruction& i) {
+                                    if (i.kind != InstructionKind::ring_all_gather) return false;
+                                    i.kind = InstructionKind::all_gather;
+                                    i.blocks.clear();
+                                    return true;
+                                  }),
+                        {Property::matching}, 6);
 }
 
 TEST(RingProof, BlocksThatAreNoneAreStructure) {
@@ -179,11 +181,11 @@ TEST(RingProof, BlocksThatAreNoneAreStructure) {
        }},
   };
   for (const Change& change : unsound)
-    expect_caught(with_each(golden(), change.what,
-                            [&](const program::Program&, program::Instruction& i) {
-                              return is_ring(i) && change.make(i.blocks);
-                            }),
-                  {Property::structure}, 12);
+    expect_caught_in_ring(with_each(golden(), change.what,
+                                    [&](const program::Program&, program::Instruction& i) {
+                                      return is_ring(i) && change.make(i.blocks);
+                                    }),
+                          {Property::structure}, 12);
 }
 
 TEST(RingProof, AnyNumbersInATextAreRefused) {
@@ -199,23 +201,23 @@ TEST(RingProof, AnyNumbersInATextAreRefused) {
 }
 
 TEST(RingProof, SumsAreOfWholeElements) {
-  expect_caught(with_each(golden(), "2 bytes shorter",
-                          [](const program::Program&, program::Instruction& i) {
-                            if (i.kind != InstructionKind::ring_reduce_scatter) return false;
-                            i.blocks.back().end -= 2;
-                            return true;
-                          }),
-                {Property::structure}, 6);
+  expect_caught_in_ring(with_each(golden(), "2 bytes shorter",
+                                  [](const program::Program&, program::Instruction& i) {
+                                    if (i.kind != InstructionKind::ring_reduce_scatter) return false;
+                                    i.blocks.back().end -= 2;
+                                    return true;
+                                  }),
+                        {Property::structure}, 6);
 }
 
 TEST(RingProof, BlocksOfAnythingElseAreStructure) {
-  expect_caught(with_each(golden(), "with blocks",
-                          [](const program::Program&, program::Instruction& i) {
-                            if (is_ring(i)) return false;
-                            i.blocks = {{0, 4, 4, 0}};
-                            return true;
-                          }),
-                {Property::structure}, 30);
+  expect_caught_in_ring(with_each(golden(), "with blocks",
+                                  [](const program::Program&, program::Instruction& i) {
+                                    if (is_ring(i)) return false;
+                                    i.blocks = {{0, 4, 4, 0}};
+                                    return true;
+                                  }),
+                        {Property::structure}, 30);
 }
 
 TEST(RingProof, ScratchHasRoomForTheLargestBlock) {
@@ -225,17 +227,17 @@ TEST(RingProof, ScratchHasRoomForTheLargestBlock) {
                           o.range.size_bytes -= 4;
                           return is_ring(i) && o.role == program::Role::temporary;
                         });
-  expect_caught(mutants, {Property::structure}, 6);
+  expect_caught_in_ring(mutants, {Property::structure}, 6);
   EXPECT_THAT(program::text_of(check_programs(mutants.front().programs)), Mentions("32 bytes ... 28"));
 }
 
 TEST(RingProof, AnotherGroupIsCaught) {
-  expect_caught(with_each(golden(), "another group",
-                          [](const program::Program&, program::Instruction& i) {
-                            i.group = 0;
-                            return is_ring(i);
-                          }),
-                {Property::structure}, 12);
+  expect_caught_in_ring(with_each(golden(), "another group",
+                                  [](const program::Program&, program::Instruction& i) {
+                                    i.group = 0;
+                                    return is_ring(i);
+                                  }),
+                        {Property::structure}, 12);
 }
 
 TEST(RingProof, WhatScratchHoldsAfterwardsIsNotDefined) {

@@ -17,14 +17,14 @@ namespace {
 using test::message_of;
 using ::testing::HasSubstr;
 
-Tokenizer learned(const std::string& text, int64_t vocabulary) {
+Tokenizer learned_merges(const std::string& text, int64_t vocabulary) {
   Learner learner;
   learner.read(text);
   return learner.learn(vocabulary);
 }
 
 TEST(Learner, MergesTheMostFrequentPair) {
-  const Tokenizer tokenizer = learned("low low low lower", 259);
+  const Tokenizer tokenizer = learned_merges("low low low lower", 259);
   EXPECT_EQ(tokenizer.size(), 259);
   const auto& tokens = tokenizer.parts().tokens;
   // "lo" and "ow" occur four times; 'l' comes first.
@@ -34,18 +34,18 @@ TEST(Learner, MergesTheMostFrequentPair) {
 }
 
 TEST(Learner, EndsWhenNoPairOccursTwice) {
-  EXPECT_EQ(learned("abc", 1000).size(), 257);
-  EXPECT_EQ(learned("", 300).size(), 257);
-  EXPECT_EQ(learned("ab ab", 1000).parts().tokens[256], "ab");
+  EXPECT_EQ(learned_merges("abc", 1000).size(), 257);
+  EXPECT_EQ(learned_merges("", 300).size(), 257);
+  EXPECT_EQ(learned_merges("ab ab", 1000).parts().tokens[256], "ab");
 }
 
 TEST(Learner, RefusesAVocabularyWithoutRoomForBytes) {
-  EXPECT_THAT(message_of<ConfigError>([] { learned("a", 256); }), HasSubstr("256"));
-  EXPECT_EQ(learned("aaaa", 257).parts().merges.size(), 0u);
+  EXPECT_THAT(message_of<ConfigError>([] { learned_merges("a", 256); }), HasSubstr("256"));
+  EXPECT_EQ(learned_merges("aaaa", 257).parts().merges.size(), 0u);
 }
 
 /// All pairs are counted again for each merge.
-std::vector<Merge> by_the_rule(const std::string& text, size_t most) {
+std::vector<Merge> learned_by_the_rule(const std::string& text, size_t most) {
   const auto order = bytes_in_gpt2_order();
   std::vector<std::vector<int32_t>> words;
   for (size_t begin = 0; begin < text.size();) {
@@ -75,7 +75,7 @@ TEST(Learner, LearnsWhatCountingAgainWouldLearn) {
   for (int round = 0; round < 10; ++round) {
     std::string text(600, ' ');
     for (char& c : text) c = "aaabbc d\n"[random() % 9];
-    EXPECT_EQ(learned(text, 300).parts().merges, by_the_rule(text, 300 - 257)) << text;
+    EXPECT_EQ(learned_merges(text, 300).parts().merges, learned_by_the_rule(text, 300 - 257)) << text;
   }
 }
 
@@ -85,7 +85,7 @@ TEST(Learner, MayReadInPieces) {
   const size_t division = last_division(std::string_view(text).substr(0, 30));
   pieces.read(std::string_view(text).substr(0, division));
   pieces.read(std::string_view(text).substr(division));
-  EXPECT_EQ(pieces.learn(280), learned(text, 280));
+  EXPECT_EQ(pieces.learn(280), learned_merges(text, 280));
 }
 
 }  // namespace

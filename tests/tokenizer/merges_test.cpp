@@ -34,7 +34,7 @@ TEST(Merges, GoFromTheLeft) {
 TEST(Merges, LeaveWordsAsTheyAreWithoutAny) { EXPECT_THAT(applied(MergeTable(), {3, 4}), ElementsAre(3, 4)); }
 
 /// As the rule is written: all pairs are looked at again for each merge.
-std::vector<int32_t> by_the_rule(const std::vector<Merge>& merges, std::vector<int32_t> word) {
+std::vector<int32_t> merged_by_the_rule(const std::vector<Merge>& merges, std::vector<int32_t> word) {
   for (;;) {
     for (const auto& merge : merges) {
       for (size_t i = 0; i + 1 < word.size(); ++i)
@@ -65,7 +65,7 @@ TEST(Merges, OfShortAndLongWordsFollowTheRule) {
     for (const size_t length : {2u, 7u, 47u, 48u, 49u, 200u}) {
       std::vector<int32_t> word(length);
       for (auto& token : word) token = static_cast<int32_t>(random() % 3);
-      EXPECT_EQ(applied(table, word), by_the_rule(merges, word));
+      EXPECT_EQ(applied(table, word), merged_by_the_rule(merges, word));
     }
   }
 }

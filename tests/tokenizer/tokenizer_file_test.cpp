@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-Tokenizer learned() {
+Tokenizer learned_tokenizer() {
   Learner learner;
   learner.read(
       "the cat sat on the mat; the cat's hat. \xd0\xbd\xd0\xbe\xd1\x87\xd1\x8c "
@@ -28,7 +28,7 @@ Tokenizer learned() {
 }
 
 TEST(TokenizerFile, ReadsBackWhatItWrote) {
-  for (const Tokenizer& tokenizer : {learned(), Tokenizer::of_characters("hello \n\xff"),
+  for (const Tokenizer& tokenizer : {learned_tokenizer(), Tokenizer::of_characters("hello \n\xff"),
                                      Tokenizer::of_characters(std::string("\0a", 2))}) {
     const Tokenizer read = tokenizer_from_json(to_json(tokenizer), "name");
     EXPECT_EQ(read, tokenizer);
@@ -38,12 +38,12 @@ TEST(TokenizerFile, ReadsBackWhatItWrote) {
 }
 
 TEST(TokenizerFile, ReadsMergesAsPairsToo) {
-  Json json = Json::parse(to_json(learned()));
+  Json json = Json::parse(to_json(learned_tokenizer()));
   for (auto& merge : json["model"]["merges"]) {
     const std::string pair = merge;
     merge = Json::array({pair.substr(0, pair.find(' ')), pair.substr(pair.find(' ') + 1)});
   }
-  EXPECT_EQ(tokenizer_from_json(json.dump(), "name"), learned());
+  EXPECT_EQ(tokenizer_from_json(json.dump(), "name"), learned_tokenizer());
 }
 
 TEST(TokenizerFile, ReadsMergesAlone) {
@@ -71,7 +71,7 @@ TEST(TokenizerFile, NamesTheLineThatIsNoMerge) {
 
 TEST(TokenizerFile, RefusesWhatItWouldReadWrongly) {
   const auto refusal = [](const std::function<void(Json&)>& change) {
-    Json json = Json::parse(to_json(learned()));
+    Json json = Json::parse(to_json(learned_tokenizer()));
     change(json);
     return message_of<DataError>([&] { tokenizer_from_json(json.dump(), "some/file"); });
   };
@@ -110,7 +110,8 @@ TEST(TokenizerFile, ReadsThatWholeWordsComeBeforeMerges) {
 
 // What a damaged file says is either read or refused, and nothing else happens.
 TEST(TokenizerFile, SurvivesDamage) {
-  const std::string json = to_json(learned()), merges = "#version: 0.2\n\xc4\xa0 t\nh e\n\xc4\xa0t he\n";
+  const std::string json = to_json(learned_tokenizer()),
+                    merges = "#version: 0.2\n\xc4\xa0 t\nh e\n\xc4\xa0t he\n";
   std::mt19937 random(1);
   for (int round = 0; round < 400; ++round) {
     std::string damaged = round % 2 ? json : merges;

@@ -19,7 +19,7 @@ using test::write_file;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-struct Sample {
+struct LineSample {
   std::vector<int32_t> tokens;
   std::vector<float> mask;
   int32_t label;
@@ -34,9 +34,9 @@ class Lines : public ::testing::Test {
     options_.lines.length = 3;
   }
   void write(const std::string& name, const std::string& text) { write_file(folder_ / name, text); }
-  static Sample read(const Dataset& data, int64_t sample) {
+  static LineSample read(const Dataset& data, int64_t sample) {
     const auto length = static_cast<size_t>(data.fields()[0].spec.shape.count());
-    Sample result{std::vector<int32_t>(length, 77), std::vector<float>(length, 77), 77};
+    LineSample result{std::vector<int32_t>(length, 77), std::vector<float>(length, 77), 77};
     std::byte* const destinations[] = {reinterpret_cast<std::byte*>(result.tokens.data()),
                                        reinterpret_cast<std::byte*>(result.mask.data()),
                                        reinterpret_cast<std::byte*>(&result.label)};

@@ -16,9 +16,9 @@ using testing::UnorderedElementsAre;
 using testing::UnorderedElementsAreArray;
 
 /// Buffers of 256 bytes, all in the arena, and instructions that write some of them.
-class Maker {
+class LifetimeMaker {
  public:
-  Maker(int lanes, int buffers) {
+  LifetimeMaker(int lanes, int buffers) {
     for (int l = 0; l < lanes; ++l) program.add_lane("lane" + std::to_string(l), LaneKind::compute);
     for (int b = 0; b < buffers; ++b)
       program.add_buffer("b" + std::to_string(b), Space::arena, Category::workspace, 256);
@@ -42,7 +42,7 @@ std::vector<int> in_use_with(const Program& program, int buffer) {
 }
 
 TEST(Lifetimes, EndWithTheLastAccess) {
-  Maker m(1, 3);
+  LifetimeMaker m(1, 3);
   m.add(0, {0});
   m.add(0, {0, 1});
   m.add(0, {2});
@@ -52,7 +52,7 @@ TEST(Lifetimes, EndWithTheLastAccess) {
 }
 
 TEST(Lifetimes, MeetOnLanesWithoutAnOrder) {
-  Maker m(2, 2);
+  LifetimeMaker m(2, 2);
   m.add(0, {0});
   m.add(1, {1});
   EXPECT_THAT(in_use_with(m.program, 0), UnorderedElementsAre(1));
@@ -63,7 +63,7 @@ TEST(Lifetimes, MeetOnLanesWithoutAnOrder) {
 TEST(Lifetimes, StretchAroundWhatHappensOnOtherLanesInBetween) {
   // Buffer 0 is used on lane 0 before, and on lane 2 after, what uses buffer 1 on lane 1: on no lane do both
   // stand.
-  Maker m(3, 2);
+  LifetimeMaker m(3, 2);
   m.add(0, {0});
   m.add(1, {1}, {{0, 0}});
   m.add(2, {0}, {{1, 0}});
@@ -72,7 +72,7 @@ TEST(Lifetimes, StretchAroundWhatHappensOnOtherLanesInBetween) {
 }
 
 TEST(Lifetimes, CountOnlyWithinAnIteration) {
-  Maker m(2, 2);
+  LifetimeMaker m(2, 2);
   m.add(0, {0});
   m.add(1, {1});
   m.program.instructions[1].after = {{0, 1}};
@@ -80,7 +80,7 @@ TEST(Lifetimes, CountOnlyWithinAnIteration) {
 }
 
 TEST(Lifetimes, AreOfEnteredBuffersThatSomethingUses) {
-  Maker m(1, 3);
+  LifetimeMaker m(1, 3);
   m.add(0, {0, 1});
   Lifetimes lifetimes(m.program);
   EXPECT_THAT(lifetimes.in_use_with(0), IsEmpty());

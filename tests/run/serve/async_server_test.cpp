@@ -12,12 +12,12 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-program::SessionTerms terms(int workers, std::vector<int> ranges, int64_t steps) {
+program::SessionTerms async_terms(int workers, std::vector<int> ranges, int64_t steps) {
   return {workers, std::move(ranges), {}, steps};
 }
 
 TEST(AsyncServer, PushesAreAppliedInTheOrderOfArrival) {
-  AsyncServer server(terms(2, {2}, 10), 0);
+  AsyncServer server(async_terms(2, {2}, 10), 0);
   server.asked(1, 0);
   server.asked(0, 0);
   EXPECT_THAT(said(server),
@@ -37,7 +37,7 @@ TEST(AsyncServer, PushesAreAppliedInTheOrderOfArrival) {
 }
 
 TEST(AsyncServer, StalenessCountsUpdatesByOthersSinceThePull) {
-  AsyncServer server(terms(2, {1}, 10), 0);
+  AsyncServer server(async_terms(2, {1}, 10), 0);
   server.asked(1, 0);
   said(server);
   for (int64_t step = 0; step < 3; ++step) {
@@ -66,7 +66,7 @@ TEST(AsyncServer, TheHistogramEndsWithOrMore) {
 }
 
 TEST(AsyncServer, StepsAreGrantedUntilThereAreNoMore) {
-  AsyncServer server(terms(2, {1}, 3), 0);
+  AsyncServer server(async_terms(2, {1}, 3), 0);
   for (int64_t step : {0, 1}) {
     server.asked(0, step);
     EXPECT_THAT(said(server), testing::Contains(testing::StartsWith("answer worker 0")));
@@ -89,7 +89,7 @@ TEST(AsyncServer, StepsAreGrantedUntilThereAreNoMore) {
 }
 
 TEST(AsyncServer, ALostWorkersStepIsMadeByAnother) {
-  AsyncServer server(terms(2, {2}, 2), 0);
+  AsyncServer server(async_terms(2, {2}, 2), 0);
   for (int worker : {0, 1}) server.asked(worker, 0);
   said(server);
   for (int range : {1, 0}) server.pushed(0, range, 0, true, false);
@@ -112,7 +112,7 @@ TEST(AsyncServer, ALostWorkersStepIsMadeByAnother) {
 }
 
 TEST(AsyncServer, PushesAreAppliedOnceTheStepIsComplete) {
-  AsyncServer server(terms(2, {3}, 10), 0);
+  AsyncServer server(async_terms(2, {3}, 10), 0);
   for (int worker : {0, 1}) server.asked(worker, 0);
   said(server);
   server.pushed(0, 2, 0, false, false);
@@ -130,7 +130,7 @@ TEST(AsyncServer, PushesAreAppliedOnceTheStepIsComplete) {
 }
 
 TEST(AsyncServer, ALostWorkersIncompleteStepIsForgotten) {
-  AsyncServer server(terms(2, {2}, 1), 0);
+  AsyncServer server(async_terms(2, {2}, 1), 0);
   server.asked(1, 0);
   server.asked(0, 0);
   said(server);
@@ -149,7 +149,7 @@ TEST(AsyncServer, ALostWorkersIncompleteStepIsForgotten) {
 }
 
 TEST(AsyncServer, AStepThatHasLandedIsNotLost) {
-  AsyncServer server(terms(2, {1}, 1), 0);
+  AsyncServer server(async_terms(2, {1}, 1), 0);
   server.asked(1, 0);
   said(server);
   server.asked(0, 0);
@@ -161,7 +161,7 @@ TEST(AsyncServer, AStepThatHasLandedIsNotLost) {
 }
 
 TEST(AsyncServer, NobodyIsAnsweredOnceLost) {
-  AsyncServer server(terms(2, {2}, 2), 0);
+  AsyncServer server(async_terms(2, {2}, 2), 0);
   server.asked(0, 0);
   server.asked(1, 0);
   EXPECT_EQ(server.decide(), Decision(AnswerPull{0, 0, 0, kNoCopy}));
@@ -173,7 +173,7 @@ TEST(AsyncServer, NobodyIsAnsweredOnceLost) {
 }
 
 TEST(AsyncServer, AStopLeavesWholeRoundsOfWhatIsGranted) {
-  AsyncServer server(terms(3, {1}, 100), 0);
+  AsyncServer server(async_terms(3, {1}, 100), 0);
   for (int worker : {0, 1}) server.asked(worker, 0);
   said(server);
   server.pushed(0, 0, 0, true, true);
@@ -191,7 +191,7 @@ TEST(AsyncServer, AStopLeavesWholeRoundsOfWhatIsGranted) {
 }
 
 TEST(AsyncServer, OtherServersGrantNothingAndRefuseNothing) {
-  AsyncServer server(terms(1, {1, 1}, 0), 1);
+  AsyncServer server(async_terms(1, {1, 1}, 0), 1);
   server.asked(0, 0);
   EXPECT_THAT(said(server), ElementsAre("answer worker 0 range 0 version 0"));
   server.pushed(0, 0, 0, true, true);
@@ -201,7 +201,7 @@ TEST(AsyncServer, OtherServersGrantNothingAndRefuseNothing) {
 }
 
 TEST(AsyncServer, WhatBreaksTheProtocolIsABug) {
-  const program::SessionTerms two = terms(2, {2}, 10);
+  const program::SessionTerms two = async_terms(2, {2}, 10);
   EXPECT_THROW(AsyncServer(two, 0).asked(0, 1), InternalError) << "steps come in order";
   EXPECT_THROW(AsyncServer(two, 0).pushed(0, 0, 0, true, false), InternalError) << "no step was granted";
   AsyncServer server(two, 0);

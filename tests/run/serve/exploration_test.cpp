@@ -15,7 +15,7 @@ constexpr bool kPrompt = true;
 constexpr bool kCountedLast = true, kCountedFirst = false;
 constexpr bool kCompleteAtLast = true;
 
-std::string describe(const Scene& scene) {
+std::string describe_exploration(const Scene& scene) {
   const program::SessionTerms& terms = scene.terms;
   std::string text = (terms.bound ? "STALE(" + std::to_string(*terms.bound) + ")" : "ASYNC") + ", " +
                      std::to_string(terms.workers) + " workers, ranges";
@@ -30,9 +30,9 @@ int64_t explore_all(const std::vector<Scene>& scenes) {
   int64_t states = 0;
   for (const Scene& scene : scenes) {
     const Found found = explore(scene);
-    EXPECT_EQ(found.wrong, "") << describe(scene);
-    EXPECT_GT(found.ends, 0) << describe(scene);
-    std::cout << describe(scene) << ": " << found.states << " states\n";
+    EXPECT_EQ(found.wrong, "") << describe_exploration(scene);
+    EXPECT_GT(found.ends, 0) << describe_exploration(scene);
+    std::cout << describe_exploration(scene) << ": " << found.states << " states\n";
     states += found.states;
   }
   return states;
@@ -106,8 +106,8 @@ TEST(Exploration, WalksThroughLargeSessions) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     const Scene scene = large_scene(seed);
     const Found found = wander(scene, seed);
-    EXPECT_EQ(found.wrong, "") << describe(scene);
-    EXPECT_EQ(found.ends, 1) << describe(scene);
+    EXPECT_EQ(found.wrong, "") << describe_exploration(scene);
+    EXPECT_EQ(found.ends, 1) << describe_exploration(scene);
     states += found.states;
   }
   std::cout << states << " states in all\n";

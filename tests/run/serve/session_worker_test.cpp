@@ -14,10 +14,10 @@ using testing::IsEmpty;
 
 const std::vector<RangeOfServer> kOrder = {{1, 0}, {0, 1}, {0, 0}};
 
-program::SessionTerms terms(std::optional<int> bound) { return {2, {2, 1}, bound, 10}; }
+program::SessionTerms worker_terms(std::optional<int> bound) { return {2, {2, 1}, bound, 10}; }
 
 TEST(SessionWorker, AsksTheCoordinatorThenTheOthersForTheSameVersion) {
-  SessionWorker worker(terms(1), kOrder);
+  SessionWorker worker(worker_terms(1), kOrder);
   EXPECT_THAT(said(worker), ElementsAre("ask server 0 for step 0"));
   worker.answered(0, 0, 0);
   EXPECT_THAT(said(worker), ElementsAre("ask server 1 for step 0 at version 0")) << "range 1 may come later";
@@ -42,7 +42,7 @@ TEST(SessionWorker, PushesTakeTurnsInTheirSlots) {
 }
 
 TEST(SessionWorker, LeavesAllServersOnceRefused) {
-  SessionWorker worker(terms({}), kOrder);
+  SessionWorker worker(worker_terms({}), kOrder);
   said(worker);
   worker.refused();
   EXPECT_FALSE(worker.has_left());
@@ -52,7 +52,7 @@ TEST(SessionWorker, LeavesAllServersOnceRefused) {
 }
 
 TEST(SessionWorker, WithoutABoundRangesHaveVersionsOfTheirOwn) {
-  SessionWorker worker(terms({}), kOrder);
+  SessionWorker worker(worker_terms({}), kOrder);
   said(worker);
   worker.answered(0, 0, 7);
   EXPECT_THAT(said(worker), ElementsAre("ask server 1 for step 0"));
@@ -62,7 +62,7 @@ TEST(SessionWorker, WithoutABoundRangesHaveVersionsOfTheirOwn) {
 }
 
 TEST(SessionWorker, AStopGoesToTheCoordinatorWithEveryPushFromThenOn) {
-  SessionWorker worker(terms(1), kOrder);
+  SessionWorker worker(worker_terms(1), kOrder);
   said(worker);
   worker.answered(0, 0, 0);
   said(worker);
@@ -76,9 +76,10 @@ TEST(SessionWorker, AStopGoesToTheCoordinatorWithEveryPushFromThenOn) {
 }
 
 TEST(SessionWorker, WhatBreaksTheProtocolIsABug) {
-  EXPECT_THROW(SessionWorker(terms(1), {{0, 0}, {0, 1}}), InternalError) << "a range is never pushed";
-  EXPECT_THROW(SessionWorker(terms(1), {{0, 0}, {0, 1}, {1, 0}, {1, 1}}), InternalError) << "no such range";
-  SessionWorker worker(terms(1), kOrder);
+  EXPECT_THROW(SessionWorker(worker_terms(1), {{0, 0}, {0, 1}}), InternalError) << "a range is never pushed";
+  EXPECT_THROW(SessionWorker(worker_terms(1), {{0, 0}, {0, 1}, {1, 0}, {1, 1}}), InternalError)
+      << "no such range";
+  SessionWorker worker(worker_terms(1), kOrder);
   EXPECT_THROW(worker.answered(0, 0, 0), InternalError) << "nobody was asked";
   said(worker);
   EXPECT_THROW(worker.answered(0, 0, 1), InternalError) << "version 1 has seen this worker's step 0";

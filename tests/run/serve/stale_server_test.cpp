@@ -12,12 +12,12 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-program::SessionTerms terms(int workers, std::vector<int> ranges, int bound, int64_t steps = 100) {
+program::SessionTerms stale_terms(int workers, std::vector<int> ranges, int bound, int64_t steps = 100) {
   return {workers, std::move(ranges), bound, steps};
 }
 
 TEST(StaleServer, AFastWorkerIsBoundSoManyStepsAhead) {
-  StaleServer server(terms(2, {1}, 1), 0);
+  StaleServer server(stale_terms(2, {1}, 1), 0);
   server.asked(0, 0, {});
   EXPECT_THAT(said(server), ElementsAre("answer worker 0 range 0 version 0"));
   server.pushed(0, 0, 0, false);
@@ -34,7 +34,7 @@ TEST(StaleServer, AFastWorkerIsBoundSoManyStepsAhead) {
 }
 
 TEST(StaleServer, AClockIsAppliedOnceWithTheLastOfItsPushes) {
-  StaleServer server(terms(2, {2}, 1), 0);
+  StaleServer server(stale_terms(2, {2}, 1), 0);
   for (int worker : {1, 0}) server.asked(worker, 0, {});
   EXPECT_THAT(said(server),
               ElementsAre("answer worker 0 range 0 version 0", "answer worker 0 range 1 version 0",
@@ -48,7 +48,7 @@ TEST(StaleServer, AClockIsAppliedOnceWithTheLastOfItsPushes) {
 }
 
 TEST(StaleServer, OthersAnswerWithTheVersionAskedForAndWaitForIt) {
-  StaleServer server(terms(2, {3, 1}, 2), 1);
+  StaleServer server(stale_terms(2, {3, 1}, 2), 1);
   for (int64_t step : {0, 1}) {
     for (int worker : {0, 1}) {
       server.asked(worker, step, step);
@@ -71,7 +71,7 @@ TEST(StaleServer, OthersAnswerWithTheVersionAskedForAndWaitForIt) {
 }
 
 TEST(StaleServer, NothingIsAppliedWithinAnAnswer) {
-  StaleServer server(terms(2, {2}, 1), 0);
+  StaleServer server(stale_terms(2, {2}, 1), 0);
   for (int worker : {0, 1}) server.asked(worker, 0, {});
   said(server);
   for (int range : {0, 1}) server.pushed(0, range, 0, false);
@@ -82,7 +82,7 @@ TEST(StaleServer, NothingIsAppliedWithinAnAnswer) {
 }
 
 TEST(StaleServer, StalenessIsTheVersionAppliedToLessTheVersionRead) {
-  StaleServer server(terms(2, {3}, 1), 0);
+  StaleServer server(stale_terms(2, {3}, 1), 0);
   const auto step = [&](int worker, int64_t number) {
     server.asked(worker, number, {});
     said(server);
@@ -102,7 +102,7 @@ TEST(StaleServer, StalenessIsTheVersionAppliedToLessTheVersionRead) {
 }
 
 TEST(StaleServer, AStopEndsEveryWorkerAtTheSameStep) {
-  StaleServer server(terms(2, {1}, 1), 0);
+  StaleServer server(stale_terms(2, {1}, 1), 0);
   for (int worker : {0, 1}) server.asked(worker, 0, {});
   said(server);
   server.pushed(0, 0, 0, false);
@@ -123,7 +123,7 @@ TEST(StaleServer, AStopEndsEveryWorkerAtTheSameStep) {
 }
 
 TEST(StaleServer, StepsEndAsAgreed) {
-  StaleServer server(terms(2, {1}, 1, 1), 0);
+  StaleServer server(stale_terms(2, {1}, 1, 1), 0);
   for (int worker : {0, 1}) server.asked(worker, 0, {});
   said(server);
   server.pushed(0, 0, 0, false);
@@ -136,7 +136,7 @@ TEST(StaleServer, StepsEndAsAgreed) {
 }
 
 TEST(StaleServer, ALostWorkerIsReportedUnlessItHadLeft) {
-  StaleServer server(terms(2, {1, 1}, 1), 1);
+  StaleServer server(stale_terms(2, {1, 1}, 1), 1);
   server.left(0);
   server.lost(0);
   EXPECT_THAT(said(server), IsEmpty());
@@ -146,7 +146,7 @@ TEST(StaleServer, ALostWorkerIsReportedUnlessItHadLeft) {
 }
 
 TEST(StaleServer, WhatBreaksTheProtocolIsABug) {
-  const program::SessionTerms two = terms(2, {1, 1}, 1);
+  const program::SessionTerms two = stale_terms(2, {1, 1}, 1);
   EXPECT_THROW(StaleServer(two, 0).asked(0, 1, {}), InternalError) << "steps come in order";
   EXPECT_THROW(StaleServer(two, 0).asked(0, 0, 0), InternalError) << "the coordinator chooses the version";
   EXPECT_THROW(StaleServer(two, 1).asked(0, 0, {}), InternalError) << "the others do not";

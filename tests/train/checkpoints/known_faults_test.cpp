@@ -16,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr const char* kPlainGpt = R"(
+constexpr const char* kFaultyGpt = R"(
 model { gpt { vocabulary: 20 context: 4 layers: 1 heads: 2 width: 16 } }
 data { synthetic { samples: 40 eval_samples: 23 classes: 20 context: 4 } }
 )";
@@ -42,7 +42,7 @@ TEST(KnownFaults, AreToldOfTheModelsThatTheyHit) {
 TEST(KnownFaults, AreToldOnceWhenARunGoesOn) {
   const std::string folder = testing::TempDir() + "known-faults";
   std::filesystem::remove_all(folder);
-  const config::RunConfig config = config_of(kPlainGpt);
+  const config::RunConfig config = config_of(kFaultyGpt);
   train_until(config, "dp=1,pp=2,schedule=zero_bubble", 2, folder);
   const std::string saved = checkpoint::find_checkpoints(folder + "/checkpoints").front().path;
   checkpoint::Manifest manifest = checkpoint::read_manifest(saved);
@@ -65,7 +65,7 @@ TEST(KnownFaults, AreToldOnceWhenARunGoesOn) {
 TEST(OlderVersions, SummedInAnotherOrder) {
   const std::string folder = testing::TempDir() + "older-version";
   std::filesystem::remove_all(folder);
-  const config::RunConfig config = config_of(kPlainGpt);
+  const config::RunConfig config = config_of(kFaultyGpt);
   ASSERT_EQ(config.parallel.reduction, layout::Reduction::reproducible);
   train_until(config, "dp=1", 2, folder);
   const std::string saved = checkpoint::find_checkpoints(folder + "/checkpoints").front().path;

@@ -20,7 +20,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr const char* kConfig = R"(
+constexpr const char* kResumeConfig = R"(
 format_version: 1
 model { lenet { image: 16 image: 16 image: 1 classes: 4 dropout: 0.2 batch_norm: true } }
 data { synthetic { samples: 40 eval_samples: 8 classes: 4 shape: 16 shape: 16 shape: 1 } }
@@ -66,7 +66,7 @@ class Resume : public testing::Test {
 
   /// Trains on `ranks` threads, stopping after `stop_after` steps of this run (0: to the end).
   Result train(int ranks, int stop_after = 0, const std::vector<std::string>& overrides = {}) const {
-    return train(config::parse_run_config(kConfig, "test", overrides), ranks, stop_after);
+    return train(config::parse_run_config(kResumeConfig, "test", overrides), ranks, stop_after);
   }
 
   Result train(const config::RunConfig& config, int ranks, int stop_after) const {
@@ -98,7 +98,7 @@ class Resume : public testing::Test {
   Result train_on(const std::shared_ptr<CountingDataset>& samples, int ranks, int stop_after,
                   std::vector<std::string> overrides) const {
     overrides.insert(overrides.end(), {"data.prefetch_threads=0", "checkpoint.allow_config_change=true"});
-    config::RunConfig config = config::parse_run_config(kConfig, "test", overrides);
+    config::RunConfig config = config::parse_run_config(kResumeConfig, "test", overrides);
     config.data.kind = data::DataKind::own;
     config.data.own_train = samples;
     return train(config, ranks, stop_after);

@@ -25,7 +25,7 @@ using testing::Not;
 
 // fc1.weight has 48 x 16 elements, fc2.weight 5 x 48; with Adam's two moments of each of 4 parameters, 12
 // tensors.
-constexpr const char* kConfig = R"(
+constexpr const char* kDivergenceConfig = R"(
 format_version: 1
 model { mlp { image: 4 image: 4 image: 1 hidden: 48 classes: 5 } }
 data { synthetic { samples: 60 eval_samples: 6 classes: 5 shape: 4 shape: 4 shape: 1 } }
@@ -62,7 +62,7 @@ struct Damage {
 
 /// Has `ranks` replicas compare themselves with `damages` done to them; what each says, after checking that
 /// all say the same. `repaired`: the damage is undone between hash and search.
-std::string located(int ranks, const std::vector<Damage>& damages, const char* model = kConfig,
+std::string located(int ranks, const std::vector<Damage>& damages, const char* model = kDivergenceConfig,
                     bool repaired = false) {
   const config::RunConfig config = config::parse_run_config(model, "test", {});
   std::vector<std::string> texts(static_cast<size_t>(ranks));
@@ -170,12 +170,12 @@ optimizer { learning_rate: 0.01 adam {} }
 }
 
 TEST(ReplicaComparison, NamesTheTensorEvenWhereTheDifferenceIsGone) {
-  EXPECT_THAT(located(3, {{2, "fc1.weight", 40, 3}}, kConfig, true),
+  EXPECT_THAT(located(3, {{2, "fc1.weight", 40, 3}}, kDivergenceConfig, true),
               AllOf(HasSubstr("rank 2"), Mentions("fc1.weight ... rank 2")));
 }
 
 TEST(ReplicaComparison, AnyBitAnywhereIsFoundByRankTensorAndElement) {
-  const config::RunConfig config = config::parse_run_config(kConfig, "test", {});
+  const config::RunConfig config = config::parse_run_config(kDivergenceConfig, "test", {});
   run_ranks(3, [&](int rank, comm::Communicator& world) {
     Worker worker(config, {.rank = rank, .world_size = 3, .asynchronous = {}});
     worker.connect(world);
@@ -222,7 +222,7 @@ class Divergence : public testing::Test {
 
   /// Trains; `disturb` comes after every step. What all ranks threw, after checking that it is the same.
   Failure train(int ranks, const Disturb& disturb, const std::vector<std::string>& overrides = {},
-                const char* model = kConfig) {
+                const char* model = kDivergenceConfig) {
     const config::RunConfig config = config::parse_run_config(model, "test", overrides);
     std::vector<Failure> failures(static_cast<size_t>(ranks));
     run_ranks(ranks, [&](int rank, comm::Communicator& world) {
@@ -388,7 +388,8 @@ TEST_F(Divergence, IsNotSoughtWhereTheConfigSaysSo) {
 
 TEST_F(Divergence, ChecksChangeNoBit) {
   const auto with = [](int every) {
-    return config::parse_run_config(kConfig, "test", {"trainer.check_every_steps=" + std::to_string(every)});
+    return config::parse_run_config(kDivergenceConfig, "test",
+                                    {"trainer.check_every_steps=" + std::to_string(every)});
   };
   const Trace never = train_on_threads(with(0), 3);
   EXPECT_EQ(never.losses.size(), 8u);

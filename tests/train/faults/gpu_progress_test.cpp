@@ -13,7 +13,7 @@
 namespace lockstep::train {
 namespace {
 
-constexpr const char* kConfig = R"(
+constexpr const char* kProgressConfig = R"(
 format_version: 1
 model { mlp { image: 4 image: 4 image: 1 hidden: 8 hidden: 8 classes: 3 } }
 data { synthetic { samples: 256 eval_samples: 8 classes: 3 shape: 4 shape: 4 shape: 1 } }
@@ -23,7 +23,7 @@ parallel { reduction: REPRODUCIBLE bucket_bytes: 512 }
 )";
 
 config::RunConfig config_of(const std::vector<std::string>& overrides = {}) {
-  return config::parse_run_config(kConfig, "test", overrides);
+  return config::parse_run_config(kProgressConfig, "test", overrides);
 }
 
 class GpuProgress : public ::testing::TestWithParam<bool> {

@@ -19,7 +19,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr const char* kConfig = R"(
+constexpr const char* kNonfiniteConfig = R"(
 format_version: 1
 model { mlp { image: 4 image: 4 image: 1 hidden: 8 hidden: 8 classes: 3 } }
 data { synthetic { samples: 24 eval_samples: 6 classes: 3 shape: 4 shape: 4 shape: 1 } }
@@ -37,7 +37,7 @@ struct Failure {
 
 /// Trains until the step that overflows; what each rank threw.
 std::vector<Failure> train_to_failure(int ranks, const std::vector<std::string>& overrides) {
-  const config::RunConfig config = config::parse_run_config(kConfig, "test", overrides);
+  const config::RunConfig config = config::parse_run_config(kNonfiniteConfig, "test", overrides);
   std::vector<Failure> failures(static_cast<size_t>(ranks));
   run_ranks(ranks, [&](int rank, comm::Communicator& world) {
     Worker worker(config, {.rank = rank, .world_size = ranks, .asynchronous = {}});
@@ -118,7 +118,8 @@ TEST(NonFinite, StateThatOverflowedInTheUpdateIsNotSaved) {
   std::filesystem::remove_all(directory);
   // The step's gradients are finite, what the update makes of them is not.
   const config::RunConfig config = config::parse_run_config(
-      kConfig, "test", {"optimizer.learning_rate=3e38", "optimizer.weight_decay=3e38", "trainer.steps=1"});
+      kNonfiniteConfig, "test",
+      {"optimizer.learning_rate=3e38", "optimizer.weight_decay=3e38", "trainer.steps=1"});
   std::string message;
   run_ranks(2, [&](int rank, comm::Communicator& world) {
     Worker worker(config, {.rank = rank, .world_size = 2, .asynchronous = {}});

@@ -43,19 +43,19 @@ config::RunConfig config_with(const std::vector<int32_t>& train, const std::vect
   return config;
 }
 
-constexpr const char* kLayouts[] = {"dp=1",
-                                    "dp=2",
-                                    "dp=2,shard=optimizer",
-                                    "dp=1,pp=2",
-                                    "dp=2,sync=ps",
-                                    "dp=2,sync=ps,mode=stale",
-                                    "dp=2,sync=ps,mode=async"};
+constexpr const char* kLayoutsOfLabels[] = {"dp=1",
+                                            "dp=2",
+                                            "dp=2,shard=optimizer",
+                                            "dp=1,pp=2",
+                                            "dp=2,sync=ps",
+                                            "dp=2,sync=ps,mode=stale",
+                                            "dp=2,sync=ps,mode=async"};
 
 TEST(IgnoredLabels, OfAWholeBatchLeaveAStepWithoutALoss) {
   // The first batch counts, the second does not.
   const auto config =
       config_with({0, 1, 2, 0, 1, 2, 0, 1, 255, -1, 255, -7, 255, 255, 255, 255}, {0, 1, 2, 0, 1, 2, 0, 1});
-  for (const char* layout : kLayouts) {
+  for (const char* layout : kLayoutsOfLabels) {
     const EndedRank first = train_sessions(config, layout)[0];
     ASSERT_EQ(first.records.size(), 2u) << layout;
     EXPECT_TRUE(first.records[0].has_loss()) << layout;
@@ -67,7 +67,7 @@ TEST(IgnoredLabels, OfAWholeBatchLeaveAStepWithoutALoss) {
 
 TEST(IgnoredLabels, OfAWholeEvaluationLeaveItWithoutALossAndItIsNoBest) {
   const auto config = config_with({0, 1, 2, 0, 1, 2, 0, 1, 0, 1, 2, 0, 1, 2, 0, 1}, {255, 255, -1, 255});
-  for (const char* layout : kLayouts) {
+  for (const char* layout : kLayoutsOfLabels) {
     const TrainingOutcome outcome = train_sessions(config, layout)[0].outcome;
     ASSERT_TRUE(outcome.evaluation) << layout;
     EXPECT_FALSE(outcome.evaluation->has_loss()) << layout;

@@ -17,7 +17,7 @@ namespace {
 using testing::Contains;
 using testing::Key;
 
-constexpr const char* kConfig = R"(
+constexpr const char* kKernelTimesConfig = R"(
 format_version: 1
 model { mlp { image: 6 image: 6 image: 1 hidden: 17 hidden: 13 classes: 5 } }
 data { synthetic { samples: 40 classes: 5 shape: 6 shape: 6 shape: 1 } }
@@ -40,7 +40,7 @@ class KernelTimes : public ::testing::TestWithParam<Streams> {
       else
         options.asynchronous = device::AsyncCpuOptions{.jitter_seed = 3, .max_jitter_us = 50};
       observe::PhaseClock phases(Clock::now());
-      Worker worker(config::parse_run_config(kConfig, "test", {}), options);
+      Worker worker(config::parse_run_config(kKernelTimesConfig, "test", {}), options);
       worker.connect(world);
       TimeAccount account(worker, phases);
       TrainerEvents events;

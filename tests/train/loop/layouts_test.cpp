@@ -8,18 +8,18 @@ namespace {
 
 // Small models that hold everything which could depend on a layout: dropout, batch norm, ties, forks,
 // accumulation, clipping, warm-up; global batch 12 over V = 4 leaves of 3 samples in micro-batches of 1 or 3.
-constexpr const char* kCommon = R"(
+constexpr const char* kLayoutsCommon = R"(
 format_version: 1
 trainer { steps: 6 global_batch: 12 virtual_replicas: 4 seed: 7 clip_norm: 0.5 eval_every_steps: 3 }
 optimizer { learning_rate: 0.01 adamw {} weight_decay: 0.1 schedule { warmup_steps: 2 cosine { minimum: 0.001 } } }
 parallel { reduction: REPRODUCIBLE bucket_bytes: 2048 }
 )";
 
-const char* kMlp = R"(
+const char* kLayoutsMlp = R"(
 model { mlp { image: 6 image: 6 image: 1 hidden: 17 hidden: 13 classes: 5 dropout: 0.3 } }
 data { synthetic { samples: 40 eval_samples: 23 classes: 5 shape: 6 shape: 6 shape: 1 } }
 )";
-const char* kLenet = R"(
+const char* kLayoutsLenet = R"(
 model { lenet { image: 16 image: 16 image: 1 classes: 4 dropout: 0.2 batch_norm: true } }
 data { synthetic { samples: 40 eval_samples: 23 classes: 4 shape: 16 shape: 16 shape: 1 } }
 )";
@@ -29,9 +29,9 @@ model { gpt { vocabulary: 11 context: 6 layers: 1 heads: 2 width: 16 tied_head: 
 data { synthetic { samples: 40 eval_samples: 23 classes: 11 } shuffle: false }
 )";
 
-config::RunConfig config_of(const char* model, const std::vector<std::string>& overrides = {},
-                            const std::optional<std::string>& layout = {}) {
-  return config::parse_run_config(std::string(kCommon) + model, "test", overrides, layout);
+config::RunConfig layouts_config(const char* model, const std::vector<std::string>& overrides = {},
+                                 const std::optional<std::string>& layout = {}) {
+  return config::parse_run_config(std::string(kLayoutsCommon) + model, "test", overrides, layout);
 }
 
 void expect_same_on_all_layouts(const config::RunConfig& config) {
@@ -42,19 +42,20 @@ void expect_same_on_all_layouts(const config::RunConfig& config) {
 }
 
 TEST(Layouts, MlpWithDropoutHasTheSameBitsOnAnyNumberOfWorkers) {
-  expect_same_on_all_layouts(config_of(kMlp));
+  expect_same_on_all_layouts(layouts_config(kLayoutsMlp));
 }
 
 TEST(Layouts, LenetWithBatchNormHasTheSameBitsOnAnyNumberOfWorkers) {
-  expect_same_on_all_layouts(config_of(kLenet));
+  expect_same_on_all_layouts(layouts_config(kLayoutsLenet));
 }
 
 TEST(Layouts, SmallMicroBatchesHaveTheSameBitsOnAnyNumberOfWorkers) {
-  expect_same_on_all_layouts(config_of(kMlp, {"trainer.micro_batch=1"}));
+  expect_same_on_all_layouts(layouts_config(kLayoutsMlp, {"trainer.micro_batch=1"}));
 }
 
 TEST(Layouts, SevenLeavesDivideAmongAnyNumberOfWorkers) {
-  const config::RunConfig config = config_of(kMlp, {"trainer.virtual_replicas=7", "trainer.global_batch=14"});
+  const config::RunConfig config =
+      layouts_config(kLayoutsMlp, {"trainer.virtual_replicas=7", "trainer.global_batch=14"});
   const Trace one = train_on_threads(config, 1);
   for (const int ranks : {2, 3, 5, 7}) EXPECT_EQ(train_on_threads(config, ranks), one) << ranks << " workers";
 }
@@ -72,7 +73,7 @@ TEST(Layouts, SharesOfNodesOfUnlikeSizesHaveTheSameBits) {
     int leaves, ranks;
     std::vector<int> of_first;
   };
-  for (const char* model : {kMlp, kLenet, kTiedGpt})
+  for (const char* model : {kLayoutsMlp, kLayoutsLenet, kTiedGpt})
     for (const Shares& shares :
          {Shares{8, 3, {2, 1}}, Shares{8, 5, {2}}, Shares{64, 3, {16, 4, 2}}, Shares{7, 2, {4}}}) {
       const std::string leaves = std::to_string(shares.leaves);
@@ -80,31 +81,31 @@ TEST(Layouts, SharesOfNodesOfUnlikeSizesHaveTheSameBits) {
                                            "trainer.global_batch=" + std::to_string(2 * shares.leaves)};
       std::vector<std::string> apart = joint;
       apart.push_back("trainer.micro_batch=2");
-      EXPECT_EQ(leaves_at_once(config_of(model, joint), shares.ranks, 0), shares.of_first);
-      const Trace one_by_one = train_on_threads(config_of(model, apart), 1);
+      EXPECT_EQ(leaves_at_once(layouts_config(model, joint), shares.ranks, 0), shares.of_first);
+      const Trace one_by_one = train_on_threads(layouts_config(model, apart), 1);
       for (const int ranks : {1, shares.ranks})
-        EXPECT_EQ(train_on_threads(config_of(model, joint), ranks), one_by_one)
+        EXPECT_EQ(train_on_threads(layouts_config(model, joint), ranks), one_by_one)
             << model << leaves << " leaves, " << ranks << " workers";
     }
 }
 
 TEST(Layouts, SharesOfUnlikeSizesMeetInEveryWayToSum) {
   const config::RunConfig config =
-      config_of(kLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"});
+      layouts_config(kLayoutsLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"});
   const Trace one = train_on_threads(config, 1);
   for (const char* layout :
        {"dp=3,shard=optimizer", "dp=3,sync=ps,servers=1", "dp=3,sync=ps,placement=colocated,servers=3",
         "dp=3,recompute=full", "dp=3,recompute=selective", "dp=3,sync=ps,servers=1,aggregate=host"}) {
-    const config::RunConfig own =
-        config_of(kLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"}, std::string(layout));
+    const config::RunConfig own = layouts_config(
+        kLayoutsLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"}, std::string(layout));
     EXPECT_EQ(train_on_threads(own, own.parallel.layout.world_size()), one) << layout;
   }
 }
 
 TEST(Layouts, WorkersWhoseNumberIsNoPowerOfTwoFoldTheTreeInBlocksToTheSameBits) {
-  for (const char* model : {kMlp, kLenet}) {
-    const config::RunConfig config =
-        config_of(model, {"trainer.virtual_replicas=12", "trainer.global_batch=24", "trainer.micro_batch=1"});
+  for (const char* model : {kLayoutsMlp, kLayoutsLenet}) {
+    const config::RunConfig config = layouts_config(
+        model, {"trainer.virtual_replicas=12", "trainer.global_batch=24", "trainer.micro_batch=1"});
     const Trace one = train_on_threads(config, 1);
     for (const int ranks : {3, 6, 12}) EXPECT_EQ(train_on_threads(config, ranks), one) << ranks << " workers";
     const TraceOptions lanes{.asynchronous = device::AsyncCpuOptions{.jitter_seed = 5, .max_jitter_us = 200},
@@ -116,7 +117,7 @@ TEST(Layouts, WorkersWhoseNumberIsNoPowerOfTwoFoldTheTreeInBlocksToTheSameBits) 
 
 TEST(Layouts, SumsInSharedMemoryHaveTheSameBits) {
   const config::RunConfig config =
-      config_of(kLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"});
+      layouts_config(kLayoutsLenet, {"trainer.virtual_replicas=8", "trainer.global_batch=16"});
   const Trace one = train_on_threads(config, 1);
   // 3 workers do not follow the tree over 8 leaves: exchanges run over the same channel.
   for (const int ranks : {1, 2, 3, 4, 8})
@@ -127,38 +128,41 @@ TEST(Layouts, SumsInSharedMemoryHaveTheSameBits) {
 }
 
 TEST(Layouts, BucketSizesChangeNoBit) {
-  const Trace one = train_on_threads(config_of(kMlp), 2);
-  EXPECT_EQ(train_on_threads(config_of(kMlp, {"parallel.bucket_bytes=1"}), 2), one);
-  EXPECT_EQ(train_on_threads(config_of(kMlp, {"parallel.bucket_bytes=100000000"}), 2), one);
+  const Trace one = train_on_threads(layouts_config(kLayoutsMlp), 2);
+  EXPECT_EQ(train_on_threads(layouts_config(kLayoutsMlp, {"parallel.bucket_bytes=1"}), 2), one);
+  EXPECT_EQ(train_on_threads(layouts_config(kLayoutsMlp, {"parallel.bucket_bytes=100000000"}), 2), one);
 }
 
 TEST(Layouts, LanesThatRunAtOnceGiveTheSameBits) {
-  const Trace one = train_on_threads(config_of(kMlp), 1);
+  const Trace one = train_on_threads(layouts_config(kLayoutsMlp), 1);
   for (const uint64_t seed : {1, 2, 3}) {
     const TraceOptions options{
         .asynchronous = device::AsyncCpuOptions{.jitter_seed = seed, .max_jitter_us = 200},
         .shared_memory = seed == 3,
         .output_directory = {}};
-    EXPECT_EQ(train_on_threads(config_of(kMlp), 2, options), one);
-    EXPECT_EQ(train_on_threads(config_of(kMlp), 3, options), one);
+    EXPECT_EQ(train_on_threads(layouts_config(kLayoutsMlp), 2, options), one);
+    EXPECT_EQ(train_on_threads(layouts_config(kLayoutsMlp), 3, options), one);
   }
 }
 
 TEST(Layouts, UpdatingBucketsAsTheyLandChangesNoBit) {
   const std::vector<std::string> no_clipping{"trainer.clip_norm=0"};
-  const Trace one = train_on_threads(config_of(kMlp, no_clipping), 2);
-  EXPECT_EQ(train_on_threads(config_of(kMlp, {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"}), 2), one);
+  const Trace one = train_on_threads(layouts_config(kLayoutsMlp, no_clipping), 2);
+  EXPECT_EQ(
+      train_on_threads(layouts_config(kLayoutsMlp, {"trainer.clip_norm=0", "trainer.nonfinite=IGNORE"}), 2),
+      one);
 }
 
 TEST(Layouts, FastModeIsCloseToReproducible) {
-  const Trace exact = train_on_threads(config_of(kMlp, {"data.shuffle=false"}), 1);
+  const Trace exact = train_on_threads(layouts_config(kLayoutsMlp, {"data.shuffle=false"}), 1);
   for (const int ranks : {1, 2, 4}) {
-    const Trace fast =
-        train_on_threads(config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"}), ranks);
+    const Trace fast = train_on_threads(
+        layouts_config(kLayoutsMlp, {"data.shuffle=false", "parallel.reduction=FAST"}), ranks);
     ASSERT_EQ(fast.losses.size(), exact.losses.size());
     for (size_t i = 0; i < exact.losses.size(); ++i)
       EXPECT_NEAR(fast.losses[i], exact.losses[i], 1e-4) << ranks;
-    const config::RunConfig config = config_of(kMlp, {"data.shuffle=false", "parallel.reduction=FAST"});
+    const config::RunConfig config =
+        layouts_config(kLayoutsMlp, {"data.shuffle=false", "parallel.reduction=FAST"});
     const Trace shared =
         train_on_threads(config, ranks, {.asynchronous = {}, .shared_memory = true, .output_directory = {}});
     ASSERT_EQ(shared.losses.size(), exact.losses.size());
@@ -172,7 +176,7 @@ TEST(Layouts, FastSumsOfTiedParametersAreCloseToReproducibleOnes) {
     // Without clipping, and without a look at what is not finite, buckets are updated as they land.
     const std::vector<std::string> common{std::string("trainer.clip_norm=") + clip_norm,
                                           "trainer.nonfinite=IGNORE"};
-    const Trace exact = train_on_threads(config_of(kTiedGpt, common), 1);
+    const Trace exact = train_on_threads(layouts_config(kTiedGpt, common), 1);
     ASSERT_EQ(exact.losses.size(), 6u);
     for (const char* layout :
          {"dp=2", "dp=2,shard=optimizer", "dp=2,sync=ps,servers=1",
@@ -181,7 +185,7 @@ TEST(Layouts, FastSumsOfTiedParametersAreCloseToReproducibleOnes) {
         std::vector<std::string> overrides = common;
         overrides.insert(overrides.end(),
                          {"parallel.reduction=FAST", std::string("parallel.bucket_bytes=") + bucket_bytes});
-        const config::RunConfig config = config_of(kTiedGpt, overrides, layout);
+        const config::RunConfig config = layouts_config(kTiedGpt, overrides, layout);
         const Trace fast = train_on_threads(config, config.parallel.layout.world_size());
         ASSERT_EQ(fast.losses.size(), exact.losses.size()) << layout;
         for (size_t i = 0; i < exact.losses.size(); ++i)

@@ -12,7 +12,7 @@
 namespace lockstep::train {
 namespace {
 
-using Kind = observe::MachineSubject::Kind;
+using SubjectKind = observe::MachineSubject::Kind;
 
 /// What rank 0 has written, by group.
 class Written {
@@ -52,7 +52,7 @@ TEST(MachineWatching, RankZeroWritesTheFiguresOfAllRanksWithTheirSteps) {
   first.set_step(7);
   second.set_step(6);
   third.set_step(5);
-  EXPECT_EQ(written.await("machine", 7).machine->kind, Kind::host);
+  EXPECT_EQ(written.await("machine", 7).machine->kind, SubjectKind::host);
   EXPECT_EQ(written.await("rank0", 7).machine->host, "a");
   EXPECT_EQ(written.await("rank1", 6).machine->host, "a");
   EXPECT_EQ(written.await("rank2", 5).machine->host, "b");

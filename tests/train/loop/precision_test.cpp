@@ -23,17 +23,17 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr const char* kCommon = R"(
+constexpr const char* kPrecisionCommon = R"(
 format_version: 1
 trainer { steps: 8 global_batch: 12 virtual_replicas: 4 micro_batch: 2 seed: 7 clip_norm: 0.5 eval_every_steps: 4 }
 optimizer { learning_rate: 0.01 adamw {} weight_decay: 0.1 schedule { warmup_steps: 2 cosine { minimum: 0.001 } } }
 parallel { reduction: REPRODUCIBLE bucket_bytes: 2048 }
 )";
-constexpr const char* kMlp = R"(
+constexpr const char* kPrecisionMlp = R"(
 model { mlp { image: 6 image: 6 image: 1 hidden: 17 hidden: 13 classes: 5 dropout: 0.3 } }
 data { synthetic { samples: 40 eval_samples: 23 classes: 5 } }
 )";
-constexpr const char* kLenet = R"(
+constexpr const char* kPrecisionLenet = R"(
 model { lenet { image: 16 image: 16 image: 1 classes: 4 dropout: 0.2 batch_norm: true } }
 data { synthetic { samples: 40 eval_samples: 23 classes: 4 } }
 )";
@@ -43,25 +43,25 @@ model { gpt { vocabulary: 11 context: 6 layers: 2 heads: 2 width: 8 dropout: 0.1
 data { synthetic { samples: 40 eval_samples: 23 classes: 11 context: 6 } }
 )";
 
-config::RunConfig config_of(const char* model, const std::vector<std::string>& overrides) {
-  return config::parse_run_config(std::string(kCommon) + model, "test", overrides);
+config::RunConfig precision_config(const char* model, const std::vector<std::string>& overrides) {
+  return config::parse_run_config(std::string(kPrecisionCommon) + model, "test", overrides);
 }
 
 class NarrowTraining : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   config::RunConfig config(std::vector<std::string> overrides = {}) const {
     overrides.push_back(std::string("precision.compute=") + std::get<1>(GetParam()));
-    return config_of(std::get<0>(GetParam()), overrides);
+    return precision_config(std::get<0>(GetParam()), overrides);
   }
 };
 INSTANTIATE_TEST_SUITE_P(All, NarrowTraining,
-                         testing::Combine(testing::Values(kMlp, kLenet, kGpt),
+                         testing::Combine(testing::Values(kPrecisionMlp, kPrecisionLenet, kGpt),
                                           testing::Values("BFLOAT16", "FLOAT16")),
                          [](const auto& info) {
                            const char* model = std::get<0>(info.param);
-                           return std::string(model == kMlp     ? "mlp_"
-                                              : model == kLenet ? "lenet_"
-                                                                : "gpt_") +
+                           return std::string(model == kPrecisionMlp     ? "mlp_"
+                                              : model == kPrecisionLenet ? "lenet_"
+                                                                         : "gpt_") +
                                   std::get<1>(info.param);
                          });
 
@@ -82,7 +82,7 @@ TEST_P(NarrowTraining, HasTheSameBitsOnLanesThatRunAtOnceAndInSharedMemory) {
 
 TEST_P(NarrowTraining, FollowsFloat32AndIsNotIt) {
   const Trace narrow = train_on_threads(config(), 1);
-  const Trace wide = train_on_threads(config_of(std::get<0>(GetParam()), {}), 1);
+  const Trace wide = train_on_threads(precision_config(std::get<0>(GetParam()), {}), 1);
   EXPECT_NE(narrow.parameters, wide.parameters);
   EXPECT_NEAR(narrow.losses[0], wide.losses[0], 0.005 * wide.losses[0]);
   EXPECT_NEAR(narrow.norms[0], wide.norms[0], 0.02 * wide.norms[0]);
@@ -98,20 +98,22 @@ TEST_P(NarrowTraining, ProgramsAreProven) {
 }
 
 TEST(Precision, Tf32IsFloat32OnCpus) {
-  EXPECT_EQ(train_on_threads(config_of(kMlp, {"precision.compute=TF32"}), 2),
-            train_on_threads(config_of(kMlp, {}), 2));
+  EXPECT_EQ(train_on_threads(precision_config(kPrecisionMlp, {"precision.compute=TF32"}), 2),
+            train_on_threads(precision_config(kPrecisionMlp, {}), 2));
 }
 
 TEST(Precision, UpdatingBucketsAsTheyLandChangesNoBit) {
   const std::vector<std::string> plain{"precision.compute=BFLOAT16", "trainer.clip_norm=0"};
   auto as_it_lands = plain;
   as_it_lands.push_back("trainer.nonfinite=IGNORE");
-  EXPECT_EQ(train_on_threads(config_of(kGpt, as_it_lands), 2), train_on_threads(config_of(kGpt, plain), 2));
+  EXPECT_EQ(train_on_threads(precision_config(kGpt, as_it_lands), 2),
+            train_on_threads(precision_config(kGpt, plain), 2));
 }
 
 TEST(Precision, TwoByteStorageTakesHalfOfTheActivationsAndAddsACopyOfTheWeights) {
   const auto bytes = [](const char* compute, program::Category category) {
-    const config::RunConfig config = config_of(kLenet, {std::string("precision.compute=") + compute});
+    const config::RunConfig config =
+        precision_config(kPrecisionLenet, {std::string("precision.compute=") + compute});
     const compile::CompiledRun run = compile_run(config, {});
     return plan_worker_memory(run, run.compile(0), config)
         .device.category_bytes[static_cast<size_t>(category)];
@@ -140,7 +142,7 @@ void with_worker(const config::RunConfig& config, const std::function<void(Worke
 
 TEST(Precision, AStepReadsTheParametersRounded) {
   for (const char* compute : {"BFLOAT16", "FLOAT16"})
-    with_worker(config_of(kGpt, {std::string("precision.compute=") + compute}), [](Worker& worker) {
+    with_worker(precision_config(kGpt, {std::string("precision.compute=") + compute}), [](Worker& worker) {
       worker.run_step({});
       worker.run_step({.iteration = 1});
       worker.run_step(
@@ -178,7 +180,7 @@ TEST(Precision, UpdatesThatWriteTheCopyHaveTheBitsOfCastsForEveryOptimizer) {
     for (const char* type : {"precision.compute=BFLOAT16", "precision.compute=FLOAT16"}) {
       std::vector<std::string> overrides = rule;
       overrides.insert(overrides.end(), {type, "trainer.steps=5", "trainer.eval_every_steps=2"});
-      config::RunConfig config = config_of(kGpt, overrides);
+      config::RunConfig config = precision_config(kGpt, overrides);
       const Trace one = train_on_threads(config, 1);
       for (const char* layout : {"dp=2,shard=optimizer", "dp=1,pp=2", "dp=2,sync=ps,servers=1"}) {
         config.parallel.layout = layout::parse_layout(layout);
@@ -190,7 +192,7 @@ TEST(Precision, UpdatesThatWriteTheCopyHaveTheBitsOfCastsForEveryOptimizer) {
 
 /// An evaluation with averages in the places of parameters leaves copies of these behind.
 TEST(Precision, WhatOthersWriteBetweenStepsIsCastAnew) {
-  with_worker(config_of(kGpt, {"precision.compute=BFLOAT16"}), [](Worker& worker) {
+  with_worker(precision_config(kGpt, {"precision.compute=BFLOAT16"}), [](Worker& worker) {
     const program::Program& program = worker.programs().step;
     const auto& place = program.parameters[0];
     const auto copy = [&] {
@@ -206,29 +208,31 @@ TEST(Precision, WhatOthersWriteBetweenStepsIsCastAnew) {
 }
 
 TEST(Precision, ModelInputsAreRoundedWhereBatchesAreRead) {
-  with_worker(config_of(kMlp, {"precision.compute=BFLOAT16", "data.shuffle=false"}), [](Worker& worker) {
-    worker.run_step({});
-    const program::Program& program = worker.programs().step;
-    std::vector<float> first(36);
-    int32_t label = 0;
-    std::byte* destinations[] = {reinterpret_cast<std::byte*>(first.data()),
-                                 reinterpret_cast<std::byte*>(&label)};
-    // What was loaded last is still there.
-    const auto& division = worker.compiled().division();
-    const int last = division.micro_batches_of(0) - 1;
-    worker.train_data().read(division.parts_of(0).back().first_sample, destinations);
-    const uint16_t* staged = nullptr;
-    for (const auto& instruction : program.instructions)
-      if (instruction.kind == program::InstructionKind::load && instruction.micro_batch == last)
-        for (const auto& operand : instruction.operands)
-          if (operand.role == program::Role::batch && operand.index == 0) {
-            EXPECT_EQ(operand.dtype, DType::bfloat16);
-            EXPECT_EQ(operand.range.size_bytes, division.micro_batch * 36 * 2);
-            staged = reinterpret_cast<const uint16_t*>(worker.memory().at(program, operand.range));
-          }
-    ASSERT_NE(staged, nullptr);
-    for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(staged[i], bfloat16(first[i]).bits) << i;
-  });
+  with_worker(precision_config(kPrecisionMlp, {"precision.compute=BFLOAT16", "data.shuffle=false"}),
+              [](Worker& worker) {
+                worker.run_step({});
+                const program::Program& program = worker.programs().step;
+                std::vector<float> first(36);
+                int32_t label = 0;
+                std::byte* destinations[] = {reinterpret_cast<std::byte*>(first.data()),
+                                             reinterpret_cast<std::byte*>(&label)};
+                // What was loaded last is still there.
+                const auto& division = worker.compiled().division();
+                const int last = division.micro_batches_of(0) - 1;
+                worker.train_data().read(division.parts_of(0).back().first_sample, destinations);
+                const uint16_t* staged = nullptr;
+                for (const auto& instruction : program.instructions)
+                  if (instruction.kind == program::InstructionKind::load && instruction.micro_batch == last)
+                    for (const auto& operand : instruction.operands)
+                      if (operand.role == program::Role::batch && operand.index == 0) {
+                        EXPECT_EQ(operand.dtype, DType::bfloat16);
+                        EXPECT_EQ(operand.range.size_bytes, division.micro_batch * 36 * 2);
+                        staged =
+                            reinterpret_cast<const uint16_t*>(worker.memory().at(program, operand.range));
+                      }
+                ASSERT_NE(staged, nullptr);
+                for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(staged[i], bfloat16(first[i]).bits) << i;
+              });
 }
 
 TEST(LossScale, DividesOutOfEverythingExactly) {
@@ -238,7 +242,7 @@ TEST(LossScale, DividesOutOfEverythingExactly) {
     std::vector<uint64_t> hashes;
     std::vector<double> norms;
     for (const double scale : {1.0, 1024.0, 0x1p-10}) {
-      with_worker(config_of(kLenet, {rule}), [&](Worker& worker) {
+      with_worker(precision_config(kPrecisionLenet, {rule}), [&](Worker& worker) {
         for (uint64_t step = 0; step < 3; ++step) {
           run::StepInputs inputs{.iteration = step};
           inputs.constants = {.kernels = {.step = step, .seed = 1, .loss_scale = scale},
@@ -304,7 +308,7 @@ ScaledRun train_scaled(const config::RunConfig& config, int ranks, const std::st
 
 TEST(LossScale, OverflowIsSkippedSilentlyHalvesTheScaleAndGrowsBack) {
   testing::internal::CaptureStderr();
-  const ScaledRun run = train_scaled(config_of(kMlp, kOverflowing), 2);
+  const ScaledRun run = train_scaled(precision_config(kPrecisionMlp, kOverflowing), 2);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   ASSERT_EQ(run.error, "");
   ASSERT_EQ(run.scales.size(), 20u);
@@ -327,11 +331,11 @@ TEST(LossScale, OverflowIsSkippedSilentlyHalvesTheScaleAndGrowsBack) {
 }
 
 TEST(LossScale, OverflowHasTheSameBitsOnAnyNumberOfWorkers) {
-  for (const char* model : {kMlp, kLenet, kGpt}) {
-    const ScaledRun one = train_scaled(config_of(model, kOverflowing), 1);
+  for (const char* model : {kPrecisionMlp, kPrecisionLenet, kGpt}) {
+    const ScaledRun one = train_scaled(precision_config(model, kOverflowing), 1);
     ASSERT_NE(one.skipped.find('x'), std::string::npos);
     for (const int ranks : {2, 3, 4}) {
-      const ScaledRun run = train_scaled(config_of(model, kOverflowing), ranks);
+      const ScaledRun run = train_scaled(precision_config(model, kOverflowing), ranks);
       EXPECT_EQ(run.state_hash, one.state_hash) << ranks << " workers";
       EXPECT_EQ(run.scales, one.scales) << ranks << " workers";
       EXPECT_EQ(run.losses, one.losses) << ranks << " workers";
@@ -343,9 +347,9 @@ TEST(LossScale, SkippedStepsChangeNothing) {
   // One step of a scale that overflows, against none: nothing but the scale remembers it.
   auto overrides = kOverflowing;
   overrides.back() = "trainer.steps=1";
-  const ScaledRun run = train_scaled(config_of(kLenet, overrides), 1);
+  const ScaledRun run = train_scaled(precision_config(kPrecisionLenet, overrides), 1);
   ASSERT_EQ(run.skipped, "x");
-  with_worker(config_of(kLenet, overrides), [&](Worker& worker) {
+  with_worker(precision_config(kPrecisionLenet, overrides), [&](Worker& worker) {
     EXPECT_EQ(state_hash_of(worker, *comm::make_solo_communicator()), run.state_hash);
   });
 }
@@ -353,7 +357,7 @@ TEST(LossScale, SkippedStepsChangeNothing) {
 TEST(LossScale, IsGoneOnWithWhereARunWasStopped) {
   auto overrides = kOverflowing;
   overrides.push_back("checkpoint.resume_automatic=true");
-  const config::RunConfig config = config_of(kMlp, overrides);
+  const config::RunConfig config = precision_config(kPrecisionMlp, overrides);
   const ScaledRun whole = train_scaled(config, 1);
   for (const int64_t stop : {2, 7, 17}) {
     const test::TemporaryDirectory folder;
@@ -374,7 +378,7 @@ TEST(LossScale, ARunThatGoesOnFromFloat32BeginsWithTheFirstScale) {
   const test::TemporaryDirectory folder;
   const std::vector<std::string> plain{"checkpoint.resume_automatic=true", "trainer.steps=6"};
   run_ranks(1, [&](int, comm::Communicator& world) {
-    Worker worker(config_of(kMlp, plain), {.rank = 0, .world_size = 1, .asynchronous = {}});
+    Worker worker(precision_config(kPrecisionMlp, plain), {.rank = 0, .world_size = 1, .asynchronous = {}});
     worker.connect(world);
     Trainer trainer(worker, world, {},
                     {.output_directory = folder / "run", .stop_requested = {}, .stop_after = 3});
@@ -383,7 +387,7 @@ TEST(LossScale, ARunThatGoesOnFromFloat32BeginsWithTheFirstScale) {
   });
   auto scaled = plain;
   scaled.insert(scaled.end(), {"precision.compute=FLOAT16", "checkpoint.allow_config_change=true"});
-  const ScaledRun run = train_scaled(config_of(kMlp, scaled), 1, folder / "run");
+  const ScaledRun run = train_scaled(precision_config(kPrecisionMlp, scaled), 1, folder / "run");
   EXPECT_EQ(run.error, "");
   EXPECT_EQ(run.scales, (std::vector<double>{65536, 65536, 65536}));
 }
@@ -392,15 +396,16 @@ TEST(LossScale, OverflowsAreNoSignOfTroubleInARunThatGoesOnInAnotherType) {
   const test::TemporaryDirectory folder;
   auto overrides = kOverflowing;
   overrides.push_back("checkpoint.resume_automatic=true");
-  const ScaledRun first = train_scaled(config_of(kMlp, overrides), 1, folder / "run", 6);
+  const ScaledRun first = train_scaled(precision_config(kPrecisionMlp, overrides), 1, folder / "run", 6);
   ASSERT_GE(first.outcome.skipped_steps, 3);
   for (const char* compute : {"BFLOAT16", "FLOAT32"}) {
     const ScaledRun second = train_scaled(
-        config_of(kMlp,
-                  {std::string("precision.compute=") + compute, "trainer.steps=20",
-                   "checkpoint.resume_automatic=true", "checkpoint.allow_config_change=true",
-                   "optimizer.learning_rate=1e30", "trainer.clip_norm=0", "optimizer.schedule={}",
-                   "trainer.nonfinite=SKIP", "trainer.nonfinite_limit=2", "trainer.eval_every_steps=0"}),
+        precision_config(
+            kPrecisionMlp,
+            {std::string("precision.compute=") + compute, "trainer.steps=20",
+             "checkpoint.resume_automatic=true", "checkpoint.allow_config_change=true",
+             "optimizer.learning_rate=1e30", "trainer.clip_norm=0", "optimizer.schedule={}",
+             "trainer.nonfinite=SKIP", "trainer.nonfinite_limit=2", "trainer.eval_every_steps=0"}),
         1, folder / "run");
     EXPECT_THAT(second.error, Mentions("step 2 ... trainer.nonfinite_limit ... 2")) << compute;
   }
@@ -414,17 +419,17 @@ std::vector<std::string> at_the_floor(const std::string& policy) {
 }
 
 TEST(LossScale, AtItsMinimumThePolicySaysWhatHappens) {
-  const ScaledRun located = train_scaled(config_of(kMlp, at_the_floor("LOCATE")), 2);
+  const ScaledRun located = train_scaled(precision_config(kPrecisionMlp, at_the_floor("LOCATE")), 2);
   EXPECT_EQ(located.skipped, "x");
   EXPECT_EQ(located.code, ExitCode::internal);
   EXPECT_THAT(located.error,
               AllOf(HasSubstr("step 2: loss "), HasSubstr("536870912"),
                     Mentions("first: ... backward of layer"), HasSubstr("made infinity"),
                     HasSubstr("precision.loss_scaling.minimum: lower that"), Not(HasSubstr("clip_norm"))));
-  const ScaledRun stopped = train_scaled(config_of(kMlp, at_the_floor("STOP")), 2);
+  const ScaledRun stopped = train_scaled(precision_config(kPrecisionMlp, at_the_floor("STOP")), 2);
   EXPECT_EQ(stopped.code, ExitCode::internal);
   EXPECT_THAT(stopped.error, AllOf(HasSubstr("536870912"), Not(HasSubstr("first:"))));
-  const ScaledRun skipping = train_scaled(config_of(kMlp, at_the_floor("SKIP")), 2);
+  const ScaledRun skipping = train_scaled(precision_config(kPrecisionMlp, at_the_floor("SKIP")), 2);
   EXPECT_EQ(skipping.skipped, "xxx");  // one that lowered the scale, two that counted, and the third ended it
   EXPECT_EQ(skipping.code, ExitCode::internal);
   EXPECT_THAT(skipping.error, AllOf(Mentions("step 3 ... trainer.nonfinite_limit ... 3"),
@@ -432,10 +437,10 @@ TEST(LossScale, AtItsMinimumThePolicySaysWhatHappens) {
 }
 
 TEST(LossScale, ALossThatIsNotFiniteIsNoMatterOfTheScale) {
-  const ScaledRun run =
-      train_scaled(config_of(kMlp, {"precision.compute=FLOAT16", "optimizer.learning_rate=1e30",
-                                    "trainer.clip_norm=0", "optimizer.schedule={}"}),
-                   2);
+  const ScaledRun run = train_scaled(
+      precision_config(kPrecisionMlp, {"precision.compute=FLOAT16", "optimizer.learning_rate=1e30",
+                                       "trainer.clip_norm=0", "optimizer.schedule={}"}),
+      2);
   EXPECT_EQ(run.code, ExitCode::internal);
   EXPECT_THAT(run.error, AllOf(Mentions("first: ... forward of layer"), HasSubstr("65536"),
                                HasSubstr("Lower optimizer.learning_rate")));

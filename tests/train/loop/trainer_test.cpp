@@ -22,7 +22,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr const char* kConfig = R"(
+constexpr const char* kTrainerConfig = R"(
 format_version: 1
 model { mlp { image: 4 image: 4 image: 1 hidden: 8 classes: 3 } }
 data { synthetic { samples: 40 eval_samples: 24 classes: 3 shape: 4 shape: 4 shape: 1 } }
@@ -50,7 +50,7 @@ class TrainerOnThreads : public testing::Test {
   Ended train(const std::vector<std::string>& overrides,
               const std::function<void(TrainerRunOptions&, int rank)>& adjust = {}, const Before& before = {},
               int ranks = 2) const {
-    const config::RunConfig config = config::parse_run_config(kConfig, "test", overrides);
+    const config::RunConfig config = config::parse_run_config(kTrainerConfig, "test", overrides);
     std::vector<Ended> runs(static_cast<size_t>(ranks));
     const auto mailboxes = control::make_local_mailboxes(ranks);
     run_ranks(ranks, [&](int rank, comm::Communicator& world) {

@@ -19,7 +19,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr const char* kConfig = R"(
+constexpr const char* kExecutorConfig = R"(
 format_version: 1
 model { mlp { image: 4 image: 4 image: 1 hidden: 8 classes: 3 } }
 data { synthetic { samples: 24 eval_samples: 6 classes: 3 } }
@@ -28,7 +28,7 @@ optimizer { learning_rate: 0.1 sgd {} }
 parallel { reduction: REPRODUCIBLE }
 )";
 
-config::RunConfig config() { return config::parse_run_config(kConfig, "test", {}); }
+config::RunConfig config() { return config::parse_run_config(kExecutorConfig, "test", {}); }
 
 class BrokenBatches : public run::BatchSource {
  public:

@@ -23,7 +23,7 @@ namespace {
 
 // Three layers, a bucket each: load, forward 0 to 3, agree, backward and all_reduce 3 to 1, norm, update 3
 // to 1.
-constexpr const char* kConfig = R"(
+constexpr const char* kExposedConfig = R"(
 format_version: 1
 model { mlp { image: 4 image: 4 image: 1 hidden: 8 hidden: 8 classes: 3 } }
 data { synthetic { samples: 24 eval_samples: 6 classes: 3 } }
@@ -136,7 +136,7 @@ using Scene = std::function<void(const std::string& instruction, Script&)>;
 /// What rank 0 of two reports of a step in which `scene` is called before each of its instructions.
 double exposed_on_streams(const std::vector<std::string>& overrides, const Scene& scene,
                           const std::function<void(program::Program&)>& edit = {}) {
-  const config::RunConfig config = config::parse_run_config(kConfig, "test", overrides);
+  const config::RunConfig config = config::parse_run_config(kExposedConfig, "test", overrides);
   std::optional<double> exposed;
   run_ranks(2, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
@@ -269,7 +269,7 @@ class Asked : public comm::ForwardingCommunicator {
 
 /// What rank 0 of two reports of a step on one thread.
 double exposed_on_one_thread(const std::function<bool(const control::Progress&)>& may_end) {
-  const config::RunConfig config = config::parse_run_config(kConfig, "test", {});
+  const config::RunConfig config = config::parse_run_config(kExposedConfig, "test", {});
   std::optional<double> exposed;
   run_ranks(2, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;

@@ -20,7 +20,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr const char* kConfig = R"(
+constexpr const char* kLaneFailureConfig = R"(
 format_version: 1
 model { mlp { image: 4 image: 4 image: 1 hidden: 8 hidden: 8 classes: 3 } }
 data { synthetic { samples: 24 eval_samples: 6 classes: 3 } }
@@ -77,7 +77,7 @@ using Choice = std::function<int(const program::Program&)>;
 template <class Exception>
 std::vector<Failure> fail_while_another_lane_waits(const Choice& culprit, const Choice& waiting,
                                                    const Exception& exception) {
-  const config::RunConfig config = config::parse_run_config(kConfig, "test", {});
+  const config::RunConfig config = config::parse_run_config(kLaneFailureConfig, "test", {});
   std::vector<Failure> failures(2);
   std::promise<void> ended;
   run_ranks(2, [&](int rank, comm::Communicator& world) {
@@ -150,7 +150,7 @@ Failure fail_after_the_report(bool streams, const std::function<void(run::Execut
   Failure failure;
   run_ranks(1, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
-    ProgramRank self(config::parse_run_config(kConfig, "test", {}), rank, batches, world);
+    ProgramRank self(config::parse_run_config(kLaneFailureConfig, "test", {}), rank, batches, world);
     const program::Program& step = self.programs.step;
     const int update = last_on(step, program::InstructionKind::update, "compute");
     std::promise<void> returned;
@@ -193,7 +193,7 @@ TEST(Executors, AnErrorInWhatIsLeftOfAStepSaysSo) {
 TEST(StreamExecutor, AfterAFailureEveryRunThrowsIt) {
   run_ranks(1, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
-    ProgramRank self(config::parse_run_config(kConfig, "test", {}), rank, batches, world);
+    ProgramRank self(config::parse_run_config(kLaneFailureConfig, "test", {}), rank, batches, world);
     const auto device = device::make_async_cpu_device({});
     bool broken = true;
     const auto executor = run::make_stream_executor(self.programs.step, self.context,

@@ -23,7 +23,7 @@ using testing::Gt;
 using testing::HasSubstr;
 
 // Three layers, a bucket each.
-constexpr const char* kConfig = R"(
+constexpr const char* kOverlapConfig = R"(
 format_version: 1
 model { mlp { image: 4 image: 4 image: 1 hidden: 8 hidden: 8 classes: 3 } }
 data { synthetic { samples: 24 eval_samples: 6 classes: 3 } }
@@ -69,7 +69,7 @@ std::unique_ptr<run::Executor> make_executor(ProgramRank& self, Lanes lanes, dev
 Outcome run_over_link(const Arrangement& layout, Lanes lanes, const LinkSpeed& speed,
                       const device::AsyncCpuOptions& streams = {},
                       const std::function<void(program::Program&)>& believed = {}) {
-  const config::RunConfig config = config::parse_run_config(kConfig, "test", layout.overrides);
+  const config::RunConfig config = config::parse_run_config(kOverlapConfig, "test", layout.overrides);
   const compile::CompiledRun compiled =
       compile_run(config, {.world_size = layout.ranks, .shared_memory = layout.shared_memory});
   std::vector<program::Program> programs;
@@ -239,7 +239,7 @@ TEST(Overlap, NeitherTheLinkNorDelaysChangeABit) {
 /// lock.
 std::vector<std::vector<float>> run_on_streams(const Arrangement& layout,
                                                const device::AsyncCpuOptions& delays) {
-  const config::RunConfig config = config::parse_run_config(kConfig, "test", layout.overrides);
+  const config::RunConfig config = config::parse_run_config(kOverlapConfig, "test", layout.overrides);
   std::vector<std::vector<float>> parameters;
   run_ranks(layout.ranks, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
@@ -289,7 +289,7 @@ TEST(Overlap, TheLinkNoticesWhatStartsTooEarly) {
 TEST(Overlap, AReductionStartsBeforeTheNextBackwardPass) {
   // On streams the backward pass of bucket 2 does not begin until the reduction of bucket 3 has: it needs no
   // more than the bucket itself.
-  const config::RunConfig config = config::parse_run_config(kConfig, "test", kLibrary.overrides);
+  const config::RunConfig config = config::parse_run_config(kOverlapConfig, "test", kLibrary.overrides);
   run_ranks(2, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
     ProgramRank self(config, rank, batches, world);
@@ -340,7 +340,7 @@ class Signal {
 
 // The last parameters of a step are sent only when the next step's forward pass has begun.
 TEST(Overlap, OnLanesAStepBeginsWhileParametersOfTheOneBeforeAreStillToBeSent) {
-  const config::RunConfig config = config::parse_run_config(kConfig, "test", {kSharded});
+  const config::RunConfig config = config::parse_run_config(kOverlapConfig, "test", {kSharded});
   run_ranks(2, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
     ProgramRank self(config, rank, batches, world);
@@ -369,7 +369,7 @@ TEST(Overlap, OnLanesAStepBeginsWhileParametersOfTheOneBeforeAreStillToBeSent) {
 
 // An iteration is complete before the one after the next begins.
 TEST(Overlap, NoMoreThanTwoIterationsAreUnderWay) {
-  const config::RunConfig config = config::parse_run_config(kConfig, "test", {});
+  const config::RunConfig config = config::parse_run_config(kOverlapConfig, "test", {});
   run_ranks(1, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
     ProgramRank self(config, rank, batches, world);
@@ -434,7 +434,7 @@ class UrgencyRecorder : public device::Device {
 };
 
 TEST(Overlap, CommunicationLanesAreUrgent) {
-  const config::RunConfig config = config::parse_run_config(kConfig, "test", kLibrary.overrides);
+  const config::RunConfig config = config::parse_run_config(kOverlapConfig, "test", kLibrary.overrides);
   run_ranks(2, [&](int rank, comm::Communicator& world) {
     NumberedBatches batches;
     ProgramRank self(config, rank, batches, world);

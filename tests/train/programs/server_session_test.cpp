@@ -18,7 +18,7 @@
 namespace lockstep::train {
 namespace {
 
-constexpr const char* kConfig = R"(
+constexpr const char* kServerSessionConfig = R"(
 format_version: 1
 model { mlp { image: 4 image: 4 image: 1 hidden: 8 classes: 3 } }
 data { synthetic { samples: 24 eval_samples: 6 classes: 3 } }
@@ -155,7 +155,7 @@ class ServerOfTwo : public ::testing::Test {
   static constexpr int kWorkers = 2;
 
   static compile::CompiledRun compiled() {
-    config::RunConfig config = config::parse_run_config(kConfig, "test", {});
+    config::RunConfig config = config::parse_run_config(kServerSessionConfig, "test", {});
     config.parallel.layout = layout::parse_layout("dp=2,sync=ps,mode=async");
     return compile_run(config, {.world_size = kWorkers + 1});
   }

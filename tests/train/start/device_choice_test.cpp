@@ -30,7 +30,7 @@ DeviceRequest wish(DeviceWish wish, bool allow_shared = false) {
   return {.wish = wish, .allow_shared_gpu = allow_shared, .say = {}};
 }
 
-std::string refusal(const std::function<void()>& action) {
+std::string device_refusal(const std::function<void()>& action) {
   try {
     action();
   } catch (const Error& error) {
@@ -60,7 +60,7 @@ TEST(DeviceChoice, WithoutGpusItIsCpusOrAnError) {
   const DeviceChoice choice = choose_device(wish(DeviceWish::automatic), none(), 0, 1);
   EXPECT_EQ(choice.kind, device::DeviceKind::cpu);
   EXPECT_EQ(choice.reason, "computing on CPUs: there is no CUDA driver; install one");
-  EXPECT_EQ(refusal([] { choose_device(wish(DeviceWish::cuda), none(), 0, 1); }),
+  EXPECT_EQ(device_refusal([] { choose_device(wish(DeviceWish::cuda), none(), 0, 1); }),
             "--device cuda: there is no CUDA driver; install one");
 }
 
@@ -71,7 +71,7 @@ TEST(DeviceChoice, CpusAreTakenWhereTheyAreAskedFor) {
 }
 
 TEST(DeviceChoice, TooFewGpusAreAnErrorThatSaysWhatToDo) {
-  EXPECT_THAT(refusal([] {
+  EXPECT_THAT(device_refusal([] {
                 choose_device(wish(DeviceWish::automatic), gpus({"a", "b"}), 0, 4);
               }),
               AllOf(HasSubstr("2 GPUs for 4 workers"), HasSubstr("at most 2 here (mpirun -n)"),
@@ -105,10 +105,10 @@ TEST(DeviceCheck, GpusOfTheirOwnAreFine) {
 TEST(DeviceCheck, OneGpuForSeveralRanksIsRefused) {
   const std::vector<RankDevice> ranks{on_gpu(0, "a"), on_gpu(1, "b"), on_gpu(0, "a"), on_gpu(1, "c")};
   EXPECT_THAT(
-      refusal([&] { check_devices(ranks, false, false); }),
+      device_refusal([&] { check_devices(ranks, false, false); }),
       AllOf(Mentions("ranks 0, 2 ... host0 ... NVIDIA H200, a"), HasSubstr("mpirun -n"),
             HasSubstr("CUDA_VISIBLE_DEVICES"), HasSubstr("--allow-shared-gpu"), Not(HasSubstr("host1"))));
-  EXPECT_EQ(refusal([&] { check_devices(ranks, false, true); }), "");
+  EXPECT_EQ(device_refusal([&] { check_devices(ranks, false, true); }), "");
 }
 
 TEST(DeviceCheck, TheSameNumberOnAnotherHostIsAnotherGpu) {
@@ -117,19 +117,19 @@ TEST(DeviceCheck, TheSameNumberOnAnotherHostIsAnotherGpu) {
 
 TEST(DeviceCheck, BitsNeedOneModelAndOneSetOfLibraries) {
   const std::vector<RankDevice> models{on_gpu(0, "a"), on_gpu(1, "b", "NVIDIA A100"), on_gpu(0, "c")};
-  EXPECT_THAT(refusal([&] { check_devices(models, true, false); }),
+  EXPECT_THAT(device_refusal([&] { check_devices(models, true, false); }),
               AllOf(HasSubstr("rank 1 (host host1): NVIDIA A100"),
                     HasSubstr("ranks 0, 2 (host host0): NVIDIA H200"), HasSubstr("FAST")));
-  EXPECT_EQ(refusal([&] { check_devices(models, false, false); }), "");
+  EXPECT_EQ(device_refusal([&] { check_devices(models, false, false); }), "");
   const std::vector<RankDevice> libraries{on_gpu(0, "a"), on_gpu(1, "b", "NVIDIA H200", "cuda=12.4")};
-  EXPECT_THAT(refusal([&] { check_devices(libraries, true, false); }),
+  EXPECT_THAT(device_refusal([&] { check_devices(libraries, true, false); }),
               HasSubstr("rank 1 (host host1): cuda=12.4"));
 }
 
 TEST(DeviceCheck, CpusAndGpusDoNotWorkTogether) {
   const RankDevice on_cpu{
       .host = "host1", .host_number = 1, .reason = "computing on CPUs: there is no CUDA driver"};
-  EXPECT_THAT(refusal([&] {
+  EXPECT_THAT(device_refusal([&] {
                 check_devices({on_gpu(0, "a"), on_cpu}, false, true);
               }),
               AllOf(HasSubstr("CPUs (rank 1)"), HasSubstr("GPUs (rank 0)"), Mentions("host1 ... CUDA"),

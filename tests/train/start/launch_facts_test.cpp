@@ -29,7 +29,7 @@ LaunchFacts facts(std::map<std::string, std::string> variables, int world_size =
       .ranks_on_host = ranks_on_host};
 }
 
-std::string refusal(const LaunchFacts& facts) {
+std::string launch_refusal(const LaunchFacts& facts) {
   try {
     check_launcher(facts);
   } catch (const ConfigError& error) {
@@ -39,9 +39,9 @@ std::string refusal(const LaunchFacts& facts) {
 }
 
 TEST(Launcher, EveryProcessBeingRankZeroIsRecognised) {
-  EXPECT_THAT(refusal(facts({{"OMPI_COMM_WORLD_SIZE", "4"}})), HasSubstr("started 4 processes"));
-  EXPECT_THAT(refusal(facts({{"PMI_SIZE", "2"}})), Mentions("mpirun ... Open MPI"));
-  EXPECT_THAT(refusal(facts({{"SLURM_STEP_NUM_TASKS", "8"}})), HasSubstr("srun --mpi=pmix"));
+  EXPECT_THAT(launch_refusal(facts({{"OMPI_COMM_WORLD_SIZE", "4"}})), HasSubstr("started 4 processes"));
+  EXPECT_THAT(launch_refusal(facts({{"PMI_SIZE", "2"}})), Mentions("mpirun ... Open MPI"));
+  EXPECT_THAT(launch_refusal(facts({{"SLURM_STEP_NUM_TASKS", "8"}})), HasSubstr("srun --mpi=pmix"));
 }
 
 TEST(Launcher, OnesThatDoNotSpeakMpiAreRecognisedByTheirVariables) {
@@ -50,22 +50,22 @@ TEST(Launcher, OnesThatDoNotSpeakMpiAreRecognisedByTheirVariables) {
                                                            {"MVP_COMM_WORLD_SIZE", "MVP_COMM_WORLD_RANK"},
                                                            {"JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"}};
   for (const auto& [size, rank] : launchers) {
-    EXPECT_THAT(refusal(facts({{size, "2"}, {rank, "0"}})), HasSubstr(std::string(size) + "=2"));
-    EXPECT_THAT(refusal(facts({{rank, "1"}})), HasSubstr(std::string(rank) + "=1"));
-    EXPECT_EQ(refusal(facts({{size, "1"}, {rank, "0"}})), "") << "one process";
-    EXPECT_EQ(refusal(facts({{size, "2"}, {rank, "0"}}, 2)), "") << "which Open MPI connects";
-    EXPECT_EQ(refusal(facts({{size, "2"}})), "") << "somebody's own variable";
+    EXPECT_THAT(launch_refusal(facts({{size, "2"}, {rank, "0"}})), HasSubstr(std::string(size) + "=2"));
+    EXPECT_THAT(launch_refusal(facts({{rank, "1"}})), HasSubstr(std::string(rank) + "=1"));
+    EXPECT_EQ(launch_refusal(facts({{size, "1"}, {rank, "0"}})), "") << "one process";
+    EXPECT_EQ(launch_refusal(facts({{size, "2"}, {rank, "0"}}, 2)), "") << "which Open MPI connects";
+    EXPECT_EQ(launch_refusal(facts({{size, "2"}})), "") << "somebody's own variable";
   }
-  EXPECT_THAT(refusal(facts({{"PALS_RANKID", "3"}})), HasSubstr("PALS_RANKID=3"));
-  EXPECT_EQ(refusal(facts({{"PALS_RANKID", "0"}})), "") << "whose others end the job";
+  EXPECT_THAT(launch_refusal(facts({{"PALS_RANKID", "3"}})), HasSubstr("PALS_RANKID=3"));
+  EXPECT_EQ(launch_refusal(facts({{"PALS_RANKID", "0"}})), "") << "whose others end the job";
 }
 
 TEST(Launcher, AGoodStartIsLeftAlone) {
-  EXPECT_EQ(refusal(facts({})), "");
-  EXPECT_EQ(refusal(facts({{"OMPI_COMM_WORLD_SIZE", "4"}}, 4)), "");
-  EXPECT_EQ(refusal(facts({{"SLURM_STEP_NUM_TASKS", "8"}}, 8)), "");
-  EXPECT_EQ(refusal(facts({{"SLURM_NTASKS", "8"}})), "") << "a batch script that starts one process";
-  EXPECT_EQ(refusal(facts({{"WORLD_SIZE", "2"}})), "") << "somebody's own variable";
+  EXPECT_EQ(launch_refusal(facts({})), "");
+  EXPECT_EQ(launch_refusal(facts({{"OMPI_COMM_WORLD_SIZE", "4"}}, 4)), "");
+  EXPECT_EQ(launch_refusal(facts({{"SLURM_STEP_NUM_TASKS", "8"}}, 8)), "");
+  EXPECT_EQ(launch_refusal(facts({{"SLURM_NTASKS", "8"}})), "") << "a batch script that starts one process";
+  EXPECT_EQ(launch_refusal(facts({{"WORLD_SIZE", "2"}})), "") << "somebody's own variable";
 }
 
 TEST(LaunchFacts, WarnsOfBindingWhereCoresLieIdle) {

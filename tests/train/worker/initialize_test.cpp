@@ -11,9 +11,9 @@
 namespace lockstep::train {
 namespace {
 
-using Kind = ops::Initializer::Kind;
+using InitializerKind = ops::Initializer::Kind;
 
-model::Parameter parameter(const std::string& name, Shape shape, Kind kind, float scale) {
+model::Parameter parameter(const std::string& name, Shape shape, InitializerKind kind, float scale) {
   model::Parameter result;
   result.name = name;
   result.spec.shape = std::move(shape);
@@ -34,23 +34,32 @@ std::string hash_of_drawn(const model::Parameter& parameter, uint64_t seed) {
 
 // Written down when every number was drawn by itself, with the C library's logarithm and cosine.
 TEST(Initialize, TheBitsOfEveryKindAreWhatTheyWereFromTheStart) {
-  EXPECT_EQ(hash_of_drawn(parameter("wte.weight", {5027, 64}, Kind::normal, 0.02f), 1), "a82845e888657ffb");
-  EXPECT_EQ(hash_of_drawn(parameter("wte.weight", {5027, 64}, Kind::normal, 0.02f), 2), "214a046ee4cd8ca0");
-  EXPECT_EQ(hash_of_drawn(parameter("h0.attention.weight", {768, 2304}, Kind::normal, 0.0051f), 1337),
-            "9c85525410209ccb");
-  EXPECT_EQ(hash_of_drawn(parameter("conv1.weight", {6, 5, 5, 1}, Kind::normal, 0.28284273f), 1),
+  EXPECT_EQ(hash_of_drawn(parameter("wte.weight", {5027, 64}, InitializerKind::normal, 0.02f), 1),
+            "a82845e888657ffb");
+  EXPECT_EQ(hash_of_drawn(parameter("wte.weight", {5027, 64}, InitializerKind::normal, 0.02f), 2),
+            "214a046ee4cd8ca0");
+  EXPECT_EQ(
+      hash_of_drawn(parameter("h0.attention.weight", {768, 2304}, InitializerKind::normal, 0.0051f), 1337),
+      "9c85525410209ccb");
+  EXPECT_EQ(hash_of_drawn(parameter("conv1.weight", {6, 5, 5, 1}, InitializerKind::normal, 0.28284273f), 1),
             "5d4512016b2bebbb");
-  EXPECT_EQ(hash_of_drawn(parameter("a", {1}, Kind::normal, 1.0f), uint64_t{1} << 63), "aeb8d1d4129eaa38");
-  EXPECT_EQ(hash_of_drawn(parameter("wide", {100003}, Kind::normal, 3e38f), 5), "54ebf5f6119fb5fc");
-  EXPECT_EQ(hash_of_drawn(parameter("narrow", {100003}, Kind::normal, 1e-41f), 5), "b5e7d4791523e797");
-  EXPECT_EQ(hash_of_drawn(parameter("fc1.weight", {784, 1024}, Kind::uniform, 0.035714287f), 1),
+  EXPECT_EQ(hash_of_drawn(parameter("a", {1}, InitializerKind::normal, 1.0f), uint64_t{1} << 63),
+            "aeb8d1d4129eaa38");
+  EXPECT_EQ(hash_of_drawn(parameter("wide", {100003}, InitializerKind::normal, 3e38f), 5),
+            "54ebf5f6119fb5fc");
+  EXPECT_EQ(hash_of_drawn(parameter("narrow", {100003}, InitializerKind::normal, 1e-41f), 5),
+            "b5e7d4791523e797");
+  EXPECT_EQ(hash_of_drawn(parameter("fc1.weight", {784, 1024}, InitializerKind::uniform, 0.035714287f), 1),
             "310839e40938ec3a");
-  EXPECT_EQ(hash_of_drawn(parameter("fc1.bias", {1021}, Kind::uniform, 0.035714287f), 1), "0c749ac08862e127");
-  EXPECT_EQ(hash_of_drawn(parameter("fc1.bias", {1021}, Kind::uniform, 0.035714287f), 0), "e5a5d294eeb21f6a");
+  EXPECT_EQ(hash_of_drawn(parameter("fc1.bias", {1021}, InitializerKind::uniform, 0.035714287f), 1),
+            "0c749ac08862e127");
+  EXPECT_EQ(hash_of_drawn(parameter("fc1.bias", {1021}, InitializerKind::uniform, 0.035714287f), 0),
+            "e5a5d294eeb21f6a");
 }
 
 TEST(Initialize, TheBitsDoNotDependOnTheNumberOfThreads) {
-  for (const Kind kind : {Kind::normal, Kind::uniform, Kind::one}) {
+  for (const InitializerKind kind :
+       {InitializerKind::normal, InitializerKind::uniform, InitializerKind::one}) {
     const model::Parameter large = parameter("wte.weight", {1000003}, kind, 0.02f);
     const auto values = drawn(large, 1);
     EXPECT_EQ(std::count(values.begin(), values.end(), -7), 0) << "not all were written";
@@ -59,15 +68,15 @@ TEST(Initialize, TheBitsDoNotDependOnTheNumberOfThreads) {
 }
 
 TEST(Initialize, ConstantsFillTheWholeTensor) {
-  EXPECT_EQ(drawn(parameter("a", {3, 7}, Kind::zero, 1), 1), std::vector<float>(21, 0.0f));
-  EXPECT_EQ(drawn(parameter("a", {3, 7}, Kind::one, 1), 1), std::vector<float>(21, 1.0f));
+  EXPECT_EQ(drawn(parameter("a", {3, 7}, InitializerKind::zero, 1), 1), std::vector<float>(21, 0.0f));
+  EXPECT_EQ(drawn(parameter("a", {3, 7}, InitializerKind::one, 1), 1), std::vector<float>(21, 1.0f));
 }
 
 TEST(Initialize, NamesAndSeedsDrawDifferentNumbers) {
-  const auto values = drawn(parameter("a", {64}, Kind::normal, 1), 1);
-  EXPECT_EQ(values, drawn(parameter("a", {64}, Kind::normal, 1), 1));
-  EXPECT_NE(values, drawn(parameter("b", {64}, Kind::normal, 1), 1));
-  EXPECT_NE(values, drawn(parameter("a", {64}, Kind::normal, 1), 2));
+  const auto values = drawn(parameter("a", {64}, InitializerKind::normal, 1), 1);
+  EXPECT_EQ(values, drawn(parameter("a", {64}, InitializerKind::normal, 1), 1));
+  EXPECT_NE(values, drawn(parameter("b", {64}, InitializerKind::normal, 1), 1));
+  EXPECT_NE(values, drawn(parameter("a", {64}, InitializerKind::normal, 1), 2));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 namespace lockstep::train {
 namespace {
 
-constexpr const char* kConfig = R"(
+constexpr const char* kProgramsConfig = R"(
 format_version: 1
 model { gpt { vocabulary: 11 context: 6 layers: 2 heads: 2 width: 8 } }
 data { synthetic { samples: 40 eval_samples: 23 classes: 11 context: 6 } }
@@ -25,7 +25,7 @@ parallel { reduction: REPRODUCIBLE bucket_bytes: 1024 }
 )";
 
 compile::CompiledRun compile(int workers, const std::vector<std::string>& overrides = {}) {
-  return compile_run(config::parse_run_config(kConfig, "test", overrides), {.world_size = workers});
+  return compile_run(config::parse_run_config(kProgramsConfig, "test", overrides), {.world_size = workers});
 }
 
 TEST(DataParallelPrograms, AreProvenInReproducibleMode) {
@@ -49,7 +49,7 @@ TEST(DataParallelPrograms, AreProvenInFastMode) {
 }
 
 compile::CompiledRun compile_for_one_host(int workers, const std::vector<std::string>& overrides) {
-  return compile_run(config::parse_run_config(kConfig, "test", overrides),
+  return compile_run(config::parse_run_config(kProgramsConfig, "test", overrides),
                      {.world_size = workers, .shared_memory = true});
 }
 

@@ -12,7 +12,7 @@ namespace lockstep::train {
 namespace {
 
 // In a micro-batch: 2 images of 16 numbers, and 2 labels.
-constexpr const char* kConfig = R"(
+constexpr const char* kWorkerMemoryConfig = R"(
 format_version: 1
 model { mlp { image: 4 image: 4 image: 1 hidden: 8 classes: 5 } }
 data { synthetic { samples: 60 eval_samples: 6 classes: 5 shape: 4 shape: 4 shape: 1 } }
@@ -20,12 +20,12 @@ trainer { steps: 8 global_batch: 8 virtual_replicas: 2 micro_batch: 2 }
 optimizer { learning_rate: 0.01 adam {} }
 )";
 
-config::RunConfig config_of(const std::vector<std::string>& overrides) {
-  return config::parse_run_config(kConfig, "test", overrides);
+config::RunConfig memory_config(const std::vector<std::string>& overrides) {
+  return config::parse_run_config(kWorkerMemoryConfig, "test", overrides);
 }
 
 HostMemory planned(const std::vector<std::string>& overrides) {
-  const config::RunConfig config = config_of(overrides);
+  const config::RunConfig config = memory_config(overrides);
   const compile::CompiledRun run = compile_run(config, {});
   return plan_worker_memory(run, run.compile(0), config).host;
 }
@@ -39,7 +39,7 @@ TEST(WorkerMemory, OnCpusTheHostAddsWhatIsReadAhead) {
 }
 
 TEST(WorkerMemory, OfTheDeviceIsThatOfAllItsPrograms) {
-  const config::RunConfig config = config_of({});
+  const config::RunConfig config = memory_config({});
   const compile::CompiledRun run = compile_run(config, {});
   const auto programs = run.compile(0);
   const program::MemoryPlan device = plan_worker_memory(run, programs, config).device;
@@ -59,7 +59,7 @@ TEST(WorkerMemory, NothingIsReadAheadWithoutThreads) {
 
 TEST(WorkerMemory, PrefetchingComesToHoldWhatIsPlanned) {
   for (const char* type : {"FLOAT32", "BFLOAT16"}) {
-    const config::RunConfig config = config_of({std::string("precision.compute=") + type});
+    const config::RunConfig config = memory_config({std::string("precision.compute=") + type});
     const compile::CompiledRun run = compile_run(config, {});
     const data::DatasetPair data = data::open_datasets(config.data);
     PrefetchedBatches batches(*data.train, run.graph(), data::SampleOrder(1, data.train->size(), true), 8,
@@ -87,7 +87,7 @@ TEST(WorkerMemory, HasRoomForParametersWhoseAveragesAreEvaluated) {
 }
 
 TEST(WorkerMemory, HasRoomForAnAverageOnServersToo) {
-  config::RunConfig config = config_of({"optimizer.ema={decay: 0.5 evaluate: true}"});
+  config::RunConfig config = memory_config({"optimizer.ema={decay: 0.5 evaluate: true}"});
   config.parallel.layout = layout::parse_layout("dp=2,sync=ps");
   const compile::CompiledRun run = compile_run(config, {.world_size = 3});
   const auto averages = [&](int rank) {
