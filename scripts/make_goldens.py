@@ -357,6 +357,26 @@ def optimizers():
     yield "adamw", case(adamw, lr=0.05, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.3)
 
 
+def late_gradients():
+    """A parameter that has no gradient in the first three of eight steps, beside one that always has."""
+    def case(kind, **options):
+        late, always = torch.nn.Parameter(random(13)), torch.nn.Parameter(random(13))
+        tensors = {"parameters": late.detach().clone()}
+        optimizer = kind([late, always], **options)
+        gradients, steps = [], []
+        for step in range(8):
+            always.grad = random(13)
+            if step >= 3:
+                late.grad = random(13)
+                gradients.append(late.grad.clone())
+            optimizer.step()
+            steps.append(late.detach().clone())
+        return tensors | {"gradients": torch.stack(gradients), "after each step": torch.stack(steps[3:])}
+
+    yield "adam", case(torch.optim.Adam, lr=0.05, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1)
+    yield "adamw", case(torch.optim.AdamW, lr=0.05, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.3)
+
+
 def averages():
     """Moving averages as torch.optim.swa_utils has them. Up to `start` updates they are the parameters."""
     def case(kind, decay, start, **options):
@@ -420,7 +440,7 @@ def schedules():
             kinds.LinearLR(o, start_factor=1, end_factor=0.25, total_iters=6)], milestones=[4, 13]))
 
 
-OF_OPTIM = [optimizers, averages, schedules]
+OF_OPTIM = [optimizers, late_gradients, averages, schedules]
 OPS = [linear, narrow_linear, conv2d, pool2d, global_pool2d, upsample2d, batch_norm, mean_squared_error, relu, gelu, silu, sigmoid, tanh, layer_norm,
        rms_norm, multiply, embedding, rotary_embedding, attention, lstm, softmax_cross_entropy, llama,
        *OF_OPTIM]

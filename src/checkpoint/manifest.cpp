@@ -146,6 +146,15 @@ Manifest manifest_from(const Json& json) {
   if (json.contains("skipped_steps")) manifest.skipped_steps = count_from(json.at("skipped_steps"));
   if (json.contains("optimizer_updates"))
     manifest.optimizer_updates = count_from(json.at("optimizer_updates"));
+  if (json.contains("learning_since"))
+    for (const auto& [name, updates] : json.at("learning_since").items()) {
+      const int64_t before = count_from(updates);
+      if (before > manifest.optimizer_updates)
+        throw CheckpointError(
+            fmt::format("expected that '{}' learns since an update up to optimizer_updates ({}), found {}",
+                        name, manifest.optimizer_updates, before));
+      manifest.learning_since.emplace(name, before);
+    }
   if (json.contains("loss_scale")) {
     manifest.loss_scale = json.at("loss_scale").get<double>();
     manifest.loss_scale_steps = count_from(json.at("loss_scale_steps"));
@@ -215,6 +224,7 @@ std::string to_text(const Manifest& manifest) {
             {"overflowed_steps", manifest.overflowed_steps},
             {"files", files}};
   if (manifest.optimizer_updates >= 0) json["optimizer_updates"] = manifest.optimizer_updates;
+  if (!manifest.learning_since.empty()) json["learning_since"] = manifest.learning_since;
   if (manifest.loss_scale != 0) {
     json["loss_scale"] = manifest.loss_scale;
     json["loss_scale_steps"] = manifest.loss_scale_steps;

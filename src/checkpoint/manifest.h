@@ -59,9 +59,11 @@ struct Manifest {
   int64_t skipped_steps = 0;        ///< of `step`, steps without an update, because gradients were not finite
   int64_t overflowed_steps = 0;     ///< of `skipped_steps`, steps that lowered the loss scale
   int64_t optimizer_updates = -1;   ///< updates of optimizer state; -1: the steps that were not skipped
-  double loss_scale = 0;            ///< factor on the loss; 0 if losses are not scaled
-  int64_t loss_scale_steps = 0;     ///< of this interval, all without an overflow
-  int64_t best_step = -1;           ///< of the lowest evaluation loss so far; -1: there was no evaluation
+  /// Parameters that were frozen at first: the updates of optimizer state before their own first one.
+  std::map<std::string, int64_t> learning_since;
+  double loss_scale = 0;         ///< factor on the loss; 0 if losses are not scaled
+  int64_t loss_scale_steps = 0;  ///< of this interval, all without an overflow
+  int64_t best_step = -1;        ///< of the lowest evaluation loss so far; -1: there was no evaluation
   double best_eval_loss = 0;
   int64_t evaluations_since_best = 0;     ///< without a best one, all of them
   int64_t last_evaluated_step = -1;       ///< -1: none

@@ -33,7 +33,7 @@ struct BatchArguments {
   jobs::OutputArguments output;
   std::string layouts;  ///< several; "": that of the config or of --layout
   std::optional<int> world_size;
-  bool several_hosts = false;
+  PlannedHosts hosts;
   std::string devices = "cpu";
   std::string memory;  ///< sizes; "": see devices_of
   std::string profile;
@@ -159,7 +159,7 @@ BatchRow row_of(const BatchArguments& arguments, const PlannedDevice& device,
   try {
     const int processes = planned_processes(arguments.world_size, config.parallel.layout);
     row.layout = layout::resolve(config.parallel.layout, processes);
-    const compile::CompileFacts facts = planned_facts(processes, arguments.several_hosts, device.kind);
+    const compile::CompileFacts facts = planned_facts(processes, arguments.hosts, device.kind);
     const compile::CompileOptions options = train::compile_options(config);
     row.micro_batches = compile::CompiledRun(options, facts).division().micro_batches_of(0);
     row.found = plan::largest_batch(options, facts, device.limit, kMostSamples);
@@ -371,8 +371,7 @@ void add_batch_command(CLI::App& program, CommandAction& selected) {
       .add_option("--world", arguments->world_size,
                   "Number of processes; default: as many as the layout says")
       ->check(CLI::Range(1, layout::kMostProcesses));
-  command.add_flag("--several-hosts", arguments->several_hosts,
-                   "Put each process on its own host, which changes how gradients are summed");
+  add_planned_hosts(command, arguments->hosts);
   command
       .add_option(
           "--device", arguments->devices,

@@ -60,7 +60,7 @@ void require_plan(const config::RunConfig& config) {
     stated.parallel.layout.dp = replicas;
     try {
       compile::plan_run(train::compile_options(stated),
-                        planned_facts(stated.parallel.layout.world_size(), false, device));
+                        planned_facts(stated.parallel.layout.world_size(), {}, device));
       return "";
     } catch (const ConfigError& error) {
       return error.what();

@@ -37,7 +37,7 @@ struct InspectArguments {
   jobs::ConfigArguments config;
   jobs::OutputArguments output;
   std::optional<int> world_size;
-  bool several_hosts = false;
+  PlannedHosts hosts;
   int rank = 0;
   std::string program;   ///< "": no program is printed
   std::string picture;   ///< file of a drawing; "": none
@@ -298,7 +298,7 @@ int inspect(const InspectArguments& arguments) {
     throw ConfigError(fmt::format("--rank {}: the ranks of {} processes are 0 to {}", arguments.rank,
                                   processes, processes - 1));
   // Kernels of GPUs are made without one: what they need is planned anywhere.
-  const compile::CompileFacts facts = planned_facts(processes, arguments.several_hosts, device_of(arguments));
+  const compile::CompileFacts facts = planned_facts(processes, arguments.hosts, device_of(arguments));
   const compile::CompiledRun run = train::compile_run(config, facts);
   run.check();
   if (!arguments.picture.empty()) write_picture(arguments.picture, run, facts.hosts, arguments.config.path);
@@ -321,8 +321,8 @@ void add_schedule_option(CLI::App& command, InspectArguments& arguments) {
   CLI::Option* schedule =
       command.add_flag("--schedule", arguments.schedule,
                        "Draw only the order in which the stages of a pipeline run forwards and backwards");
-  for (const char* other : {"--several-hosts", "--device", "--rank", "--program", "--graph", "--memory",
-                            "--picture", "--timeline"})
+  for (const char* other : {"--several-hosts", "--hosts", "--device", "--rank", "--program", "--graph",
+                            "--memory", "--picture", "--timeline"})
     schedule->excludes(other);
 }
 
@@ -342,8 +342,7 @@ void add_inspect_command(CLI::App& program, CommandAction& selected) {
       .add_option("--world", arguments->world_size,
                   "Number of processes; default: as many as the layout says")
       ->check(CLI::Range(1, layout::kMostProcesses));
-  command.add_flag("--several-hosts", arguments->several_hosts,
-                   "Put each process on its own host, which changes how gradients are summed");
+  add_planned_hosts(command, arguments->hosts);
   command.add_option("--device", arguments->device, "Device of the workers; it need not be in this machine")
       ->type_name("cpu|cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}))

@@ -1,17 +1,40 @@
 #include "cli/planned_job.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <numeric>
+
+#include "lockstep/error.h"
 
 namespace lockstep::cli {
 
-compile::CompileFacts planned_facts(int processes, bool several_hosts, device::DeviceKind device) {
-  std::vector<int> hosts(static_cast<size_t>(processes), 0);
-  if (several_hosts) std::iota(hosts.begin(), hosts.end(), 0);
-  return {.world_size = processes,
-          .shared_memory = processes > 1 && !several_hosts,
-          .hosts = std::move(hosts),
-          .device = device};
+int PlannedHosts::of(int processes) const {
+  if (several) return processes;
+  if (count.value_or(1) > processes)
+    throw ConfigError(fmt::format("--hosts {}: the job has {} process{}; give at most as many hosts", *count,
+                                  processes, processes == 1 ? "" : "es"));
+  return count.value_or(1);
+}
+
+void add_planned_hosts(CLI::App& command, PlannedHosts& hosts) {
+  CLI::Option* several =
+      command.add_flag("--several-hosts", hosts.several,
+                       "Put each process on its own host, which changes how gradients are summed");
+  command
+      .add_option(
+          "--hosts", hosts.count,
+          "Number of hosts, among which processes are divided in the order of their ranks; default: 1")
+      ->check(CLI::Range(1, layout::kMostProcesses))
+      ->excludes(several);
+}
+
+compile::CompileFacts planned_facts(int processes, const PlannedHosts& hosts, device::DeviceKind device) {
+  const int64_t count = hosts.of(processes);
+  compile::CompileFacts facts{
+      .world_size = processes, .shared_memory = processes > 1 && count == 1, .hosts = {}, .device = device};
+  for (int64_t rank = 0; rank < processes; ++rank)
+    facts.hosts.push_back(static_cast<int>(rank * count / processes));
+  return facts;
 }
 
 int planned_processes(std::optional<int> world_size, layout::Layout layout) {

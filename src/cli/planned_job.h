@@ -1,5 +1,6 @@
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <optional>
 
 #include "compile/compiled_run.h"
@@ -7,9 +8,20 @@
 
 namespace lockstep::cli {
 
-/// Facts of a job that need not be there. `several_hosts`: each process has a host of its own; otherwise all
-/// of them share one.
-compile::CompileFacts planned_facts(int processes, bool several_hosts, device::DeviceKind device);
+/// On how many hosts the processes of a job would be that need not be there.
+struct PlannedHosts {
+  bool several = false;      ///< each process has a host of its own
+  std::optional<int> count;  ///< so many hosts; neither: one
+
+  /// Throws ConfigError if there are more than processes.
+  int of(int processes) const;
+};
+/// --several-hosts and --hosts.
+void add_planned_hosts(CLI::App& command, PlannedHosts& hosts);
+
+/// Facts of a job that need not be there. Processes are numbered host by host, and hosts have equally many,
+/// or nearly so.
+compile::CompileFacts planned_facts(int processes, const PlannedHosts& hosts, device::DeviceKind device);
 
 /// As --world says (nothing: it is not given) or, without it, as the layout says, with one replica where it
 /// says no number.

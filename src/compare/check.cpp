@@ -66,7 +66,7 @@ std::string CompareSweep::refusal_of(CompareRow& row, bool is_proven) const {
   const int processes = row.layout.world_size();
   compile::CompileFacts facts{.world_size = processes, .shared_memory = processes > 1};
   if (!row.link.empty() && processes > 1) {
-    facts.hosts = alternating_hosts(processes);
+    facts.hosts = stand_in_hosts(processes);
     facts.shared_memory = false;
   }
   try {

@@ -41,9 +41,9 @@ int64_t message_bytes(const std::string& link) {
 
 }  // namespace
 
-std::vector<int> alternating_hosts(int processes) {
+std::vector<int> stand_in_hosts(int processes) {
   std::vector<int> hosts;
-  for (int rank = 0; rank < processes; ++rank) hosts.push_back(rank % 2);
+  for (int rank = 0; rank < processes; ++rank) hosts.push_back(rank < (processes + 1) / 2 ? 0 : 1);
   return hosts;
 }
 
@@ -137,7 +137,7 @@ double Forecast::overhead(const CompareRow& row, int64_t micro_batch, double add
 std::vector<int> Forecast::hosts_of(const CompareRow& row) {
   const int processes = row.layout.world_size();
   if (processes == 1) return {0};
-  return place_.stands_in ? alternating_hosts(processes) : bench(row.link, processes).hosts;
+  return place_.stands_in ? stand_in_hosts(processes) : bench(row.link, processes).hosts;
 }
 
 std::unique_ptr<compile::CompiledRun> Forecast::compile(const CompareRow& row, const std::vector<int>& hosts,

@@ -20,7 +20,7 @@ namespace lockstep::compare {
 struct ForecastPlace {
   std::string directory;  ///< takes what its jobs write
   jobs::JobPlace place;
-  bool stands_in = false;  ///< hosts are made on this machine; ranks alternate between two
+  bool stands_in = false;  ///< hosts are made on this machine, two of them
   std::function<void(const std::string& link)> use_link;
   std::function<void(pid_t)> watch;  ///< throws if nothing more is wanted
   /// A training of a row, and its config with further assignments.
@@ -68,7 +68,7 @@ class Forecast {
   std::map<std::tuple<int, int64_t, int64_t>, Measured> profiles_;  // by workers, micro-batch, global batch
 };
 
-/// Of each rank, where ranks alternate between two hosts.
-std::vector<int> alternating_hosts(int processes);
+/// Of each rank, on jobs::StandInHosts.
+std::vector<int> stand_in_hosts(int processes);
 
 }  // namespace lockstep::compare

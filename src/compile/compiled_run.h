@@ -68,6 +68,8 @@ class CompiledRun {
   const program::ModelCode& training_code() const { return *training_; }
   const program::ModelCode& evaluation_code() const { return *evaluation_; }
   int state_slot_count() const { return plan_->state_slots; }
+  /// What updates need besides gradients.
+  const layout::Measures& measures() const { return plan_->measures; }
   const layout::Ownership& ownership() const { return *ownership_; }
   /// "worker", "server", or "worker, server".
   std::string_view role_of(int rank) const;

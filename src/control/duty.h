@@ -119,7 +119,8 @@ class RootDuty : public Duty {
   void failed(int rank, const AbortNote& note, Clock::time_point now);
   bool can_spare(const Finding& finding, const WatchdogOptions& options,
                  const std::vector<RankState>& states) const;
-  void spare(const Finding& finding, const WatchdogOptions& options, const std::vector<RankState>& states);
+  void spare(const Finding& finding, const WatchdogOptions& options, const std::vector<RankState>& states,
+             Clock::time_point now);
   void tell_all(FrameType type, const std::string& payload);
   bool fresh_enough(Clock::time_point now);
   JobDecision announce(JobDecision decision);

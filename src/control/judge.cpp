@@ -43,6 +43,8 @@ std::optional<Finding> find_deadlock(std::span<const RankState> states, const Wa
   };
   for (size_t rank = 0; rank < states.size(); ++rank) {
     const RankState& state = states[rank];
+    // The others may have waited for it alone: how long they wait counts from its loss on.
+    if (state.spared && state.spared_seconds <= seconds_of(options.communication_deadline)) return {};
     if (state.left) continue;
     if (!state.told || is_late(state, options)) return {};
     if (!waits(state.last) || waited_seconds(state.last) <= seconds_of(options.communication_deadline))

@@ -26,8 +26,8 @@ std::optional<Finding> find_absent(std::span<const RankState> states, const Watc
 
 /// The rank at fault among all ranks of a job (element r is rank r), or none: lost ranks first, then silent
 /// ones, then stuck ones. A waiting rank is at fault only if all ranks wait and none has made progress within
-/// the deadline; then it is the one furthest behind. Idle threads and ranks that have left are never at
-/// fault. Pure.
+/// the deadline, nor was spared within it; then it is the one furthest behind. Idle threads and ranks that
+/// have left are never at fault. Pure.
 std::optional<Finding> judge(std::span<const RankState> states, const WatchdogOptions& options);
 
 /// The deadline for one activity of this kind; none (zero) for idle.

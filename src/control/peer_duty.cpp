@@ -58,7 +58,7 @@ bool PeerDuty::heard(int from, const Frame& frame, Clock::time_point now) {
                             std::ranges::all_of(*ranks, [&](int rank) { return rank >= 0 && rank < size_; });
       if (sensible && frame.type == FrameType::loss) {
         const int lost = ranks->front();
-        roll_.spared(lost);
+        roll_.spared(lost, now);
         losses_.push_back({lost, "", to_end_with(lost)});
       }
       if (sensible && frame.type == FrameType::members) members_ = std::move(ranks);

@@ -33,14 +33,15 @@ struct Heartbeat {
 /// What is known of a rank at one moment.
 struct RankState {
   RankIdentity who;
-  bool told = false;         ///< whether it ever sent a heartbeat to this rank
-  Heartbeat last;            ///< what it said then
-  double heard_seconds = 0;  ///< since it was last heard
-  bool left = false;         ///< it said farewell, so it cannot be late any more
-  bool lost = false;         ///< its connection ended without a farewell
-  bool spared = false;       ///< the job continued without it: it counts as one that has left
-  double lost_seconds = 0;   ///< since then
-  std::string lost_reason;   ///< "its connection closed"
+  bool told = false;          ///< whether it ever sent a heartbeat to this rank
+  Heartbeat last;             ///< what it said then
+  double heard_seconds = 0;   ///< since it was last heard
+  bool left = false;          ///< it said farewell, so it cannot be late any more
+  bool lost = false;          ///< its connection ended without a farewell
+  bool spared = false;        ///< the job continued without it: it counts as one that has left
+  double spared_seconds = 0;  ///< since then
+  double lost_seconds = 0;    ///< since the loss
+  std::string lost_reason;    ///< "its connection closed"
 };
 
 /// lost: gone without a farewell. silent: connected, but not heard. stuck: heard, but one of its threads

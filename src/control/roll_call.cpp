@@ -12,7 +12,7 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 }  // namespace
 
 RollCall::RollCall(std::vector<RankIdentity> ranks, Clock::time_point now)
-    : states_(ranks.size()), times_(ranks.size(), {now, now}) {
+    : states_(ranks.size()), times_(ranks.size(), {now, now, now}) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) states_[rank].who = std::move(ranks[rank]);
 }
 
@@ -27,9 +27,10 @@ void RollCall::told(int rank, const Heartbeat& heartbeat, Clock::time_point now)
 
 void RollCall::left(int rank) { nth(states_, rank).left = true; }
 
-void RollCall::spared(int rank) {
+void RollCall::spared(int rank, Clock::time_point now) {
   nth(states_, rank).left = true;
   nth(states_, rank).spared = true;
+  nth(times_, rank).spared = now;
 }
 
 void RollCall::closed(int rank, std::string_view reason, Clock::time_point now) {
@@ -41,13 +42,17 @@ void RollCall::closed(int rank, std::string_view reason, Clock::time_point now) 
 }
 
 void RollCall::forgive(Clock::duration lost) {
-  for (auto& times : times_) times.heard += lost;
+  for (auto& times : times_) {
+    times.heard += lost;
+    times.spared += lost;
+  }
 }
 
 const std::vector<RankState>& RollCall::states(Clock::time_point now) {
   for (size_t rank = 0; rank < states_.size(); ++rank) {
     states_[rank].heard_seconds = seconds_between(times_[rank].heard, now);
     states_[rank].lost_seconds = states_[rank].lost ? seconds_between(times_[rank].lost, now) : 0;
+    states_[rank].spared_seconds = states_[rank].spared ? seconds_between(times_[rank].spared, now) : 0;
   }
   return states_;
 }

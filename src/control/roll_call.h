@@ -17,7 +17,7 @@ class RollCall {
   void alive(int rank, Clock::time_point now);  ///< something of it arrived
   void told(int rank, const Heartbeat& heartbeat, Clock::time_point now);
   void left(int rank);
-  void spared(int rank);  ///< it was lost, and the job continues without it
+  void spared(int rank, Clock::time_point now);  ///< it was lost, and the job continues without it
   void closed(int rank, std::string_view reason, Clock::time_point now);  ///< no loss if it has left
   /// This rank was held up for `lost` (its machine was suspended, its core starved, it was stopped), which
   /// may be why it heard no rank. So this time does not count as silence. Earlier time does, because a rank
@@ -32,7 +32,7 @@ class RollCall {
 
  private:
   struct Times {
-    Clock::time_point heard, lost;
+    Clock::time_point heard, lost, spared;
   };
 
   std::vector<RankState> states_;

@@ -88,7 +88,7 @@ bool RootDuty::can_spare(const Finding& finding, const WatchdogOptions& options,
 }
 
 void RootDuty::spare(const Finding& finding, const WatchdogOptions& options,
-                     const std::vector<RankState>& states) {
+                     const std::vector<RankState>& states, Clock::time_point now) {
   const int rank = finding.rank;
   const std::string report = loss_report(finding, states, options);
   section_.lose(rank);
@@ -96,7 +96,7 @@ void RootDuty::spare(const Finding& finding, const WatchdogOptions& options,
     notes_.push_back(
         {rank, FrameType::decision,
          encode_decision({finding.fault, rank, static_cast<int>(exit_code_of(finding.fault)), report, ""})});
-  roll_.spared(rank);
+  roll_.spared(rank, now);
   tell_all(FrameType::loss, encode_ranks({rank}));
   losses_.push_back({rank, report, to_end_with(rank)});
   // The others were asked in vain.
@@ -149,7 +149,7 @@ std::optional<JobDecision> RootDuty::decide(const WatchdogOptions& options, Cloc
 
   auto finding = leaving_ ? std::nullopt : judge(states, options);
   while (finding && can_spare(*finding, options, states)) {
-    spare(*finding, options, states);
+    spare(*finding, options, states, now);
     finding = judge(roll_.states(now), options);
   }
   if (auto left = section_.conclude()) {

@@ -118,7 +118,10 @@ const std::vector<Evaluator::Step>& Evaluator::steps_of(int64_t rows) {
   return found->second;
 }
 
-Tensor Evaluator::parameter(int id) const { return nth(parameters_, id); }
+Tensor Evaluator::parameter(int id) {
+  ++writings_;
+  return nth(parameters_, id);
+}
 
 Tensor Evaluator::input(std::string_view name) const {
   for (const int input : graph_.inputs)
@@ -129,7 +132,8 @@ Tensor Evaluator::input(std::string_view name) const {
 Tensor Evaluator::output() const { return nth(values_, graph_.node(graph_.loss).inputs[0]); }
 
 void Evaluator::run(const std::vector<Step>& steps, int64_t first) {
-  const ops::StepConstants constants;
+  // Kernels may keep what they make of parameters while the step is the same.
+  const ops::StepConstants constants{.step = writings_};
   std::vector<Tensor> inputs, outputs;
   for (const Step& step : steps) {
     inputs = step.inputs;

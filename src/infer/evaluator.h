@@ -22,8 +22,9 @@ class Evaluator {
 
   const model::Graph& graph() const { return graph_; }
   int64_t batch() const { return batch_; }
-  /// Memory of a parameter, in the graph's order: whoever loads the model writes it.
-  Tensor parameter(int id) const;
+  /// Memory of a parameter, in the graph's order: whoever loads the model writes it before the next
+  /// evaluation.
+  Tensor parameter(int id);
   /// Memory of a model input, as the graph names it. Throws ConfigError if there is none of this name.
   Tensor input(std::string_view name) const;
   /// The loss's first input, such as logits: what the last evaluation computed.
@@ -60,6 +61,7 @@ class Evaluator {
   std::vector<Tensor> values_, parameters_;
   std::map<int64_t, std::vector<Step>> steps_;  // by the rows that they compute; 0: all
   std::map<int, std::vector<Tensor>> states_;   // by node: auxiliary tensors of whole samples
+  uint64_t writings_ = 0;                       // of parameters
   device::Buffer workspace_;
   int64_t workspace_bytes_ = 0;
 };

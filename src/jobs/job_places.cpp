@@ -85,7 +85,7 @@ void StandInHosts::set_rate(const std::string& rate) {
 
 JobPlace StandInHosts::place() const {
   return {.starter = {script_, "--id", id_, "on", "host-a", "--"},
-          .mpirun_options = {"--host", "host-a,host-b", "--map-by", "node"}};
+          .mpirun_options = {"--host", "host-a,host-b", "--map-by", "node", "--rank-by", "slot"}};
 }
 
 void StandInHosts::call(const std::string& id, std::vector<std::string> arguments,

@@ -10,8 +10,8 @@
 namespace lockstep::jobs {
 
 /// Two hosts made of network namespaces of this machine, joined by one link (scripts/two_hosts.sh). They are
-/// removed with this object or, if its program was killed, when the next one is made. Ranks of a job
-/// alternate between them.
+/// removed with this object or, if its program was killed, when the next one is made. Half of a job's ranks,
+/// the first ones, are on the first.
 class StandInHosts {
  public:
   /// Throws DeviceError if they cannot be made: the script, programs or rights are missing.

@@ -38,9 +38,10 @@ struct Profile {
   std::string device;  ///< on which kind of device, by device::name_of
   DType storage{};     ///< of activations
   int intra_op_threads = 1;
-  int64_t micro_batch = 0;    ///< samples
-  std::vector<Node> nodes;    ///< in the order of the graph
-  double update_seconds = 0;  ///< of an optimizer step, for each element of the parameters
+  int64_t micro_batch = 0;  ///< samples
+  std::vector<Node> nodes;  ///< in the order of the graph
+  /// Of an optimizer step, for each element of the parameters; with what is proposed before (LAMB).
+  double update_seconds = 0;
   bool operator==(const Profile&) const = default;
 };
 /// Measured times by node, in seconds; for a micro-batch of another size than the profile's, in proportion.

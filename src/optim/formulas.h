@@ -14,6 +14,20 @@ namespace lockstep::optim {
 // A formula is called with an element and its numbers of state, of which it leaves the first kKeptSlots as
 // they are.
 
+/// beta^(updates of the parameter, with this one). `of_all`: the same of all updates of the training.
+LOCKSTEP_HOST_DEVICE inline double power_of_updates(double beta, double of_all,
+                                                    const UpdateArguments& arguments,
+                                                    const UpdateConstants& constants) {
+  if (arguments.rates.updates_before == 0) return of_all;
+  // By squaring, so that processors and GPUs have the same bits.
+  double power = 1, square = beta;
+  for (uint32_t left = constants.updates - arguments.rates.updates_before; left > 0; left /= 2) {
+    if (left % 2 == 1) power *= square;
+    square *= square;
+  }
+  return power;
+}
+
 /// PyTorch's SGD with dampening 0: d = g + decay p; b = momentum b + d; p -= rate (nesterov ? d + momentum b
 /// : b). PyTorch starts with b = d, which is the same with b = 0.
 struct SgdFormula {
@@ -58,14 +72,16 @@ struct AdamFormula {
     const double decay = arguments.rates.weight_decay;
     const double rate = constants.learning_rate * arguments.rates.learning_rate_factor;
     const bool decoupled = options.kind == OptimizerKind::adamw;
-    step_size = static_cast<float>(rate / (1 - constants.beta1_power));
+    step_size = static_cast<float>(
+        rate / (1 - power_of_updates(options.beta1, constants.beta1_power, arguments, constants)));
     shrink = static_cast<float>(decoupled ? 1 - rate * decay : 1);
     weight_decay = static_cast<float>(decoupled ? 0 : decay);
     gradient_scale = static_cast<float>(arguments.gradient_scale);
     gain1 = static_cast<float>(1 - options.beta1);
     beta2 = static_cast<float>(options.beta2);
     gain2 = static_cast<float>(1 - options.beta2);
-    inverse_correction = static_cast<float>(1 / std::sqrt(1 - constants.beta2_power));
+    inverse_correction = static_cast<float>(
+        1 / std::sqrt(1 - power_of_updates(options.beta2, constants.beta2_power, arguments, constants)));
     epsilon = static_cast<float>(options.epsilon);
   }
 
@@ -116,8 +132,10 @@ struct LambDirection {
         gain1(static_cast<float>(1 - options.beta1)),
         beta2(static_cast<float>(options.beta2)),
         gain2(static_cast<float>(1 - options.beta2)),
-        mean_correction(static_cast<float>(1 / (1 - constants.beta1_power))),
-        inverse_correction(static_cast<float>(1 / std::sqrt(1 - constants.beta2_power))),
+        mean_correction(static_cast<float>(
+            1 / (1 - power_of_updates(options.beta1, constants.beta1_power, arguments, constants)))),
+        inverse_correction(static_cast<float>(
+            1 / std::sqrt(1 - power_of_updates(options.beta2, constants.beta2_power, arguments, constants)))),
         epsilon(static_cast<float>(options.epsilon)) {}
 
   LOCKSTEP_HOST_DEVICE float of(float p, float mean, float square) const {
@@ -197,7 +215,7 @@ struct Averaged {
   Averaged() = default;
   LOCKSTEP_HOST_DEVICE Averaged(const OptimizerOptions& options, const UpdateArguments& arguments,
                                 const UpdateConstants& constants)
-      : formula(options, arguments, constants), gain(static_cast<float>(constants.average_gain)) {}
+      : formula(options, arguments, constants), gain(constants.average_gain) {}
 
   LOCKSTEP_HOST_DEVICE void follow(float p, float& average) const {
     average = gain == 1.0f ? p : std::fma(gain, p - average, average);

@@ -54,6 +54,9 @@ struct ParameterRates {
   double weight_decay = 0;
   double learning_rate_factor = 1;
   bool clips = true;  ///< OptimizerOptions::adaptive_clip applies
+  /// Of a parameter that was frozen at first: the training's updates before its own first one. Adam's
+  /// correction counts those after them, as that of PyTorch, which counts each parameter's own.
+  uint32_t updates_before = 0;
   bool operator==(const ParameterRates&) const = default;
 };
 
@@ -76,7 +79,7 @@ bool is_scaled(const OptimizerOptions& options, const ParameterRates& rates, boo
 
 /// The share of the weights in their average after an update, the `updates`th of the training from 1:
 /// PyTorch's AveragedModel. 1: the average is the weights.
-double average_gain(const AverageOptions& options, int64_t updates);
+float average_gain(const AverageOptions& options, int64_t updates);
 
 /// Numbers of float32 state per parameter element: 0 (sgd), 1 (sgd with momentum, lars), 2 (adam, adamw,
 /// lamb), and 1 more for the average.
@@ -89,7 +92,8 @@ std::string_view state_slot_name(const OptimizerOptions& options, int slot);
 struct UpdateConstants {
   double learning_rate = 0;
   double beta1_power = 1, beta2_power = 1;  ///< beta^(updates, with this one), for Adam
-  double average_gain = 1;                  ///< of the average
+  float average_gain = 1;                   ///< of the average
+  uint32_t updates = 1;                     ///< of the training, with this one; at most its largest value
 };
 
 /// Copies of elements in a narrower type, bfloat16 or float16, each rounded to nearest, ties to even.

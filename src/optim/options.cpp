@@ -30,8 +30,8 @@ bool is_scaled(const OptimizerOptions& options, const ParameterRates& rates, boo
   }
 }
 
-double average_gain(const AverageOptions& options, int64_t updates) {
-  return updates <= std::max<int64_t>(1, options.start_step) ? 1 : 1 - options.decay;
+float average_gain(const AverageOptions& options, int64_t updates) {
+  return updates <= std::max<int64_t>(1, options.start_step) ? 1 : static_cast<float>(1 - options.decay);
 }
 
 int state_slots(const OptimizerOptions& options) {

@@ -25,6 +25,7 @@ bool is_measured(InstructionKind kind) {
     case InstructionKind::backward_input:
     case InstructionKind::backward_weight:
     case InstructionKind::recompute:
+    case InstructionKind::propose:
     case InstructionKind::update:
       return true;
     default:
@@ -65,8 +66,10 @@ class ComputeTimes {
         return sum(instruction, [](const model::NodeTime& time) { return time.backward_weight; });
       case InstructionKind::recompute:
         return recomputed(instruction);
+      // Profiles have one time for both, and each computes roots and quotients of the same state.
+      case InstructionKind::propose:
       case InstructionKind::update:
-        return costs_.profile.update_seconds * bytes(instruction, Role::parameters) / sizeof(float);
+        return update_part() * bytes(instruction, Role::parameters);
       default:
         return costs_.addition_per_byte * moved_bytes(instruction);
     }
@@ -87,6 +90,11 @@ class ComputeTimes {
     for (int n = segment.first_node; n <= segment.last_node; ++n)
       if (!selective || run_.graph().node(n).signature.cheap_to_repeat) time += nth(nodes_, n).forward;
     return time * run_.division().part_of_largest(instruction.leaves);
+  }
+
+  /// Seconds per byte of parameters.
+  double update_part() const {
+    return costs_.profile.update_seconds / sizeof(float) / (run_.measures().updates() ? 2 : 1);
   }
 
   static double bytes(const Instruction& instruction, Role role) {
@@ -207,8 +215,12 @@ class SessionTimes {
     const auto owned = static_cast<double>(run_.ownership().owned_bytes(rank));
     const bool alone = run_.layout().mode == layout::ServerMode::asynchronous;
     const double workers = run_.layout().workers();
-    nth(busy_, rank) += (alone ? workers : 1) * costs_.profile.update_seconds * owned / sizeof(float) +
-                        (alone ? 0 : workers * costs_.addition_per_byte * owned);
+    double update = costs_.profile.update_seconds * owned / sizeof(float);
+    // Squares of gradients and of parameters are summed: two lists are read, of three that an addition
+    // passes.
+    if (run_.measures().parameters) update += costs_.addition_per_byte * owned * 2 / 3;
+    nth(busy_, rank) +=
+        (alone ? workers : 1) * update + (alone ? 0 : workers * costs_.addition_per_byte * owned);
   }
 
   const compile::CompiledRun& run_;

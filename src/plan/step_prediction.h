@@ -42,7 +42,7 @@ struct StepCosts {
 };
 
 /// Estimated seconds of a step for instructions of rank 0 that neither communicate, nor compute layers, nor
-/// update: by the bytes that they process.
+/// update or propose updates: by the bytes that they process.
 double other_seconds(const compile::CompiledRun& run, const StepCosts& costs);
 
 /// Seconds of a step of all workers in the long run. It replays the programs of all ranks (plan::replay) with

@@ -46,10 +46,11 @@ struct StepInputs {
   uint64_t state_hash = 0;    ///< likewise: of this replica before the program runs; 0: not compared
 };
 
-/// Reported after every call of an op's kernel, and after every update, of an observed iteration.
+/// Reported after every call of an op's kernel, and after every `update` and `propose`, of an observed
+/// iteration.
 struct KernelObservation {
   int instruction;
-  const program::KernelCall* call;  ///< what ran; null: an update
+  const program::KernelCall* call;  ///< what ran; null: an update, or what goes before it
   double seconds;                   ///< its time on the device
 };
 
@@ -61,6 +62,8 @@ struct ExecutionContext {
   device::Device& device;  ///< whose memory that is
   optim::OptimizerOptions optimizer;
   optim::GroupRates group_rates = {};
+  /// ParameterRates::updates_before, by parameter; null or empty: all are 0. May change between iterations.
+  const std::vector<uint32_t>* updates_before = nullptr;
   double clip_norm = 0;                ///< 0: none
   int update_threads = 1;              ///< that sums and updates may use (StepKernels)
   SumOrder sum_order = SumOrder::own;  ///< of processors

@@ -182,13 +182,17 @@ Action bind_propose(const Binding& binding) {
                                        reinterpret_cast<float*>(state + bytes + part.offset)},
                              .count = part.count,
                              .first_chunk = part.first_chunk(chunks),
-                             .rates = rates_of(binding, part.parameter)});
+                             .rates = rates_of(binding, part.parameter),
+                             .parameter = static_cast<int32_t>(part.parameter)});
     }
   }
   call.pieces = with_gaps(std::move(call.pieces), chunks.count);
-  return {.start = [call = std::move(call), kernels = binding.kernels()](
-                       device::Stream& stream, const StepInputs& inputs, const auto&) {
-    if (!inputs.suppress_updates) kernels->propose(call, stream);
+  return {.start = [call = std::move(call), updates_before = binding.context().updates_before,
+                    kernels = binding.kernels(), observer = binding.observer(), index = binding.index()](
+                       device::Stream& stream, const StepInputs& inputs, const auto&) mutable {
+    if (inputs.suppress_updates) return;
+    if (updates_before != nullptr) tell_updates_before(call, *updates_before);
+    observe(observer, stream, index, nullptr, [&] { kernels->propose(call, stream); });
   }};
 }
 

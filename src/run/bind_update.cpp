@@ -107,9 +107,11 @@ Action bind_update(const Binding& binding) {
   call.constants = reinterpret_cast<const StepScalars*>(binding.required(program::Role::constants, 0));
   call.whole_step = binding.find(program::Role::verdict, 1) != nullptr;
   call.predicated = binding.find(program::Role::predicate, 0) != nullptr;
-  return {.start = [call = std::move(call), kernels = binding.kernels(), observer = binding.observer(),
-                    index = binding.index()](device::Stream& stream, const StepInputs& inputs, const auto&) {
+  return {.start = [call = std::move(call), updates_before = binding.context().updates_before,
+                    kernels = binding.kernels(), observer = binding.observer(), index = binding.index()](
+                       device::Stream& stream, const StepInputs& inputs, const auto&) mutable {
     if (inputs.suppress_updates) return;
+    if (updates_before != nullptr) tell_updates_before(call, *updates_before);
     observe(observer, stream, index, nullptr, [&] { kernels->update(call, stream); });
   }};
 }

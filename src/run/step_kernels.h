@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/host_device.h"
+#include "base/index.h"
 #include "device/device.h"
 #include "layout/norm_chunks.h"
 #include "lockstep/tensor.h"
@@ -63,6 +64,7 @@ struct ProposeCall {
     int64_t count;
     int64_t first_chunk;
     optim::ParameterRates rates;
+    int32_t parameter = 0;
   };
   std::vector<Piece> pieces;  ///< of all chunks, ascending
   int64_t chunks = 0;
@@ -127,7 +129,7 @@ struct UpdateCall {
     optim::ParameterRates rates;
     bool is_statistic;  ///< follows the mean of what lies in its gradient, by `momentum`
     float momentum;
-    int32_t parameter = 0;  ///< index into `scales`
+    int32_t parameter = 0;  ///< of the model, and index into `scales`
   };
   std::vector<Piece> pieces;
   optim::OptimizerOptions optimizer;
@@ -143,6 +145,16 @@ struct UpdateCall {
   double static_count = 1;
   double statistic_scale = 1;  ///< 1 / micro-batches of a global batch
 };
+
+/// Tells a call's pieces ParameterRates::updates_before, by parameter of the model; empty: all are 0. Writes
+/// only what differs, because kernels of a launch before may still read the rest.
+template <class Call>
+void tell_updates_before(Call& call, const std::vector<uint32_t>& of_parameters) {
+  for (auto& piece : call.pieces) {
+    const uint32_t now = of_parameters.empty() ? 0 : nth(of_parameters, piece.parameter);
+    if (piece.rates.updates_before != now) piece.rates.updates_before = now;
+  }
+}
 
 /// The work of instructions that are neither kernels of ops nor communication, on one kind of device.
 /// Everything is launched on `stream` and reads its pointer arguments when it runs; calls must outlive that.

@@ -31,6 +31,7 @@ Manifest full_manifest() {
   manifest.pending_evaluation = true;
   manifest.skipped_steps = 3;
   manifest.optimizer_updates = 1234;
+  manifest.learning_since = {{"fc1.bias", 1234}, {"fc1.weight", 7}};
   manifest.loss_scale = 0x1p-30;
   manifest.loss_scale_steps = 1999;
   manifest.overflowed_steps = 2;
@@ -79,7 +80,7 @@ TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
         json.erase("loss_scale_steps");
         json.erase("overflowed_steps");
         for (const char* field : {"best_step", "evaluations_since_best", "last_evaluated_step",
-                                  "evaluates_average", "evaluation_data_identity"})
+                                  "evaluates_average", "evaluation_data_identity", "learning_since"})
           json.erase(field);
       }),
       "name");
@@ -87,6 +88,7 @@ TEST(Manifest, ReadsWhatWasWrittenBeforeStepsCouldBeSkipped) {
   expected.pending_evaluation = false;
   expected.skipped_steps = 0;
   expected.optimizer_updates = -1;
+  expected.learning_since.clear();
   expected.loss_scale = 0;
   expected.loss_scale_steps = 0;
   expected.overflowed_steps = 0;
@@ -165,6 +167,10 @@ TEST(Manifest, RefusesWhatItDoesNotUnderstand) {
   EXPECT_THAT(refusal(rehashed([](auto& json) { json.erase("run_id"); })), HasSubstr("run_id"));
   EXPECT_THAT(refusal(rehashed([](auto& json) { json["pending_evaluation"] = 1; })), HasSubstr("boolean"));
   EXPECT_THAT(refusal(rehashed([](auto& json) { json["skipped_steps"] = -1; })), HasSubstr("found -1"));
+  EXPECT_THAT(refusal(rehashed([](auto& json) { json["learning_since"]["fc1.weight"] = 1235; })),
+              HasSubstr("1235"));
+  EXPECT_THAT(refusal(rehashed([](auto& json) { json["learning_since"] = "fc1.weight"; })),
+              HasSubstr("some/manifest.json"));
   EXPECT_THAT(refusal(rehashed([](auto& json) { json["files"][0]["kind"] = "x"; })), HasSubstr("kind"));
   EXPECT_THAT(refusal(rehashed([](auto& json) { json["files"][0]["tensors"][0]["dtype"] = "f"; })),
               HasSubstr("element type"));

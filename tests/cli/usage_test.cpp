@@ -251,6 +251,36 @@ TEST(Inspect, ShowsWhoHoldsUpdatesSavesAndSendsWhat) {
               AllOf(HasSubstr("\n  least "), HasSubstr("\n  most "), Not(HasSubstr("\n  3     worker"))));
 }
 
+/// Sums within each host first: under REPRODUCIBLE, hosts of so many workers add up as the tree of all does.
+TEST(Inspect, PlansSeveralProcessesOnEachOfSeveralHosts) {
+  const SmallConfig config;
+  const auto inspected = [&](const std::vector<std::string>& more) {
+    return lockstep(
+        std::vector<std::string>{"inspect", config.path(), "--json", "--set", "trainer.virtual_replicas=4"} +
+        more);
+  };
+  const auto sums = [&](const std::string& layout, const std::string& hosts) {
+    const Ran ran = inspected({"--layout", layout, "--hosts", hosts});
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    std::pair<int64_t, int64_t> bytes;
+    for (const Json& rank : Json::parse(ran.out)["ranks"]) {
+      bytes.first += rank["shared_memory_bytes"].get<int64_t>();
+      bytes.second += rank["wire_bytes_theory"].get<int64_t>();
+    }
+    return bytes;
+  };
+  const auto flat = sums("dp=4", "2"), within = sums("dp=4,aggregate=host", "2"),
+             one = sums("dp=4,aggregate=host", "1"), each = sums("dp=4,aggregate=host", "4");
+  EXPECT_EQ(flat.first, 0) << "without aggregate=host everything is sent";
+  EXPECT_GT(within.first, 0);
+  EXPECT_GT(within.second, one.second) << "between hosts";
+  EXPECT_LT(within.second, flat.second);
+  EXPECT_EQ(each.first, 0) << "nobody shares a host";
+  expect_refusal({"inspect", config.path(), "--layout", "dp=2", "--hosts", "3"}, "--hosts 3");
+  expect_refusal({"inspect", config.path(), "--layout", "dp=2", "--hosts", "2", "--several-hosts"},
+                 "--several-hosts");
+}
+
 TEST(Inspect, ShowsTheMemoryOfAWorkerAndOfAServer) {
   const SmallConfig config;
   const auto inspected = [&](const std::string& layout, const std::vector<std::string>& more) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "compare/forecast.h"
 #include "compare/page.h"
 #include "lockstep/error.h"
 #include "mentions.h"
@@ -45,6 +46,12 @@ CompareResults results() {
           .cores = 2,
           .rows = {row(1, "sync=all_reduce", {12, 12, 12}), row(2, "sync=all_reduce", {8, 8, 8.1}),
                    row(2, "sync=ps", {16, 16, 16.1})}};
+}
+
+TEST(StandInHosts, HaveHalfOfTheRanksEachInTheirOrder) {
+  EXPECT_EQ(stand_in_hosts(2), (std::vector{0, 1}));
+  EXPECT_EQ(stand_in_hosts(4), (std::vector{0, 0, 1, 1}));
+  EXPECT_EQ(stand_in_hosts(5), (std::vector{0, 0, 0, 1, 1}));
 }
 
 TEST(CompareResults, SaysWhatIsFasterWithTheMostWorkers) {

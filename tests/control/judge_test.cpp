@@ -142,6 +142,22 @@ TEST(Judge, LeavesOutWhoHasLeft) {
   EXPECT_EQ(decision({working(), gone}), "nobody");
 }
 
+TEST(Judge, CountsWaitsFromTheLossOfARankOnThatTheOthersGoOnWithout) {
+  // Until rank 1 was found stuck, the others waited for it for longer than all of them may wait.
+  const auto spared = [](double seconds) {
+    RankState rank = state({slot(Activity::compute, 300)}, 5);
+    rank.left = rank.spared = true;
+    rank.spared_seconds = seconds;
+    return rank;
+  };
+  EXPECT_EQ(decision({waiting(300), spared(0), waiting(299)}), "nobody");
+  EXPECT_EQ(decision({waiting(320), spared(20), waiting(319)}), "nobody");
+  EXPECT_EQ(decision({waiting(320.1), spared(20.1), waiting(319.1)}), "deadlock 0");
+  EXPECT_EQ(decision({waiting(320.1), spared(20.1), waiting(0.1)}), "nobody");
+  EXPECT_EQ(decision({waiting(400), spared(100), waiting(400), spared(19)}), "nobody")
+      << "the last loss counts";
+}
+
 TEST(Judge, SwitchedOffKnowsLossesAlone) {
   WatchdogOptions off = kOptions;
   off.enabled = false;

@@ -139,6 +139,24 @@ TEST_F(RootOfSection, SparesAStuckRankAndTellsIt) {
   EXPECT_THAT(duty.take_losses().at(0).report, Mentions("rank 3 ... 4 ... 103"));
 }
 
+TEST_F(RootOfSection, GoesOnIfAllOthersHaveWaitedForTheRankThatItSpares) {
+  options.compute_deadline = seconds(30);
+  options.communication_deadline = seconds(5);
+  const auto all_wait = [&](int ms, double waited) {
+    duty.observe({10, {{0, Activity::waiting, waited, "a place"}}}, at(ms));
+    for (const int rank : {1, 2}) duty.heard(rank, heartbeat(10, Activity::waiting, waited), at(ms));
+  };
+  all_wait(31000, 30.5);
+  duty.heard(3, heartbeat(10, Activity::compute, 31), at(31000));
+  EXPECT_EQ(decide(31000), "none");
+  EXPECT_EQ(duty.take_losses().at(0).rank, 3);
+  all_wait(36000, 35.5);
+  EXPECT_EQ(decide(36000), "none");
+  // Nobody has made progress since.
+  all_wait(36500, 36);
+  EXPECT_EQ(decide(36500).substr(0, 8), "deadlock");
+}
+
 TEST_F(RootOfSection, SparesASilentRankWhoseHostIsHeard) {
   for (int ms = 500; ms <= 15500; ms += 500) {
     duty.observe({10, {}}, at(ms));

@@ -214,6 +214,20 @@ TEST(LanguageModel, KeepsTheStatesOfRecurrentLayersLikewise) {
       model::make_graph(model::make_lstm({.vocabulary = 33, .context = 80, .width = 32, .tied_head = true})));
 }
 
+TEST(LanguageModel, ForgetsWeightsOfRecurrentLayersThatItHasPacked) {
+  const model::Graph graph = model::make_graph(
+      model::make_lstm({.vocabulary = kVocabulary, .context = 20, .layers = 2, .width = 4, .units = 6}));
+  LanguageModel model(graph, 1), several(graph, 3);
+  const std::vector<int32_t> prompt{1, 2, 3};
+  const auto before = copy(model.logits_after(prompt));
+  draw_parameters(model.evaluator());
+  draw_parameters(several.evaluator());
+  const auto after = copy(model.logits_after(prompt));
+  EXPECT_NE(after, before);
+  EXPECT_EQ(after, anew(graph, prompt));
+  EXPECT_EQ(copy(several.logits_after(prompt)), after);
+}
+
 TEST(LanguageModel, RefusesRecurrentLayersThatSeeWhatFollows) {
   ModelSpec spec =
       model::make_lstm({.vocabulary = kVocabulary, .context = 6, .width = 4, .tied_head = false});

@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "lockstep/error.h"
 #include "ops/op_testing.h"
+#include "optim/formulas.h"
 #include "optim/loops/loops.h"
 #include "optim/optimizer.h"
 
@@ -45,7 +46,8 @@ UpdateConstants constants_of(const OptimizerOptions& options, uint64_t step) {
   return {.learning_rate = options.learning_rate,
           .beta1_power = std::pow(options.beta1, static_cast<double>(step + 1)),
           .beta2_power = std::pow(options.beta2, static_cast<double>(step + 1)),
-          .average_gain = average_gain(options.average, static_cast<int64_t>(step) + 1)};
+          .average_gain = average_gain(options.average, static_cast<int64_t>(step) + 1),
+          .updates = static_cast<uint32_t>(step + 1)};
 }
 
 class Update : public ::testing::Test {
@@ -103,6 +105,50 @@ TEST_F(Update, FollowsPyTorchForFiveSteps) {
       expect_near(widen(parameter.values), row(expected), 1e-6, c.name + " after step " + std::to_string(i));
     }
   }
+}
+
+TEST_F(Update, OfAParameterThatWasFrozenIsPyTorchsOfOneWithoutGradientsUntilThen) {
+  const GoldenCase cases[] = {
+      {"adam", {.kind = OptimizerKind::adam, .learning_rate = 0.05, .weight_decay = 0.1}},
+      {"adamw",
+       {.kind = OptimizerKind::adamw,
+        .learning_rate = 0.05,
+        .beta1 = 0.8,
+        .beta2 = 0.95,
+        .epsilon = 1e-3,
+        .weight_decay = 0.3}}};
+  for (const GoldenCase& c : cases) {
+    const auto golden = testing::read_golden("late_gradients", c.name);
+    const auto& initial = golden.at("parameters").values;
+    const size_t count = initial.size();
+    Parameter parameter(Floats(initial.begin(), initial.end()));
+    for (size_t i = 0; i < 5; ++i) {
+      const auto row = [&](const char* name) {
+        const auto first = golden.at(name).values.begin() + static_cast<int64_t>(i * count);
+        return std::vector<double>(first, first + static_cast<int64_t>(count));
+      };
+      const auto gradient = row("gradients");
+      const Floats gradients(gradient.begin(), gradient.end());
+      UpdateArguments arguments = parameter.arguments(c.options, gradients, 0, count);
+      arguments.rates.updates_before = 3;
+      update(c.options, arguments, constants_of(c.options, 3 + i), *stream_);
+      expect_near(widen(parameter.values), row("after each step"), 1e-6,
+                  c.name + " after its update " + std::to_string(i + 1));
+    }
+  }
+}
+
+TEST_F(Update, CountsUpdatesOfAParameterHoweverLateItBegins) {
+  for (const uint32_t before : {1u, 7u, 100000u, UINT32_MAX - 1001}) {
+    UpdateArguments arguments;
+    arguments.rates.updates_before = before;
+    for (const uint32_t own : {1u, 2u, 3u, 10u, 1000u}) {
+      const UpdateConstants constants{.beta1_power = 0.5, .updates = before + own};
+      EXPECT_NEAR(power_of_updates(0.9, 0.5, arguments, constants) / std::pow(0.9, own), 1, 1e-13)
+          << before << " " << own;
+    }
+  }
+  EXPECT_EQ(power_of_updates(0.9, 0.5, {}, {.updates = 12}), 0.5) << "that of all updates";
 }
 
 TEST_F(Update, AverageIsPyTorchsAfterEachStep) {
@@ -297,7 +343,7 @@ TEST(UpdateLoops, HaveTheBitsOfTheirFormulasWithEachInstructionSet) {
           .rates = {.weight_decay = c.options.weight_decay, .learning_rate_factor = 0.5},
           .gradient_scale = 0.25};
       UpdateConstants constants = constants_of(c.options, 3);
-      constants.average_gain = 0.1;
+      constants.average_gain = 0.1f;
       visit_formula(c.options, [&]<class Formula, int slots> {
         const Formula formula(c.options, arguments, constants);
         std::vector<Floats> before;

@@ -166,6 +166,23 @@ TEST(StepPrediction, OfWorkersThatAreFreeIsThatOfTheirTurns) {
   EXPECT_LT(predict_step(beside, job.facts.hosts, job.costs), of_both(3 * passes)) << "some is hidden";
 }
 
+TEST(StepPrediction, HasWhatIsProposedInTheTimeOfUpdates) {
+  const auto that_measures = [](const char* layout) {
+    compile::CompileOptions options = PredictedJob::without_verdicts(layout);
+    options.measures = {.parameters = true, .proposed_slots = 2};
+    return PredictedJob(options);
+  };
+  PredictedJob one = that_measures("dp=1");
+  EXPECT_NEAR(one.predicted(), one.passes(16) + 1e-6 * one.parameters(), 1e-9);
+  const double without = other_seconds(one.run, {.addition_per_byte = 1});
+  EXPECT_LT(without, 3 * 4 * one.parameters()) << "loads, and sums of squares of two lists";
+  // For each of two pushes a server updates, and sums squares of gradients and parameters.
+  PredictedJob session = that_measures("dp=2,sync=ps,servers=1,mode=async");
+  session.costs.profile.update_seconds = 1e-3;
+  session.costs.addition_per_byte = 1e-4;
+  EXPECT_NEAR(session.predicted(), 2 * session.parameters() * (1e-3 + 4 * 1e-4 * 2 / 3), 1e-6);
+}
+
 TEST(StepPrediction, TakesProfilesOfItsOwnModelAlone) {
   PredictedJob job("dp=1");
   job.costs.profile.model = "another";

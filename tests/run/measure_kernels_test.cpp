@@ -41,9 +41,13 @@ struct Problem {
   double clip_norm = 0;
   /// A step whose gradients are not finite; -1: none.
   int bad_step = -1;
+  /// Updates of the training in which none of this learned.
+  int frozen_updates = 0;
 
   optim::ParameterRates rates_of(const Tensor& tensor) const {
-    return optim::rates_of(optimizer, {}, "", tensor.is_bias);
+    optim::ParameterRates rates = optim::rates_of(optimizer, {}, "", tensor.is_bias);
+    rates.updates_before = static_cast<uint32_t>(frozen_updates);
+    return rates;
   }
   double gradient(size_t tensor, int64_t i, int step) const {
     if (step == bad_step && tensor == 1 && i == 3) return std::numeric_limits<double>::infinity();
@@ -149,7 +153,7 @@ class Machine {
   }
 
   void train(int steps = kSteps) {
-    int updates = 0;
+    int updates = problem_.frozen_updates;
     for (int step = 0; step < steps; ++step) {
       this->step(step, updates + 1);
       if (step != problem_.bad_step) ++updates;
@@ -203,6 +207,7 @@ class Machine {
     constants.update.learning_rate = o.learning_rate;
     constants.update.beta1_power = std::pow(o.beta1, updates);
     constants.update.beta2_power = std::pow(o.beta2, updates);
+    constants.update.updates = static_cast<uint32_t>(updates);
     fill(constants_, std::vector{constants});
 
     NormCall norm{.weight_chunks = chunks_,
@@ -326,7 +331,8 @@ std::vector<NamedProblem> problems() {
                  })}},
           {"adaptive_clip", {kClipped}},
           {"lars_skips", {kLars, 0, 4}},
-          {"lamb_skips", {kLamb, 0, 4}}};
+          {"lamb_skips", {kLamb, 0, 4}},
+          {"lamb_thawed", {kLamb, 0, -1, 700}}};
 }
 
 /// The emulated GPU takes its time: those that differ in what kernels do.
@@ -335,7 +341,8 @@ std::vector<NamedProblem> problems_of(device::DeviceKind kind) {
   if (kind == device::DeviceKind::cuda)
     std::erase_if(some, [](const NamedProblem& one) {
       const std::string name = one.name;
-      return name != "lars_clipped" && name != "lamb_skips" && name != "adaptive_clip";
+      return name != "lars_clipped" && name != "lamb_skips" && name != "lamb_thawed" &&
+             name != "adaptive_clip";
     });
   return some;
 }

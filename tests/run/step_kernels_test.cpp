@@ -283,7 +283,7 @@ struct Updated {
 };
 
 Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimizer, double finite = 1,
-                  double average_gain = 0.125, DType copy = DType::float32) {
+                  float average_gain = 0.125f, DType copy = DType::float32) {
   Memory memory(kind);
   // More pieces than one launch takes, of odd sizes, at multiples of 64 bytes; every ninth is a statistic.
   UpdateCall call{.optimizer = optimizer,
@@ -297,7 +297,8 @@ Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimi
     call.pieces.push_back({.offset = end,
                            .count = count,
                            .rates = {.weight_decay = piece % 2 == 0 ? optimizer.weight_decay : 0,
-                                     .learning_rate_factor = piece % 3 == 0 ? 0.25 : 1},
+                                     .learning_rate_factor = piece % 3 == 0 ? 0.25 : 1,
+                                     .updates_before = piece % 5 == 0 ? 17u : 0u},
                            .is_statistic = piece % 9 == 8,
                            .momentum = 0.1f});
     end += (count + 15) / 16 * 16;
@@ -312,6 +313,7 @@ Updated update_on(device::DeviceKind kind, const optim::OptimizerOptions& optimi
   constants.kernels.loss_scale = 2;
   constants.update.beta1_power = 0.9;
   constants.update.beta2_power = 0.999;
+  constants.update.updates = 30;
   constants.update.average_gain = average_gain;
   call.parameters = memory.put(numbers(size, 1));
   call.gradients = memory.put(numbers(size, 2));
@@ -368,7 +370,7 @@ TEST_P(StepKernelsTest, MovesAveragesLikeTheCpuToTheBit) {
     return *slots[optim::state_slots(optimizer) - 1];
   };
   for (const auto& optimizer : {sgd, momentum, adamw})
-    for (const double gain : {1.0, 0.125}) {
+    for (const float gain : {1.0f, 0.125f}) {
       const Updated updated = update_on(GetParam(), optimizer, 1, gain);
       EXPECT_EQ(updated, update_on(device::DeviceKind::cpu, optimizer, 1, gain));
       // Of the first piece, which is no statistic.
@@ -392,8 +394,8 @@ TEST_P(StepKernelsTest, UpdatesWriteTheCopyThatACastWouldMake) {
       {.kind = optim::OptimizerKind::adamw, .average = {.enabled = true}}};
   for (const auto& optimizer : optimizers)
     for (const DType type : {DType::bfloat16, DType::float16}) {
-      Updated updated = update_on(GetParam(), optimizer, 1, 0.125, type);
-      EXPECT_EQ(updated, update_on(device::DeviceKind::cpu, optimizer, 1, 0.125, type));
+      Updated updated = update_on(GetParam(), optimizer, 1, 0.125f, type);
+      EXPECT_EQ(updated, update_on(device::DeviceKind::cpu, optimizer, 1, 0.125f, type));
       EXPECT_EQ(updated.copy[1], 0x5a5a) << "the first piece has one element";
       updated.copy.clear();
       EXPECT_EQ(updated, update_on(GetParam(), optimizer));
@@ -402,7 +404,7 @@ TEST_P(StepKernelsTest, UpdatesWriteTheCopyThatACastWouldMake) {
 
 TEST_P(StepKernelsTest, ASkippedUpdateLeavesTheCopyAlone) {
   const Updated updated =
-      update_on(GetParam(), {.kind = optim::OptimizerKind::adamw}, 0, 0.125, DType::bfloat16);
+      update_on(GetParam(), {.kind = optim::OptimizerKind::adamw}, 0, 0.125f, DType::bfloat16);
   EXPECT_EQ(updated.copy, std::vector<uint16_t>(updated.copy.size(), 0x5a5a));
 }
 

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ops/cpu/lstm_direction.h"
@@ -31,8 +33,16 @@ class LstmKernel : public Kernel {
     return floats * static_cast<int64_t>(sizeof(float));
   }
 
+  void prepare(device::Device& device) override {
+    int64_t floats = 0;
+    for (const LstmDirection& direction : directions_) floats += direction.kept_floats();
+    if (floats > 0) kept_ = device.allocate(floats * static_cast<int64_t>(sizeof(float)));
+  }
+
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
     const RowRange positions = rows_of(options_, arguments, sizes_.positions);
+    const bool packs = kept_.data() != nullptr && !is_packed(arguments);
+    auto* kept = reinterpret_cast<float*>(kept_.data());
     for (size_t d = 0; d < directions_.size(); ++d) {
       const auto parameter = [&](size_t i) {
         return arguments.parameters[d * kParameters + i].as<const float>();
@@ -46,10 +56,12 @@ class LstmKernel : public Kernel {
                                  .gates = arguments.auxiliary[d * kAuxiliary].as<float>(),
                                  .cells = arguments.auxiliary[d * kAuxiliary + 1].as<float>(),
                                  .output = arguments.outputs[0].as<float>()};
-      stream.launch([&direction = directions_[d], call, positions,
+      stream.launch([&direction = directions_[d], call, positions, packs, kept,
                      workspace = static_cast<float*>(arguments.workspace)] {
-        direction.forward(call, positions, workspace);
+        if (packs) direction.pack(call, kept);
+        direction.forward(call, positions, kept, workspace);
       });
+      if (kept != nullptr) kept += directions_[d].kept_floats();
     }
   }
 
@@ -87,9 +99,23 @@ class LstmKernel : public Kernel {
     return arguments.inputs.size() > 1 ? arguments.inputs[1].as<const float>() : nullptr;
   }
 
+  /// Whether weights are those of the last call. Within a step nobody changes them.
+  bool is_packed(const KernelArguments& arguments) {
+    if (arguments.constants == nullptr) return false;
+    std::vector<const void*> weights;
+    for (const Tensor& parameter : arguments.parameters) weights.push_back(parameter.data);
+    const bool same = packed_step_ == arguments.constants->step && packed_ == weights;
+    packed_step_ = arguments.constants->step;
+    packed_ = std::move(weights);
+    return same;
+  }
+
   LstmSizes sizes_;
   KernelOptions options_;
   std::vector<LstmDirection> directions_;
+  device::Buffer kept_;  // if some positions are computed in a call: weights, packed
+  std::optional<uint64_t> packed_step_;
+  std::vector<const void*> packed_;  // where these weights are
 };
 
 }  // namespace

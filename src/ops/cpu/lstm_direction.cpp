@@ -25,14 +25,15 @@ struct LstmDirection::Samples {
 LstmDirection::LstmDirection(const LstmSizes& sizes, int64_t direction, const KernelOptions& options)
     : sizes_(sizes),
       direction_(direction),
-      in_rows_(options.rows > 0),
+      rows_(options.rows),
       threads_(std::max(1, options.intra_op_threads)),
       replicas_(options.virtual_replicas),
       input_products_(options.rows > 0 ? options.rows : sizes.rows(), sizes.gates(), sizes.inputs, replicas_,
                       threads_),
       hidden_products_(sizes.rows(), sizes.gates(), sizes.units, replicas_, threads_),
       recurrent_(sizes.units, sizes.gates(), true),
-      recurrent_gradient_(sizes.gates(), sizes.units, false) {}
+      recurrent_gradient_(sizes.gates(), sizes.units, false),
+      few_inputs_(sizes.inputs, sizes.gates(), true) {}
 
 int64_t LstmDirection::thread_samples() const { return (sizes_.batch + threads_ - 1) / threads_; }
 
@@ -45,15 +46,32 @@ int64_t LstmDirection::forward_thread_floats() const {
   return aligned(recurrent_.left_floats(thread_samples())) + aligned(sizes_.units);
 }
 
+int64_t LstmDirection::kept_floats() const {
+  if (!keeps_panels()) return 0;
+  return aligned(recurrent_.panel_floats()) + aligned(few_inputs_.panel_floats());
+}
+
+void LstmDirection::pack(const LstmForwardCall& call, float* kept) const {
+  recurrent_.pack(call.weight_hh, threads_, kept);
+  few_inputs_.pack(call.weight_ih, threads_, kept + aligned(recurrent_.panel_floats()));
+}
+
 int64_t LstmDirection::forward_floats() const {
+  if (keeps_panels())
+    return std::max(aligned(few_inputs_.left_floats(rows_)), threads_ * forward_thread_floats());
   return aligned(recurrent_.panel_floats()) +
          std::max(floats_of(input_products_.forward_bytes()), threads_ * forward_thread_floats());
 }
 
-void LstmDirection::forward(const LstmForwardCall& call, const RowRange& positions, float* workspace) const {
+void LstmDirection::forward(const LstmForwardCall& call, const RowRange& positions, const float* kept,
+                            float* workspace) const {
+  if (keeps_panels()) {
+    multiply_inputs(call, positions, kept + aligned(recurrent_.panel_floats()), workspace);
+    return run_forward(call, positions, {0, sizes_.batch}, kept, threads_, workspace);
+  }
   float* const panels = workspace;
   float* const rest = panels + aligned(recurrent_.panel_floats());
-  const int64_t pieces = in_rows_ ? sizes_.batch : 1;
+  const int64_t pieces = rows_ > 0 ? sizes_.batch : 1;
   for (int64_t piece = 0; piece < pieces; ++piece) {
     const int64_t row = piece * sizes_.positions + positions.begin;
     input_products_.forward(call.x + row * sizes_.inputs, call.weight_ih, call.bias_ih,
@@ -61,16 +79,29 @@ void LstmDirection::forward(const LstmForwardCall& call, const RowRange& positio
   }
   recurrent_.pack(call.weight_hh, threads_, panels);
   parallel_for(threads_, threads_, [&](int64_t thread) {
-    run_forward(call, positions, samples_of(thread), panels, rest + thread * forward_thread_floats());
+    run_forward(call, positions, samples_of(thread), panels, 1, rest + thread * forward_thread_floats());
   });
 }
 
+/// To the bits of ChainedProducts, whose chains begin with 0, too.
+void LstmDirection::multiply_inputs(const LstmForwardCall& call, const RowRange& positions,
+                                    const float* panels, float* workspace) const {
+  for (int64_t sample = 0; sample < sizes_.batch; ++sample) {
+    const int64_t row = sample * sizes_.positions + positions.begin;
+    float* const gates = call.gates + row * sizes_.gates();
+    for (int64_t i = 0; i < rows_; ++i)
+      few_inputs_.set_row(workspace, rows_, i, call.x + (row + i) * sizes_.inputs);
+    std::fill_n(gates, rows_ * sizes_.gates(), 0.0f);
+    few_inputs_.add(panels, workspace, rows_, gates, sizes_.gates(), call.bias_ih, threads_);
+  }
+}
+
 void LstmDirection::run_forward(const LstmForwardCall& call, const RowRange& positions,
-                                const Samples& samples, const float* panels, float* own) const {
+                                const Samples& samples, const float* panels, int threads, float* own) const {
   if (samples.count == 0) return;
   const int64_t units = sizes_.units, before = is_reverse() ? 1 : -1;
   float* const hidden = own;
-  float* const zeros = own + aligned(recurrent_.left_floats(thread_samples()));
+  float* const zeros = own + aligned(recurrent_.left_floats(samples.count));
   std::fill_n(zeros, units, 0.0f);
   const auto row_of = [&](int64_t i, int64_t t) { return (samples.first + i) * sizes_.positions + t; };
   const auto output_of = [&](int64_t row) { return call.output + row * output_stride() + column(); };
@@ -81,7 +112,7 @@ void LstmDirection::run_forward(const LstmForwardCall& call, const RowRange& pos
   for (int64_t step = 0; step < positions.count(); ++step) {
     const int64_t t = is_reverse() ? positions.end - 1 - step : positions.begin + step;
     recurrent_.add(panels, hidden, samples.count, call.gates + row_of(0, t) * sizes_.gates(),
-                   sizes_.positions * sizes_.gates(), call.bias_hh);
+                   sizes_.positions * sizes_.gates(), call.bias_hh, threads);
     for (int64_t i = 0; i < samples.count; ++i) {
       const int64_t row = row_of(i, t);
       step_forward(call, row, step == 0 && begins ? zeros : call.cells + (row + before) * units);

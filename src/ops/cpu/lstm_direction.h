@@ -34,17 +34,25 @@ struct LstmBackwardCall {
 /// those of ChainedProducts over the rows in the order of samples, then positions.
 ///
 /// Threads share the samples. Each takes its own through all positions: it waits for nobody between them.
+/// Of few positions of a sample, as when a text is written, threads share the columns of products instead,
+/// and the caller keeps packed weights from call to call: packing them takes longer than multiplying.
 class LstmDirection {
  public:
   LstmDirection(const LstmSizes& sizes, int64_t direction, const KernelOptions& options);
 
+  /// Of memory in which packed weights may be kept while these do not change; 0: calls pack what they need.
+  int64_t kept_floats() const;
+  void pack(const LstmForwardCall& call, float* kept) const;
   int64_t forward_floats() const;  ///< of workspace
   int64_t backward_floats() const;
-  void forward(const LstmForwardCall& call, const RowRange& positions, float* workspace) const;
+  /// `kept`: what pack() has written, if kept_floats() is not 0.
+  void forward(const LstmForwardCall& call, const RowRange& positions, const float* kept,
+               float* workspace) const;
   void backward(const LstmBackwardCall& call, float* workspace) const;
 
  private:
   struct Samples;  // that a thread takes
+  static constexpr int64_t kFewRows = 8;
 
   int64_t column() const { return direction_ * sizes_.units; }
   int64_t output_stride() const { return sizes_.directions * sizes_.units; }
@@ -53,8 +61,11 @@ class LstmDirection {
   Samples samples_of(int64_t thread) const;
   int64_t forward_thread_floats() const;
   int64_t backward_thread_floats() const;
+  bool keeps_panels() const { return rows_ > 0 && rows_ <= kFewRows; }
+  void multiply_inputs(const LstmForwardCall& call, const RowRange& positions, const float* panels,
+                       float* workspace) const;
   void run_forward(const LstmForwardCall& call, const RowRange& positions, const Samples& samples,
-                   const float* panels, float* own) const;
+                   const float* panels, int threads, float* own) const;
   void step_forward(const LstmForwardCall& call, int64_t row, const float* cell_before) const;
   void run_backward(const LstmBackwardCall& call, const Samples& samples, const float* panels,
                     float* gradients, float* own) const;
@@ -64,10 +75,10 @@ class LstmDirection {
 
   LstmSizes sizes_;
   int64_t direction_;
-  bool in_rows_;  ///< some positions of each sample are computed in a call
+  int64_t rows_;  ///< positions of each sample that are computed in a call; 0: all
   int threads_, replicas_;
   ChainedProducts input_products_, hidden_products_;
-  RecurrentProduct recurrent_, recurrent_gradient_;
+  RecurrentProduct recurrent_, recurrent_gradient_, few_inputs_;
 };
 
 }  // namespace lockstep::ops

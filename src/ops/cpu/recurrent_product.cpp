@@ -37,26 +37,32 @@ void RecurrentProduct::set_row(float* left, int64_t rows, int64_t row, const flo
 }
 
 void RecurrentProduct::add(const float* panels, const float* left, int64_t rows, float* result,
-                           int64_t result_stride, const float* bias) const {
-  for (int64_t column = 0; column < columns_; column += kPanelColumns) {
-    const int64_t width = std::min(kPanelColumns, columns_ - column);
-    float wide_bias[kPanelColumns] = {};
-    if (bias != nullptr) std::copy_n(bias + column, width, wide_bias);
-    for (int64_t k = 0; k < inner_; k += kBlockInner) {
-      const int64_t inner = std::min(kBlockInner, inner_ - k);
-      const bool is_last = k + inner == inner_;
-      loops().panel_product({.rows = rows,
-                             .columns = width,
-                             .inner = inner,
-                             .left = left + k / kBlockInner * rows * kLeftStride,
-                             .panel = panels + column * inner_ + k * kPanelColumns,
-                             .panel_stride = kPanelColumns,
-                             .offsets = nullptr,
-                             .result = result + column,
-                             .result_stride = result_stride,
-                             .accumulate = true,
-                             .bias = is_last && bias != nullptr ? wide_bias : nullptr});
-    }
+                           int64_t result_stride, const float* bias, int threads) const {
+  parallel_for(threads, panels_of(columns_), [&](int64_t panel) {
+    add_columns(panels, left, rows, panel * kPanelColumns, result, result_stride, bias);
+  });
+}
+
+/// Of the panel that begins at `column`.
+void RecurrentProduct::add_columns(const float* panels, const float* left, int64_t rows, int64_t column,
+                                   float* result, int64_t result_stride, const float* bias) const {
+  const int64_t width = std::min(kPanelColumns, columns_ - column);
+  float wide_bias[kPanelColumns] = {};
+  if (bias != nullptr) std::copy_n(bias + column, width, wide_bias);
+  for (int64_t k = 0; k < inner_; k += kBlockInner) {
+    const int64_t inner = std::min(kBlockInner, inner_ - k);
+    const bool is_last = k + inner == inner_;
+    loops().panel_product({.rows = rows,
+                           .columns = width,
+                           .inner = inner,
+                           .left = left + k / kBlockInner * rows * kLeftStride,
+                           .panel = panels + column * inner_ + k * kPanelColumns,
+                           .panel_stride = kPanelColumns,
+                           .offsets = nullptr,
+                           .result = result + column,
+                           .result_stride = result_stride,
+                           .accumulate = true,
+                           .bias = is_last && bias != nullptr ? wide_bias : nullptr});
   }
 }
 

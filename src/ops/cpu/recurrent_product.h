@@ -21,10 +21,14 @@ class RecurrentProduct {
   /// Writes row `row` of `rows`, from `inner` numbers.
   void set_row(float* left, int64_t rows, int64_t row, const float* numbers) const;
   /// result += left right, whose chains go on from what the result holds; then plus `bias`, if there is one.
+  /// `threads` share the columns.
   void add(const float* panels, const float* left, int64_t rows, float* result, int64_t result_stride,
-           const float* bias) const;
+           const float* bias, int threads = 1) const;
 
  private:
+  void add_columns(const float* panels, const float* left, int64_t rows, int64_t column, float* result,
+                   int64_t result_stride, const float* bias) const;
+
   int64_t inner_, columns_;
   bool is_transposed_;
 };

@@ -10,7 +10,8 @@ namespace lockstep::run {
 ServedMeasures::ServedMeasures(const UpdateCall& update, const std::vector<int64_t>& elements,
                                const std::vector<bool>& is_norm_or_bias)
     : slots_(optim::proposed_slots(update.optimizer)), scales_(elements.size(), 1.0) {
-  for (const auto& piece : update.pieces) {
+  for (size_t p = 0; p < update.pieces.size(); ++p) {
+    const auto& piece = update.pieces[p];
     if (piece.is_statistic) continue;
     if (piece.count != nth(elements, piece.parameter))
       throw InternalError(fmt::format("a server measures {} of the {} elements of parameter {}; it needs all",
@@ -24,7 +25,8 @@ ServedMeasures::ServedMeasures(const UpdateCall& update, const std::vector<int64
                                  .state = {update.state[0] + piece.offset, update.state[1] + piece.offset},
                                  .count = piece.count,
                                  .first_chunk = chunks_,
-                                 .rates = piece.rates});
+                                 .rates = piece.rates,
+                                 .parameter = piece.parameter});
     const int64_t chunks = layout::chunks_in(piece.count);
     const bool of_norm = is_norm_or_bias[static_cast<size_t>(piece.parameter)];
     ratios_.pieces.push_back({.first_chunk = chunks_,
@@ -32,7 +34,7 @@ ServedMeasures::ServedMeasures(const UpdateCall& update, const std::vector<int64
                               .parameter = piece.parameter,
                               .is_scaled = optim::is_scaled(update.optimizer, piece.rates, of_norm),
                               .rates = piece.rates});
-    offsets_.push_back(piece.offset);
+    weights_.push_back(p);
     chunks_ += chunks;
   }
   for (auto& sums : sums_) sums.resize(static_cast<size_t>(chunks_));
@@ -48,9 +50,12 @@ ServedMeasures::ServedMeasures(const UpdateCall& update, const std::vector<int64
 }
 
 void ServedMeasures::measure(const UpdateCall& update, StepKernels& kernels, device::Stream& stream) {
-  for (size_t i = 0; i < offsets_.size(); ++i) {
-    gradients_.pieces[i].data = update.gradients + offsets_[i];
-    if (slots_ > 0) propose_.pieces[i].gradients = update.gradients + offsets_[i];
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    const auto& piece = update.pieces[weights_[i]];
+    gradients_.pieces[i].data = update.gradients + piece.offset;
+    if (slots_ == 0) continue;
+    propose_.pieces[i].gradients = update.gradients + piece.offset;
+    propose_.pieces[i].rates = piece.rates;
   }
   propose_.verdict = ratios_.verdict = update.verdict;
   propose_.constants = ratios_.constants = update.constants;

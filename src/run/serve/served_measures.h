@@ -26,7 +26,7 @@ class ServedMeasures {
   NormCall gradients_, parameters_;
   ProposeCall propose_;
   RatiosCall ratios_;
-  std::vector<int64_t> offsets_;  ///< of weights, in elements
+  std::vector<size_t> weights_;  ///< which pieces of the update are those
   int64_t chunks_ = 0;
   int slots_ = 0;  ///< of state that move before updates
   std::vector<double> sums_[layout::kMeasuredCount];

@@ -39,6 +39,7 @@ ServerSession::ServerSession(const SessionPorts& ports, std::vector<int> workers
       recorder_(recorder),
       kernels_(make_step_kernels(device::DeviceKind::cpu, context.update_threads, context.sum_order)),
       device_(context.device),
+      updates_before_(context.updates_before),
       processor_(device::make_cpu_device()),
       stream_(processor_->create_stream("serve")) {
   ensure(static_cast<int>(workers.size()) == terms.workers, "terms are of all workers");
@@ -428,6 +429,7 @@ void ServerSession::update(ServedRange& range, const std::byte* gradients) {
   constants_ = inputs_.constants(nth(updates_, place)++, nth(applied_, place));
   if (verdict_.finite != 0) ++nth(applied_, place);
   range.update.gradients = reinterpret_cast<const float*>(gradients);
+  if (updates_before_ != nullptr) tell_updates_before(range.update, *updates_before_);
   if (range.measures) {
     range.measures->measure(range.update, *kernels_, *stream_);
     range.update.scales = range.measures->scales();

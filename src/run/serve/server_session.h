@@ -125,7 +125,8 @@ class ServerSession {
   int server_, slots_;
   StampRecorder* recorder_;
   std::shared_ptr<StepKernels> kernels_;
-  device::Device& device_;  // whose memory holds replica and state
+  device::Device& device_;                       // whose memory holds replica and state
+  const std::vector<uint32_t>* updates_before_;  // ExecutionContext's
   std::unique_ptr<device::Device> processor_;
   std::unique_ptr<device::Stream> stream_;
   std::vector<ServedRange> ranges_;

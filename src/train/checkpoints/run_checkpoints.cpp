@@ -98,11 +98,14 @@ std::string new_run_id() {
 
 /// All of it: what ranks must have alike to go on together.
 std::string to_text(const TrainingProgress& progress) {
-  return fmt::format(
+  std::string text = fmt::format(
       "{} skipped steps, {} of them overflows, loss scale {} for {} steps, {} updates, best {} {}{}",
       progress.skipped_steps, progress.overflowed_steps, progress.loss_scaling.scale,
       progress.loss_scaling.good_steps, progress.optimizer_updates, progress.evaluations.best_step,
       progress.evaluations.since_best, progress.pending_evaluation ? ", an evaluation put off" : "");
+  for (const auto& [name, updates] : progress.learning_since)
+    text += fmt::format(", {} since {}", name, updates);
+  return text;
 }
 
 }  // namespace
@@ -245,6 +248,7 @@ checkpoint::Manifest RunCheckpoints::make_manifest(int64_t step, const TrainingP
   manifest.skipped_steps = progress.skipped_steps;
   manifest.overflowed_steps = progress.overflowed_steps;
   manifest.optimizer_updates = progress.optimizer_updates;
+  manifest.learning_since = progress.learning_since;
   manifest.loss_scale = progress.loss_scaling.scale;
   manifest.loss_scale_steps = progress.loss_scaling.good_steps;
   manifest.best_step = progress.evaluations.best_step;
@@ -334,8 +338,8 @@ void RunCheckpoints::load_averages(const std::string& path) {
   });
 }
 
-void RunCheckpoints::load_state(const checkpoint::Checkpoint& checkpoint,
-                                const checkpoint::BeforeRead& before_read) {
+std::set<std::string> RunCheckpoints::load_state(const checkpoint::Checkpoint& checkpoint,
+                                                 const checkpoint::BeforeRead& before_read) {
   const auto records = optimizer_records(worker_->compiled(), worker_->config().optimizer);
   const StateChange change = state_change_of(checkpoint, worker_->config().math_fields, records);
   if (!change.is_explained) checkpoint.require_exactly(checkpoint::FileKind::optimizer, records);
@@ -350,12 +354,28 @@ void RunCheckpoints::load_state(const checkpoint::Checkpoint& checkpoint,
     begin_averages(*worker_);
     tell("the checkpoint has no moving averages: they begin at its parameters");
   }
-  if (change.learning_anew > 0)
+  if (!change.learning_anew.empty())
     tell(fmt::format("{} parameters were frozen in the checkpoint: their optimizer state begins at 0",
-                     change.learning_anew));
+                     change.learning_anew.size()));
   auto state = optimizer_tensors(*worker_);
   std::erase_if(state, [&](const auto& tensor) { return change.missing.contains(tensor.name); });
   load_tensors(*worker_, checkpoint, checkpoint::FileKind::optimizer, state, before_read);
+  return change.learning_anew;
+}
+
+/// What learns anew begins now. Of what is frozen again, the state is dropped, so that it would begin anew.
+std::map<std::string, int64_t> RunCheckpoints::learning_since(const checkpoint::Manifest& manifest,
+                                                              int64_t updates,
+                                                              const std::set<std::string>& anew) const {
+  std::map<std::string, int64_t> since;
+  for (const auto& parameter : worker_->compiled().graph().parameters) {
+    const auto saved = manifest.learning_since.find(parameter.name);
+    if (anew.contains(parameter.name) && updates > 0)
+      since.emplace(parameter.name, updates);
+    else if (parameter.has_state() && saved != manifest.learning_since.end())
+      since.insert(*saved);
+  }
+  return since;
 }
 
 void RunCheckpoints::check_model(const checkpoint::Manifest& manifest) const {
@@ -419,21 +439,23 @@ void RunCheckpoints::load(const std::string& path) {
   checkpoint.require_exactly(checkpoint::FileKind::model, parameter_records(worker_->compiled()));
   load_tensors(*worker_, checkpoint, checkpoint::FileKind::model, parameters, before_read);
   other_state_.reset();
-  if (!options_.parameters_alone) load_state(checkpoint, before_read);
+  std::set<std::string> anew;
+  if (!options_.parameters_alone) anew = load_state(checkpoint, before_read);
   read_on();
   // Of what lies on several ranks the hash of all state tells.
   if (worker_->holds_all() && parameters_hash_of(*worker_) != manifest.params_hash) throw_other_hash(path);
   saved_hash_ = options_.parameters_alone ? manifest.params_hash : manifest.state_hash;
   run_id_ = manifest.run_id;
   weights_ = {.path = manifest.weights_from, .params_hash = manifest.weights_hash};
+  const int64_t updates =
+      manifest.optimizer_updates >= 0 ? manifest.optimizer_updates : manifest.step - manifest.skipped_steps;
   restored_ = {.position = {manifest.step, manifest.data_position},
                .path = path,
                .progress = {.pending_evaluation = manifest.pending_evaluation,
                             .skipped_steps = manifest.skipped_steps,
                             .overflowed_steps = manifest.overflowed_steps,
-                            .optimizer_updates = manifest.optimizer_updates >= 0
-                                                     ? manifest.optimizer_updates
-                                                     : manifest.step - manifest.skipped_steps,
+                            .optimizer_updates = updates,
+                            .learning_since = learning_since(manifest, updates, anew),
                             .loss_scaling = {manifest.loss_scale, manifest.loss_scale_steps},
                             .evaluations = history_of(manifest)}};
 }

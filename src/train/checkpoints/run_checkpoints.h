@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -28,11 +29,12 @@ namespace lockstep::train {
 
 /// The state of a training besides its tensors and its step.
 struct TrainingProgress {
-  bool pending_evaluation = false;       ///< an evaluation is due after the step and not done
-  int64_t skipped_steps = 0;             ///< steps without an update, because gradients were not finite
-  int64_t overflowed_steps = 0;          ///< of these, steps that lowered the loss scale
-  int64_t optimizer_updates = 0;         ///< updates of optimizer state; with mode=async each push is one
-  optim::LossScalingState loss_scaling;  ///< scale 0 if losses are not scaled
+  bool pending_evaluation = false;  ///< an evaluation is due after the step and not done
+  int64_t skipped_steps = 0;        ///< steps without an update, because gradients were not finite
+  int64_t overflowed_steps = 0;     ///< of these, steps that lowered the loss scale
+  int64_t optimizer_updates = 0;    ///< updates of optimizer state; with mode=async each push is one
+  std::map<std::string, int64_t> learning_since = {};  ///< Worker::learning_since
+  optim::LossScalingState loss_scaling;                ///< scale 0 if losses are not scaled
   EvaluationHistory evaluations;
   bool operator==(const TrainingProgress&) const = default;
 };
@@ -112,7 +114,11 @@ class RunCheckpoints {
   /// COLLECTIVE: on rank 0, the hash of what was loaded, as the checkpoint's manifest tells it; likewise on
   /// the others, if they know it.
   std::optional<uint64_t> loaded_hash(comm::Communicator& world) const;
-  void load_state(const checkpoint::Checkpoint& checkpoint, const checkpoint::BeforeRead& before_read);
+  /// Returns the parameters that were frozen in the checkpoint.
+  std::set<std::string> load_state(const checkpoint::Checkpoint& checkpoint,
+                                   const checkpoint::BeforeRead& before_read);
+  std::map<std::string, int64_t> learning_since(const checkpoint::Manifest& manifest, int64_t updates,
+                                                const std::set<std::string>& anew) const;
   void load_averages(const std::string& path);
   void load(const std::string& path);
   void check_configuration(const checkpoint::Manifest& manifest) const;

@@ -26,7 +26,7 @@ StateChange state_change_of(const checkpoint::Checkpoint& checkpoint, const chec
              frozen_differ = differs(saved_fields, fields, "model.frozen");
   StateChange change{.is_explained = averages_differ || frozen_differ, .missing = {}, .left_over = {}};
   if (!change.is_explained) return change;
-  std::set<std::string> saved, saved_parameters, wanted_parameters, learning;
+  std::set<std::string> saved, saved_parameters, wanted_parameters;
   const auto saved_records = checkpoint.tensors(checkpoint::FileKind::optimizer);
   for (const auto& record : saved_records) {
     saved.insert(record.name);
@@ -39,7 +39,7 @@ StateChange state_change_of(const checkpoint::Checkpoint& checkpoint, const chec
     const bool was_frozen = frozen_differ && !saved_parameters.contains(parameter_of(record.name));
     change.is_explained = change.is_explained && (was_frozen || (is_average && averages_differ));
     change.begins_averages = change.begins_averages || is_average;
-    if (!is_average && was_frozen) learning.insert(parameter_of(record.name));
+    if (!is_average && was_frozen) change.learning_anew.insert(parameter_of(record.name));
     change.missing.insert(record.name);
     saved.erase(record.name);
   }
@@ -51,7 +51,6 @@ StateChange state_change_of(const checkpoint::Checkpoint& checkpoint, const chec
         change.is_explained && ((averages_differ && record.name.ends_with(checkpoint::kAverageSuffix)) ||
                                 (frozen_differ && !wanted_parameters.contains(parameter_of(record.name))));
   }
-  change.learning_anew = static_cast<int>(learning.size());
   return change;
 }
 

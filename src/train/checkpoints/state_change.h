@@ -18,7 +18,7 @@ struct StateChange {
   std::set<std::string> missing;  ///< tensors of the run that the checkpoint lacks
   std::vector<checkpoint::TensorRecord> left_over;  ///< tensors of the checkpoint that the run lacks
   bool begins_averages = false;                     ///< averages are among them
-  int learning_anew = 0;                            ///< parameters that were frozen
+  std::set<std::string> learning_anew = {};         ///< parameters that were frozen
 };
 
 /// `fields`: MathFields of the run. `records`: its optimizer state.

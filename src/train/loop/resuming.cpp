@@ -59,6 +59,7 @@ bool Trainer::resume() {
   skipped_steps_ = restored->progress.skipped_steps;
   overflowed_steps_ = restored->progress.overflowed_steps;
   optimizer_updates_ = restored->progress.optimizer_updates;
+  worker_->learn_since(restored->progress.learning_since);
   if (const auto& scaling = restored->progress.loss_scaling; loss_scaler_ && scaling.scale > 0)
     loss_scaler_->restore(scaling);
   if (events_.on_message)

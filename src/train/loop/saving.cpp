@@ -24,6 +24,7 @@ void Trainer::save_checkpoint() {
                      .skipped_steps = skipped_steps_,
                      .overflowed_steps = overflowed_steps_,
                      .optimizer_updates = optimizer_updates_,
+                     .learning_since = worker_->learning_since(),
                      .loss_scaling = loss_scaler_ ? loss_scaler_->state() : optim::LossScalingState{},
                      .evaluations = evaluations_});
   saved_step_ = step_;

@@ -50,6 +50,7 @@ void StepHistograms::observe(const run::KernelObservation& observation) {
 
 void StepHistograms::count(const run::KernelObservation& observation) {
   const program::Program& program = worker_.programs().step;
+  if (program.instruction(observation.instruction).kind != program::InstructionKind::update) return;
   const auto& operands = program.instruction(observation.instruction).operands;
   const auto updated = std::ranges::find(operands, program::Role::parameters, &program::Operand::role);
   const auto used = std::ranges::find(operands, program::Role::gradients, &program::Operand::role);

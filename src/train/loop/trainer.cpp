@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include "base/clock.h"
@@ -133,6 +135,7 @@ run::StepScalars Trainer::constants_of(int64_t step, int64_t updates) const {
   if (loss_scaler_) constants.kernels.loss_scale = loss_scaler_->scale();
   constants.update.beta1_power = std::pow(config_.optimizer.beta1, static_cast<double>(updates));
   constants.update.beta2_power = std::pow(config_.optimizer.beta2, static_cast<double>(updates));
+  constants.update.updates = static_cast<uint32_t>(std::min<int64_t>(updates, UINT32_MAX));
   constants.update.average_gain = optim::average_gain(config_.optimizer.average, updates);
   return constants;
 }

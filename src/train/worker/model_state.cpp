@@ -146,7 +146,7 @@ std::vector<checkpoint::NamedTensor> owned_tensors(const Worker& worker) {
 
 }  // namespace
 
-OwnedState::OwnedState(const Worker& worker) {
+OwnedState::OwnedState(const Worker& worker) : learning_since_(worker.learning_since()) {
   for (auto& tensor : owned_tensors(worker)) {
     const auto* data = static_cast<const std::byte*>(shown(worker, tensor).data);
     parts_.push_back({tensor, {data, data + tensor.size_bytes()}});
@@ -165,6 +165,7 @@ void OwnedState::restore(Worker& worker) const {
       std::memcpy(values, part.contents.data(), part.contents.size());
     });
   }
+  worker.learn_since(learning_since_);
 }
 
 std::vector<checkpoint::NamedTensor> parameter_tensors(const Worker& worker) {

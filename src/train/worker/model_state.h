@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -34,7 +35,7 @@ checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compile
                                              std::byte* snapshot);
 
 /// Copies on the host of the parameters and optimizer state that a rank owns, for another worker that
-/// continues with the same parts. Empty for ranks that own nothing.
+/// continues with the same parts. No tensors of ranks that own nothing.
 class OwnedState {
  public:
   explicit OwnedState(const Worker& worker);
@@ -47,6 +48,7 @@ class OwnedState {
     std::vector<std::byte> contents;
   };
   std::vector<Part> parts_;
+  std::map<std::string, int64_t> learning_since_;
 };
 
 /// COLLECTIVE: returns the values of a parameter, wherever they are, on every rank.

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
+#include "base/ensure.h"
 #include "base/hash.h"
 #include "base/index.h"
 #include "base/log.h"
@@ -170,6 +172,7 @@ run::ExecutionContext Worker::make_context(const program::ModelCode& code,
           .device = *device_,
           .optimizer = config_.optimizer,
           .group_rates = config_.group_rates,
+          .updates_before = &updates_before_,
           .clip_norm = config_.trainer.clip_norm,
           .update_threads = is_worker() ? 1 : config_.parallel.server_threads,
           .sum_order =
@@ -205,6 +208,19 @@ void Worker::go_on_from(RunPosition position) {
   if (!data_.train) return;
   length_.emplace(config_.trainer, data_.train->size(), position);
   if (train_batches_) train_batches_->shift(length_->shift_samples());
+}
+
+void Worker::learn_since(std::map<std::string, int64_t> updates) {
+  finish_step();
+  learning_since_ = std::move(updates);
+  const auto& parameters = compiled_->graph().parameters;
+  updates_before_.assign(learning_since_.empty() ? 0 : parameters.size(), 0);
+  for (const auto& [name, count] : learning_since_) {
+    const auto found = std::ranges::find(parameters, name, &model::Parameter::name);
+    ensure(found != parameters.end(), "what learns is a parameter of the model");
+    updates_before_[static_cast<size_t>(found - parameters.begin())] =
+        static_cast<uint32_t>(std::min<int64_t>(count, UINT32_MAX - 1));
+  }
 }
 
 void Worker::start_reading(uint64_t step) {

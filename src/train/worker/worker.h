@@ -152,6 +152,10 @@ class Worker {
   int64_t total_steps() const { return length_ ? length_->total_steps() : 0; }
   /// Makes the training continue from `position`. REQUIRES: nothing has been read yet.
   void go_on_from(RunPosition position);
+  /// By name, parameters that were frozen at first, with the updates of the optimizer before their own first
+  /// one (optim::ParameterRates::updates_before).
+  void learn_since(std::map<std::string, int64_t> updates);
+  const std::map<std::string, int64_t>& learning_since() const { return learning_since_; }
   /// Begins to read batches of training data ahead, from `step` on.
   void start_reading(uint64_t step);
   /// What threads have spent on preparing training data, by stage.
@@ -210,6 +214,8 @@ class Worker {
   std::unique_ptr<compile::CompiledRun> compiled_;
   compile::CompiledRun::RankPrograms programs_;
   std::optional<RunLength> length_;  // none if there is nothing to train on
+  std::map<std::string, int64_t> learning_since_;
+  std::vector<uint32_t> updates_before_;  // the same by parameter; empty: all are 0
   data::DatasetPair data_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<PrefetchedBatches> train_batches_, eval_batches_;  // null if nothing is loaded

@@ -67,6 +67,21 @@ TEST(Profiler, OfNothingButWarmUpHasNoTimes) {
   EXPECT_EQ(none.update_seconds, 0);
 }
 
+TEST(Profiler, SeesWhatIsProposedAsAPartOfUpdates) {
+  std::set<program::InstructionKind> kinds;
+  run_ranks(1, [&](int, comm::Communicator& world) {
+    Worker worker(with(config_of(kMlp, {"optimizer.lamb={}"}), "dp=1"), {});
+    worker.connect(world);
+    const auto observe = [&](const run::KernelObservation& seen) {
+      if (seen.call == nullptr) kinds.insert(worker.programs().step.instruction(seen.instruction).kind);
+    };
+    Trainer trainer(worker, world, {}, {.output_directory = "", .observer = observe});
+    trainer.prepare();
+    trainer.run();
+  });
+  EXPECT_EQ(kinds, (std::set{program::InstructionKind::propose, program::InstructionKind::update}));
+}
+
 TEST(Profiler, OfStepsThatOverflowHasNoUpdates) {
   EXPECT_EQ(measure(config_that_overflows(), "dp=1", 0).update_seconds, 0);
   EXPECT_GT(measure(config_of(kMlp, {"precision.compute=FLOAT16"}), "dp=1", 0).update_seconds, 0);
