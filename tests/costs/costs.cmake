@@ -151,3 +151,4 @@ set_tests_properties(docs_examples_tables_README_md_test PROPERTIES COST 1 PROCE
 set_tests_properties(docs_examples_lines_README_md_test PROPERTIES COST 1 PROCESSORS 2)
 set_tests_properties(train_layerwise_test PROPERTIES COST 30 PROCESSORS 3)
 set_tests_properties(train_noise_scale_test PROPERTIES COST 5 PROCESSORS 3)
+set_tests_properties(compile_test PROPERTIES COST 1 PROCESSORS 1)
