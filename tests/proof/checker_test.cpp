@@ -429,7 +429,7 @@ TEST(Checker, RefusesAFlagThatHasNotSeenAllGradients) {
         std::erase_if(i.operands, [](const program::Operand& o) {
           return o.role == program::Role::gradients && o.index == 1;
         });
-  EXPECT_THAT(findings(programs), Mentions("predicate ... 'head.weight' ... byte 0"));
+  EXPECT_THAT(findings(programs), Mentions("verdict ... 'head.weight' ... byte 0"));
 }
 
 TEST(Checker, StopsAtTheLimitOfFindings) {
