@@ -159,7 +159,8 @@ BatchRow row_of(const BatchArguments& arguments, const PlannedDevice& device,
   try {
     const int processes = planned_processes(arguments.world_size, config.parallel.layout);
     row.layout = layout::resolve(config.parallel.layout, processes);
-    const compile::CompileFacts facts = planned_facts(processes, arguments.hosts, device.kind);
+    const compile::CompileFacts facts =
+        compile::planned_facts(processes, arguments.hosts.of(processes), device.kind);
     const compile::CompileOptions options = train::compile_options(config);
     row.micro_batches = compile::CompiledRun(options, facts).division().micro_batches_of(0);
     row.found = plan::largest_batch(options, facts, device.limit, kMostSamples);

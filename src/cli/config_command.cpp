@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -10,7 +9,7 @@
 #include "base/ensure.h"
 #include "base/hash.h"
 #include "cli/commands.h"
-#include "cli/planned_job.h"
+#include "compile/run_plan.h"
 #include "lockstep/error.h"
 #include "observe/json_text.h"
 #include "train/worker/compile_options.h"
@@ -52,42 +51,11 @@ int print(const ConfigCommandArguments& arguments) {
   return static_cast<int>(ExitCode::done);
 }
 
-/// Throws what a job would that is started as the layout says. If that leaves the number of replicas to the
-/// job, any number will do, and so will any device.
-void require_plan(const config::RunConfig& config) {
-  const auto refusal = [&](int replicas, device::DeviceKind device) -> std::string {
-    config::RunConfig stated = config;
-    stated.parallel.layout.dp = replicas;
-    try {
-      compile::plan_run(train::compile_options(stated),
-                        planned_facts(stated.parallel.layout.world_size(), {}, device));
-      return "";
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-  };
-  const layout::Layout& layout = config.parallel.layout;
-  const bool serve = layout.sync == layout::SyncMethod::parameter_server &&
-                     layout.placement == layout::ServerPlacement::colocated;
-  const int least = serve ? std::max(1, (layout.servers + layout.pp - 1) / layout.pp) : 1;
-  std::vector<int> tried;
-  for (const int more : {0, 1, 2, 3, 5, 7, 15, 31, 63, 127, 255}) tried.push_back(least + more);
-  if (layout.dp > 0) tried = {layout.dp};
-  std::string message;
-  for (const int replicas : tried) {
-    const std::string on_cpus = refusal(replicas, device::DeviceKind::cpu);
-    if (on_cpus.empty()) return;
-    const std::string on_gpus = refusal(replicas, device::DeviceKind::cuda);
-    if (on_gpus.empty()) return;
-    if (message.empty())
-      message = on_cpus == on_gpus ? on_cpus : fmt::format("on CPUs: {}; on GPUs: {}", on_cpus, on_gpus);
-  }
-  throw ConfigError(message);
-}
-
 int check(const ConfigCommandArguments& arguments) {
   const config::RunConfig config = arguments.config.load();
-  require_plan(config);
+  compile::CompileOptions options = train::compile_options(config);
+  options.measures_noise = config.metrics.noise_scale_every_steps > 0;
+  compile::require_plan(options);
   if (arguments.output.json)
     write_result(fmt::format("{{\"config\":{},\"config_hash\":\"{}\",\"math_hash\":\"{}\"}}\n",
                              observe::json_string(arguments.config.path), to_hex(config.config_hash),

@@ -54,7 +54,7 @@ Opened open(const GenerateArguments& arguments) {
       arguments.checkpoint, arguments.config.path, arguments.config.all_overrides(), arguments.average,
       fmt::format("name its config: lockstep generate CONFIG --checkpoint {}", arguments.checkpoint));
   tokenizer::Tokenizer tokenizer = tokenizer_of(run.checkpoint);
-  infer::LanguageModel model(model::make_graph(run.config.model), threads_of(arguments));
+  infer::LanguageModel model(*run.config.graph, threads_of(arguments));
   if (tokenizer.size() > model.vocabulary())
     throw ConfigError(fmt::format("generate: the tokenizer has {} tokens, the model {}", tokenizer.size(),
                                   model.vocabulary()));

@@ -92,7 +92,7 @@ checkpoint::Manifest manifest_of(const config::RunConfig& config, const exchange
 
 std::string save(const std::string& directory, const config::RunConfig& config,
                  const exchange::WeightSource& source) {
-  const model::Graph graph = model::make_graph(config.model);
+  const model::Graph& graph = *config.graph;
   std::vector<std::vector<float>> values;
   checkpoint::CheckpointShare share{
       .parameters = {}, .state = {}, .model = {.index = 1, .count = 1}, .optimizer = {}};

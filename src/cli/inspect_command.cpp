@@ -215,9 +215,8 @@ device::DeviceKind device_of(const InspectArguments& arguments) {
 /// The pipeline of the replica that has the most micro-batches.
 layout::PipelineShape pipeline_of(const config::RunConfig& config, const layout::Layout& layout,
                                   device::DeviceKind device) {
-  const model::Graph graph = model::make_graph(config.model, config.precision.storage());
   const layout::BatchDivision division =
-      compile::divide_batch(train::compile_options(config), layout, graph, device);
+      compile::divide_batch(train::compile_options(config), layout, *config.graph, device);
   return layout::pipeline_shape(layout, division.micro_batches_of(0));
 }
 
@@ -298,7 +297,8 @@ int inspect(const InspectArguments& arguments) {
     throw ConfigError(fmt::format("--rank {}: the ranks of {} processes are 0 to {}", arguments.rank,
                                   processes, processes - 1));
   // Kernels of GPUs are made without one: what they need is planned anywhere.
-  const compile::CompileFacts facts = planned_facts(processes, arguments.hosts, device_of(arguments));
+  const compile::CompileFacts facts =
+      compile::planned_facts(processes, arguments.hosts.of(processes), device_of(arguments));
   const compile::CompiledRun run = train::compile_run(config, facts);
   run.check();
   if (!arguments.picture.empty()) write_picture(arguments.picture, run, facts.hosts, arguments.config.path);

@@ -28,15 +28,6 @@ void add_planned_hosts(CLI::App& command, PlannedHosts& hosts) {
       ->excludes(several);
 }
 
-compile::CompileFacts planned_facts(int processes, const PlannedHosts& hosts, device::DeviceKind device) {
-  const int64_t count = hosts.of(processes);
-  compile::CompileFacts facts{
-      .world_size = processes, .shared_memory = processes > 1 && count == 1, .hosts = {}, .device = device};
-  for (int64_t rank = 0; rank < processes; ++rank)
-    facts.hosts.push_back(static_cast<int>(rank * count / processes));
-  return facts;
-}
-
 int planned_processes(std::optional<int> world_size, layout::Layout layout) {
   if (world_size) return *world_size;
   layout.dp = std::max(layout.dp, 1);

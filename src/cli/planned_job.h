@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <optional>
 
-#include "compile/compiled_run.h"
 #include "layout/layout.h"
 
 namespace lockstep::cli {
@@ -18,10 +17,6 @@ struct PlannedHosts {
 };
 /// --several-hosts and --hosts.
 void add_planned_hosts(CLI::App& command, PlannedHosts& hosts);
-
-/// Facts of a job that need not be there. Processes are numbered host by host, and hosts have equally many,
-/// or nearly so.
-compile::CompileFacts planned_facts(int processes, const PlannedHosts& hosts, device::DeviceKind device);
 
 /// As --world says (nothing: it is not given) or, without it, as the layout says, with one replica where it
 /// says no number.

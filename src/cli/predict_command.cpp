@@ -210,7 +210,7 @@ int predict(const PredictArguments& arguments) {
   const train::OpenedRun run = train::open_run(
       arguments.checkpoint, arguments.config.path, arguments.config.all_overrides(), arguments.average,
       fmt::format("name its config: lockstep predict CONFIG --checkpoint {}", arguments.checkpoint));
-  infer::Predictor predictor(model::make_graph(run.config.model), threads_of(arguments));
+  infer::Predictor predictor(*run.config.graph, threads_of(arguments));
   if (predictor.tells_many_classes())
     throw ConfigError(
         "predict: the model predicts many classes for each sample, such as each next token of a text; use "

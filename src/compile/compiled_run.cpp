@@ -17,39 +17,33 @@
 namespace lockstep::compile {
 namespace {
 
-/// The images of files are the input of this name.
+/// The images of files are the input of this name (parallel::reads_images()).
 std::optional<program::PackedInput> packed_input(const std::optional<pixels::PackedLayout>& layout,
-                                                 const model::Graph& graph, device::DeviceKind device) {
+                                                 const model::Graph& graph) {
   if (!layout) return {};
-  if (device != device::DeviceKind::cuda)
-    throw ConfigError(
-        "data.transforms_on is GPU, but workers compute on CPUs; set data.transforms_on: CPU, or use "
-        "--device cuda");
-  for (size_t i = 0; i < graph.inputs.size(); ++i)
-    if (graph.value(graph.inputs[i]).name == "image")
-      return program::PackedInput{.input = static_cast<int>(i), .layout = *layout};
-  throw ConfigError(
-      "data.transforms_on is GPU, but the model has no input 'image'; set data.transforms_on: CPU");
+  const auto image =
+      std::ranges::find(graph.inputs, "image", [&](int input) { return graph.value(input).name; });
+  ensure(image != graph.inputs.end(), "only images come packed");
+  return program::PackedInput{.input = static_cast<int>(image - graph.inputs.begin()), .layout = *layout};
 }
 
 program::ModelCode::Options code_options(const CompileOptions& options, const layout::BatchDivision& division,
                                          const model::Graph& graph, device::DeviceKind device,
                                          bool training) {
   const std::vector<int> sizes = division.sizes();  // the largest first
-  return {
-      .device = device,
-      .micro_batch = division.micro_batch,
-      .virtual_replicas = division.leaves_at_once,
-      .fewer_replicas = {sizes.begin() + 1, sizes.end()},
-      .training = training,
-      .intra_op_threads = options.parallel.intra_op_threads,
-      .loss_weight =
-          1.0 / (static_cast<double>(division.global_batch) * static_cast<double>(graph.loss_positions())),
-      .tf32 = options.tf32,
-      .reproducible = options.parallel.reduction == layout::Reduction::reproducible,
-      .fuse_gelu = options.fused_gelu,
-      .repeats = training && options.parallel.layout.recompute == layout::Recompute::selective,
-      .packed = packed_input(training ? options.packed_training : options.packed_evaluation, graph, device)};
+  return {.device = device,
+          .micro_batch = division.micro_batch,
+          .virtual_replicas = division.leaves_at_once,
+          .fewer_replicas = {sizes.begin() + 1, sizes.end()},
+          .training = training,
+          .intra_op_threads = options.parallel.intra_op_threads,
+          .loss_weight = 1.0 / (static_cast<double>(division.global_batch) *
+                                static_cast<double>(graph.loss_positions())),
+          .tf32 = options.tf32,
+          .reproducible = options.parallel.reduction == layout::Reduction::reproducible,
+          .fuse_gelu = options.fused_gelu,
+          .repeats = training && options.parallel.layout.recompute == layout::Recompute::selective,
+          .packed = packed_input(training ? options.packed_training : options.packed_evaluation, graph)};
 }
 
 /// Dependencies, then places; plan_memory adds the dependencies that sharing of places makes necessary.

@@ -62,6 +62,7 @@ class CompiledRun {
   /// Times of a micro-batch by node: in seconds by the profile, or estimated if there is none.
   std::vector<model::NodeTime> node_times() const;
   const std::optional<model::Profile>& profile() const { return plan_->parallel.profile; }
+  void require_noise() const { compile::require_noise(run_); }
   /// Makes what kernels need on a device, on ranks whose device is device(). Call it once, before kernels
   /// run.
   void prepare(device::Device& device);

@@ -11,6 +11,7 @@
 #include "layout/pipeline_schedule.h"
 #include "lockstep/error.h"
 #include "model/pieces.h"
+#include "model/shared_graph.h"
 #include "ops/replica_kernel.h"
 #include "parallel/host_sync.h"
 #include "parallel/layout_rules.h"
@@ -253,13 +254,14 @@ void require_whole_parameters(const RunPlan& plan) {
 
 /// Programs do not depend on histograms, samples of text, or how servers average statistics: the config's own
 /// check looks at those.
-parallel::RunChoice choice_of(const CompileOptions& options, const layout::Layout& layout,
-                              const CompileFacts& facts) {
-  return {.options = options.parallel,
-          .layout = layout,
-          .storage = options.storage,
-          .device = facts.device,
-          .shared_memory = facts.shared_memory};
+parallel::RunChoice choice_of(const RunPlan& plan) {
+  return {.options = plan.options.parallel,
+          .layout = plan.layout(),
+          .storage = plan.options.storage,
+          .transforms_on_gpu = plan.options.packed_training.has_value(),
+          .reads_images = parallel::reads_images(plan.graph),
+          .device = plan.facts.device,
+          .shared_memory = plan.facts.shared_memory};
 }
 
 }  // namespace
@@ -291,11 +293,11 @@ layout::BatchDivision divide_batch(const CompileOptions& options, const layout::
 
 RunPlan plan_run(const CompileOptions& options, const CompileFacts& facts) {
   RunPlan plan{
-      .options = options, .facts = facts, .graph = model::make_graph(options.model, options.storage)};
+      .options = options, .facts = facts, .graph = model::stored_as(*options.graph, options.storage)};
   parallel::ParallelOptions& parallel = plan.options.parallel;
   parallel.layout = layout::resolve(parallel.layout, facts.world_size);
   layout::require_available(parallel.layout);
-  parallel::require_allowed(choice_of(plan.options, parallel.layout, facts));
+  parallel::require_allowed(choice_of(plan));
   plan.division = divide_batch(plan.options, parallel.layout, plan.graph, facts.device);
   require_own_profile(plan.graph, parallel, facts.device, plan.division.micro_batch);
   plan.owning = ownership_options(parallel, options.state_slots);
@@ -310,12 +312,60 @@ RunPlan plan_run(const CompileOptions& options, const CompileFacts& facts) {
         layout::pipeline_shape(parallel.layout, plan.division.micro_batches_of(replica)), 0);
   require_work_for_servers(plan.graph, parallel, plan.division.micro_batch, plan.owning, facts.device);
   require_whole_parameters(plan);
+  if (plan.options.measures_noise) require_noise(plan);
   plan.owning.reversed = plan.owning.owners == layout::RankRange{0, parallel.layout.dp} &&
                          parallel.reduction == layout::Reduction::reproducible &&
                          plan.division.folds_by_halving;
   plan.hosts = hosts_of(parallel.layout, facts);
   require_hosts_follow_tree(plan);
   return plan;
+}
+
+void require_noise(const RunPlan& plan) {
+  parallel::RunChoice choice = choice_of(plan);
+  choice.noise_scale = true;
+  choice.global_batch = plan.division.global_batch;
+  choice.largest_micro_batch = plan.division.micro_batch;
+  choice.stages_share_parameters = layout::Ownership(plan.graph, plan.partition, plan.owning).ties_stages();
+  parallel::require_allowed(choice);
+}
+
+CompileFacts planned_facts(int processes, int hosts, device::DeviceKind device) {
+  CompileFacts facts{
+      .world_size = processes, .shared_memory = processes > 1 && hosts == 1, .hosts = {}, .device = device};
+  for (int64_t rank = 0; rank < processes; ++rank)
+    facts.hosts.push_back(static_cast<int>(rank * hosts / processes));
+  return facts;
+}
+
+void require_plan(const CompileOptions& options) {
+  const auto refusal = [&](int replicas, device::DeviceKind device) -> std::string {
+    CompileOptions stated = options;
+    stated.parallel.layout.dp = replicas;
+    try {
+      plan_run(stated, planned_facts(stated.parallel.layout.world_size(), 1, device));
+      return "";
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  };
+  const layout::Layout& layout = options.parallel.layout;
+  const bool serve = layout.sync == layout::SyncMethod::parameter_server &&
+                     layout.placement == layout::ServerPlacement::colocated;
+  const int least = serve ? std::max(1, (layout.servers + layout.pp - 1) / layout.pp) : 1;
+  std::vector<int> tried;
+  for (const int more : {0, 1, 2, 3, 5, 7, 15, 31, 63, 127, 255}) tried.push_back(least + more);
+  if (layout.dp > 0) tried = {layout.dp};
+  std::string message;
+  for (const int replicas : tried) {
+    const std::string on_cpus = refusal(replicas, device::DeviceKind::cpu);
+    if (on_cpus.empty()) return;
+    const std::string on_gpus = refusal(replicas, device::DeviceKind::cuda);
+    if (on_gpus.empty()) return;
+    if (message.empty())
+      message = on_cpus == on_gpus ? on_cpus : fmt::format("on CPUs: {}; on GPUs: {}", on_cpus, on_gpus);
+  }
+  throw ConfigError(message);
 }
 
 }  // namespace lockstep::compile

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -17,8 +18,8 @@ namespace lockstep::compile {
 
 /// The parts of a config that determine a run's programs.
 struct CompileOptions {
-  ModelSpec model;
-  DType storage = DType::float32;  ///< of activations, their gradients and copies of weights
+  std::shared_ptr<const model::Graph> graph;  ///< the model, in float32
+  DType storage = DType::float32;             ///< of activations, their gradients and copies of weights
   bool tf32 = false;
   bool fused_gelu = false;
   int64_t global_batch = 0;  ///< samples of an optimizer step, over all workers
@@ -29,6 +30,7 @@ struct CompileOptions {
   layout::Measures measures = {};  ///< what its updates need besides gradients
   bool clips_gradients = false;
   bool compares_replicas = true;
+  bool measures_noise = false;  ///< require_noise() must hold
   bool skips_nonfinite = true;  ///< updates write nothing if the loss or gradients are not finite
   /// If the input `image` comes packed (data.transforms_on): how, in training and in evaluation.
   std::optional<pixels::PackedLayout> packed_training = {}, packed_evaluation = {};
@@ -41,6 +43,10 @@ struct CompileFacts {
   std::vector<int> hosts = {};  ///< of each rank, as numbers; none: all ranks are on one host
   device::DeviceKind device = device::DeviceKind::cpu;  ///< cpu or cuda
 };
+
+/// Facts of a job that need not be there. Processes are numbered host by host, and hosts have equally many,
+/// or nearly so. REQUIRES: 1 <= hosts <= processes.
+CompileFacts planned_facts(int processes, int hosts, device::DeviceKind device);
 
 /// How a run divides its batch. Kernels compute several virtual replicas at once: as many as fit the stated
 /// micro-batch or, if none is stated, on CPUs as leave the largest value in a core's second cache. (A small
@@ -58,7 +64,7 @@ std::vector<model::NodeTime> times_of(const model::Graph& graph, const parallel:
 struct RunPlan {
   CompileOptions options;  ///< as stated, with the layout resolved
   CompileFacts facts;
-  model::Graph graph;
+  model::Graph graph;  ///< in the type of storage
   layout::BatchDivision division = {};
   model::Partition partition = {};
   layout::OwnershipOptions owning = {};
@@ -70,5 +76,13 @@ struct RunPlan {
 /// A pure function. Throws ConfigError if options and facts do not fit together; what it says is the same in
 /// `config check`, `inspect`, `train` and `compare`.
 RunPlan plan_run(const CompileOptions& options, const CompileFacts& facts);
+
+/// Throws ConfigError if the run cannot measure the gradient noise scale: all of a step is one micro-batch,
+/// or stages share parameters.
+void require_noise(const RunPlan& plan);
+
+/// Throws what plan_run() does in a job on one host that is started as the layout says. If the layout leaves
+/// the number of replicas to the job, any number will do, and so will any device.
+void require_plan(const CompileOptions& options);
 
 }  // namespace lockstep::compile

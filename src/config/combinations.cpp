@@ -211,6 +211,8 @@ void check_layout(const schema::RunConfig& config, const model::Graph& graph, co
        .states_async_statistics = config.parallel().has_async_statistics(),
        .statistic = first_statistic(graph),
        .noise_scale = config.metrics().noise_scale_every_steps() > 0,
+       .transforms_on_gpu = config.data().transforms_on() == schema::Data::GPU,
+       .reads_images = parallel::reads_images(graph),
        .histograms = config.metrics().histogram_every_steps() > 0,
        .writes_samples = config.trainer().has_sample()});
   if (refusal) document.refuse(refusal->field, refusal->reason);
@@ -230,18 +232,10 @@ void check_ratios(const schema::Optimizer& optimizer, const Document& document) 
                     fmt::format("limits gradients by norms of their parameters, by which {} scales updates "
                                 "already; remove it",
                                 optimizer.has_lars() ? "lars" : "lamb"));
-  bool decays = optimizer.weight_decay() != 0;
-  for (int g = 0; g < optimizer.groups_size(); ++g) {
-    const auto& group = optimizer.groups(g);
-    decays = decays || group.weight_decay() != 0;
-    if (!group.adaptive_clip() && !optimizer.has_adaptive_clip())
+  for (int g = 0; g < optimizer.groups_size(); ++g)
+    if (!optimizer.groups(g).adaptive_clip() && !optimizer.has_adaptive_clip())
       document.refuse(fmt::format("optimizer.groups[{}].adaptive_clip", g),
                       "is ignored without optimizer.adaptive_clip; remove it");
-  }
-  if (optimizer.has_lamb() && !decays && !optimizer.lamb().adapt_without_decay())
-    document.refuse("optimizer.lamb",
-                    "would be plain Adam: parameters without weight decay have no ratio; set "
-                    "optimizer.weight_decay, such as 0.01, or adapt_without_decay: true");
 }
 
 void check_optimizer(const schema::RunConfig& config, const Document& document) {

@@ -15,6 +15,7 @@ namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
 using google::protobuf::TextFormat;
 namespace io = google::protobuf::io;
 
@@ -109,35 +110,58 @@ std::optional<std::string> quoted_after(const std::string& message, std::string_
   return shortened(message.substr(begin + before.size(), end - begin - before.size()));
 }
 
-/// The parser's message in the words of the schema.
-std::string explain(const SyntaxError& error, const std::string& text, const std::string& name,
-                    const Descriptor& root) {
-  if (error.line < 0) return fmt::format("{}: {}", name, shortened(error.message));
+/// What is wrong with a text, in the words of the schema.
+struct Explanation {
+  int line, column;  // from 0; line -1: nowhere in particular
+  std::string message;
+  std::string path;  // of the field in question, if it is known
+};
+
+Explanation explain(const SyntaxError& error, const std::string& text, const Descriptor& root) {
+  if (error.line < 0) return {-1, 0, shortened(error.message), ""};
   const Place place = place_at(root, text, error.line, error.column);
-  const auto at = [&](int line, int column) { return fmt::format("{}:{}:{}: ", name, line + 1, column + 1); };
   if (const auto field = quoted_after(error.message, "has no field named \"")) {
     if (shortened(place.name) == *field)
-      return at(place.line, place.column) + no_such_field(*field, *place.message, parent_of(place.path));
-    return at(error.line, error.column) + fmt::format("no field '{}'", *field);
+      return {place.line, place.column, no_such_field(*field, *place.message, parent_of(place.path)),
+              place.path};
+    return {error.line, error.column, fmt::format("no field '{}'", *field), place.path};
   }
   if (place.field) {
     if (const auto found = quoted_after(error.message, "Unknown enumeration value of \""))
-      return at(place.last_line, place.last_column) +
-             fmt::format("{}: expected {}, found {}{}", place.path, expected_value(*place.field), *found,
-                         did_you_mean(*found, enumerators(*place.field)));
+      return {place.last_line, place.last_column,
+              fmt::format("{}: expected {}, found {}{}", place.path, expected_value(*place.field), *found,
+                          did_you_mean(*found, enumerators(*place.field))),
+              place.path};
+    const std::string expected = fmt::format("{}: expected {} ({})", place.path, expected_value(*place.field),
+                                             shortened(error.message));
     if (error.message.starts_with("Invalid value for boolean"))
-      return at(place.last_line, place.last_column) + fmt::format("{}: expected {} ({})", place.path,
-                                                                  expected_value(*place.field),
-                                                                  shortened(error.message));
+      return {place.last_line, place.last_column, expected, place.path};
     for (const char* mismatch : {"Expected integer", "Expected double", "Expected string",
                                  "Expected identifier", "Integer out of range", "Invalid integer"})
-      if (error.message.starts_with(mismatch))
-        return at(error.line, error.column) + fmt::format("{}: expected {} ({})", place.path,
-                                                          expected_value(*place.field),
-                                                          shortened(error.message));
+      if (error.message.starts_with(mismatch)) return {error.line, error.column, expected, place.path};
   }
-  return at(error.line, error.column) + fmt::format("{}{}{}", shortened(place.path),
-                                                    place.path.empty() ? "" : ": ", shortened(error.message));
+  return {
+      error.line, error.column,
+      fmt::format("{}{}{}", shortened(place.path), place.path.empty() ? "" : ": ", shortened(error.message)),
+      place.path};
+}
+
+std::string with_place(const Explanation& fault, const std::string& name) {
+  return fault.line < 0 ? fmt::format("{}: {}", name, fault.message)
+                        : fmt::format("{}:{}:{}: {}", name, fault.line + 1, fault.column + 1, fault.message);
+}
+
+/// The first fault of a text that is read into an empty message; nothing: it is read.
+std::optional<Explanation> read_text(google::protobuf::Message& root, const std::string& text,
+                                     TextFormat::ParseInfoTree* locations) {
+  FirstError errors;
+  TextFormat::Parser parser;
+  parser.SetRecursionLimit(kMaximumDepth);
+  parser.RecordErrorsTo(&errors);
+  if (locations != nullptr) parser.WriteLocationsTo(locations);
+  if (parser.ParseFromString(text, &root)) return {};
+  if (!errors.error) errors.error = SyntaxError{-1, 0, "not readable as protobuf text"};
+  return explain(*errors.error, text, *root.GetDescriptor());
 }
 
 void read_strictly(google::protobuf::Message& root, const std::string& text, const std::string& name,
@@ -147,19 +171,13 @@ void read_strictly(google::protobuf::Message& root, const std::string& text, con
                                   human_bytes(kMaximumSize)));
   if (text.starts_with("\xef\xbb\xbf"))
     throw ConfigError(fmt::format("{}: begins with a byte-order mark; save it as UTF-8 without one", name));
-  if (const auto slip = find_typing_slip(text))
-    throw ConfigError(explain({slip->line, slip->column, slip->message}, text, name, *root.GetDescriptor()));
+  const auto refuse = [&](const SyntaxError& error) {
+    throw ConfigError(with_place(explain(error, text, *root.GetDescriptor()), name));
+  };
+  if (const auto slip = find_typing_slip(text)) refuse({slip->line, slip->column, slip->message});
   if (const auto octal = find_octal(text))
-    throw ConfigError(explain({octal->line, octal->column, leading_zero_text(octal->text)}, text, name,
-                              *root.GetDescriptor()));
-  FirstError errors;
-  TextFormat::Parser parser;
-  parser.SetRecursionLimit(kMaximumDepth);
-  parser.RecordErrorsTo(&errors);
-  parser.WriteLocationsTo(locations);
-  if (parser.ParseFromString(text, &root)) return;
-  if (!errors.error) errors.error = SyntaxError{-1, 0, "not readable as protobuf text"};
-  throw ConfigError(explain(*errors.error, text, name, *root.GetDescriptor()));
+    refuse({octal->line, octal->column, leading_zero_text(octal->text)});
+  if (const auto fault = read_text(root, text, locations)) throw ConfigError(with_place(*fault, name));
 }
 
 /// Reads "[12]".
@@ -215,6 +233,13 @@ std::vector<PathStep> parse_path(const std::string& path, const std::string& con
     steps.push_back(std::move(step));
   }
   return steps;
+}
+
+std::optional<std::string> fault_of_value(const std::string& value, const FieldDescriptor& field,
+                                          Message& message) {
+  const auto fault = read_text(message, field.name() + ": " + value, nullptr);
+  if (!fault) return {};
+  return fault->path.size() > field.name().size() ? fault->message : "";
 }
 
 Document::Document(google::protobuf::Message& root, const std::string& text, std::string name)

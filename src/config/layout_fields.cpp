@@ -60,32 +60,15 @@ void set(Message& message, const FieldDescriptor& field, int value) {
 
 std::string path_of(const layout::LayoutKey& key) { return fmt::format("parallel.{}", key.name); }
 
-/// Older names become the present ones.
-void rename_older_fields(schema::Parallel& parallel, const Document& document) {
-  if (parallel.data_parallel() > 0) {
-    if (parallel.has_dp() && parallel.dp() != parallel.data_parallel())
-      document.refuse("parallel.data_parallel",
-                      fmt::format("is {}, but parallel.dp, its newer name, is {}; remove it",
-                                  parallel.data_parallel(), parallel.dp()));
-    parallel.set_dp(parallel.data_parallel());
-  }
-  parallel.clear_data_parallel();
-  if (parallel.has_all_reduce() && parallel.has_sync() && parallel.sync() != schema::Parallel::ALL_REDUCE)
-    document.refuse("parallel.all_reduce", fmt::format("contradicts parallel.sync: {}; remove it",
-                                                       schema::Parallel::Sync_Name(parallel.sync())));
-  parallel.clear_older_sync();
-}
-
 /// Fields that --set states must say what --layout says.
 void check_overrides(const schema::Parallel& parallel, const layout::Layout& layout, const Document& document,
                      const std::string& text) {
   for (const auto& key : layout::layout_keys()) {
     const auto& field = field_of(key);
-    const std::string older = key.name == "dp" ? "parallel.data_parallel" : path_of(key);
-    const bool overridden = document.is_overridden(path_of(key)) || document.is_overridden(older);
-    if (!overridden || !parallel.GetReflection()->HasField(parallel, &field)) continue;
+    if (!document.is_overridden(path_of(key)) || !parallel.GetReflection()->HasField(parallel, &field))
+      continue;
     if (const int value = get(parallel, field); value != key.get(layout))
-      document.refuse(document.is_overridden(path_of(key)) ? path_of(key) : older,
+      document.refuse(path_of(key),
                       fmt::format("is {}, but --layout {} replaces it; set it in only one of them",
                                   layout::value_text(key, value), text));
   }
@@ -114,8 +97,6 @@ void leave_out_ignored(schema::Parallel& parallel, const layout::Layout& layout,
 
 layout::Layout read_layout(schema::Parallel& parallel, Document& document,
                            const std::optional<std::string>& option) {
-  const bool has_older_dp = parallel.data_parallel() > 0;
-  rename_older_fields(parallel, document);
   if (option) {
     const layout::Layout layout = layout::parse_layout(*option);
     check_overrides(parallel, layout, document, *option);
@@ -123,7 +104,6 @@ layout::Layout read_layout(schema::Parallel& parallel, Document& document,
     leave_out_ignored(parallel, layout, document);
     return layout;
   }
-  if (has_older_dp) document.note("parallel.dp", document.where("parallel.data_parallel"));
   layout::StatedKeys stated;
   for (const auto& key : layout::layout_keys())
     if (const auto& field = field_of(key); parallel.GetReflection()->HasField(parallel, &field))

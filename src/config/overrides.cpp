@@ -41,27 +41,38 @@ bool read_value(const std::string& value, const FieldDescriptor& field, Message&
   return parser.ParseFieldValueFromString(value, &field, &message);
 }
 
-/// Reads "[a, b]" as all the elements of a repeated field.
-bool read_list(const std::string& value, const FieldDescriptor& field, Message& message) {
-  Ignore ignore;
-  TextFormat::Parser parser;
-  parser.RecordErrorsTo(&ignore);
-  parser.SetRecursionLimit(64);
-  std::unique_ptr<Message> list(message.New());
-  if (!parser.ParseFromString(field.name() + ": " + value, list.get())) return false;
+/// The last element of a repeated field takes the place of another.
+void keep_last_at(int index, const FieldDescriptor& field, Message& message) {
+  const auto* reflection = message.GetReflection();
+  reflection->SwapElements(&message, &field, index, reflection->FieldSize(message, &field) - 1);
+  reflection->RemoveLast(&message, &field);
+}
+
+/// Reads messages, and "[a, b]" as all the elements of a repeated field, as they would stand in a file.
+/// `fault`: what is wrong within them.
+bool read_as_in_file(const std::string& value, const FieldDescriptor& field, Message& message, int index,
+                     std::string& fault) {
+  std::unique_ptr<Message> read(message.New());
+  if (const auto found = fault_of_value(value, field, *read)) {
+    fault = *found;
+    return false;
+  }
   std::vector<const FieldDescriptor*> set;
-  list->GetReflection()->ListFields(*list, &set);
+  read->GetReflection()->ListFields(*read, &set);
   if (set.size() > 1 || (set.size() == 1 && set[0] != &field)) return false;  // "[1] other: 2"
-  message.GetReflection()->ClearField(&message, &field);
-  message.MergeFrom(*list);
+  const auto* reflection = message.GetReflection();
+  if (index < 0)
+    reflection->ClearField(&message, &field);
+  else if (reflection->FieldSize(*read, &field) != 1)
+    return false;
+  message.MergeFrom(*read);
+  if (index >= 0) keep_last_at(index, field, message);
   return true;
 }
 
 bool read_element(const std::string& value, const FieldDescriptor& field, Message& message, int index) {
   if (!read_value(value, field, message)) return false;
-  const auto* reflection = message.GetReflection();
-  reflection->SwapElements(&message, &field, index, reflection->FieldSize(message, &field) - 1);
-  reflection->RemoveLast(&message, &field);
+  keep_last_at(index, field, message);
   return true;
 }
 
@@ -114,13 +125,18 @@ void Document::apply(const std::string& assignment) {
     if (const auto octal = find_octal(value); octal && !is_text)
       throw ConfigError(fmt::format("{}: {}: {}", context, walked, leading_zero_text(octal->text)));
     bool good;
-    if (!field->is_repeated()) {
-      reflection->ClearField(message, field);
-      good = read_value(value, *field, *message);
-    } else if (step.index >= 0) {
+    std::string fault;
+    if (field->message_type() || (field->is_repeated() && step.index < 0)) {
+      good = read_as_in_file(value, *field, *message, step.index, fault);
+    } else if (field->is_repeated()) {
       good = read_element(value, *field, *message, step.index);
     } else {
-      good = read_list(value, *field, *message);
+      reflection->ClearField(message, field);
+      good = read_value(value, *field, *message);
+    }
+    if (!fault.empty()) {
+      const std::string around = walked.substr(0, walked.rfind('.') + 1);
+      throw ConfigError(fmt::format("{}: {}{}", context, around, fault));
     }
     if (!good)
       throw ConfigError(fmt::format("{}: {}: expected {}{}, found '{}'{}", context, walked,

@@ -135,4 +135,28 @@ optim::GroupRates resolve_groups(const schema::Optimizer& optimizer, const model
   return GroupFinder(optimizer, graph, document).find();
 }
 
+void check_scaled(const optim::OptimizerOptions& optimizer, const optim::GroupRates& groups,
+                  const model::Graph& graph, const Document& document) {
+  if (!optim::measures_parameters(optimizer)) return;
+  const bool clips = optimizer.adaptive_clip.limit > 0;
+  bool may_scale = false;  // whatever decays and clips
+  for (const auto& parameter : graph.parameters) {
+    const bool is_norm_or_bias = parameter.spec.is_norm_or_bias;
+    const auto rates = optim::rates_of(optimizer, groups, parameter.name, is_norm_or_bias);
+    if (!parameter.has_state()) continue;
+    if (optim::is_scaled(optimizer, rates, is_norm_or_bias)) return;
+    may_scale = may_scale || clips || !is_norm_or_bias;
+  }
+  if (!may_scale) return;
+  if (clips)
+    document.refuse("optimizer.adaptive_clip",
+                    "is ignored: optimizer.groups with adaptive_clip: false have all parameters; remove one "
+                    "of them");
+  document.refuse(
+      "optimizer.lamb",
+      "would be plain Adam: no parameter has a ratio, since those without weight decay have none; "
+      "set optimizer.weight_decay, such as 0.01, or weight_decay of a group, or "
+      "adapt_without_decay: true");
+}
+
 }  // namespace lockstep::config

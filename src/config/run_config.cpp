@@ -14,8 +14,8 @@
 #include "config/schema.h"
 #include "lockstep/config.h"
 #include "lockstep/error.h"
-#include "model/graph.h"
 #include "model/presets.h"
+#include "model/shared_graph.h"
 
 namespace lockstep::config {
 namespace {
@@ -182,18 +182,20 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
   ModelSpec model = expand_model(config.model(), document, "model");
   const bool is_preset = config.model().preset_case() != schema::Model::PRESET_NOT_SET;
   if (is_preset && mixes_labels(config.data())) model::read_label_mixtures(model);
-  model::Graph graph;
+  std::shared_ptr<const model::Graph> graph;
   try {
-    graph = model::make_graph(model);
-    require_countable(graph);
+    graph = model::share_graph(model);
+    require_countable(*graph);
   } catch (const ConfigError& error) {
     document.refuse("model", error.what());
   }
   fit_data_to_model(*config.mutable_data(), model, document);
-  check_combinations(config, model, graph, layout, document);
+  check_combinations(config, model, *graph, layout, document);
 
   RunConfig run = convert(config, std::move(model), layout);
-  run.group_rates = resolve_groups(config.optimizer(), graph, document);
+  run.group_rates = resolve_groups(config.optimizer(), *graph, document);
+  check_scaled(run.optimizer, run.group_rates, *graph, document);
+  run.graph = std::move(graph);
   run.states_virtual_replicas = states_virtual_replicas;
   run.data.own_train = own.samples.train;
   run.data.own_eval = own.samples.eval;

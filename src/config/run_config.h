@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "data/data_options.h"
 #include "data/dataset.h"
 #include "lockstep/model.h"
+#include "model/graph.h"
 #include "model/node_times.h"
 #include "observe/metrics_options.h"
 #include "optim/batch_scaling.h"
@@ -83,6 +85,7 @@ struct WeightsOptions {
 /// A whole run, as the plain options of each module, without protobuf. Configs are converted to it.
 struct RunConfig {
   ModelSpec model;
+  std::shared_ptr<const model::Graph> graph;  ///< of `model`, in float32
   data::DataOptions data;
   TrainerOptions trainer;
   bool states_virtual_replicas = false;  ///< virtual_replicas is stated, not a default

@@ -64,6 +64,13 @@ class Document {
 /// A field's accepted values, for messages: "a whole number from 1 to 65536", "FAST or REPRODUCIBLE".
 std::string expected_value(const google::protobuf::FieldDescriptor& field);
 
+/// Reads a value of `field`, written as in a file, into `message`, which is empty and of the field's kind.
+/// Nothing: it is read. Otherwise what is wrong within the value, by field, or "": it is no such value at
+/// all.
+std::optional<std::string> fault_of_value(const std::string& value,
+                                          const google::protobuf::FieldDescriptor& field,
+                                          google::protobuf::Message& message);
+
 /// A whole number that begins with a zero. Protobuf text reads it as octal, which nobody intends.
 struct OctalNumber {
   int line, column;  ///< from 0
@@ -111,7 +118,7 @@ ModelSpec expand_model(const schema::Model& model, const Document& document, con
 schema::Model plain_model(const ModelSpec& spec);
 
 /// The layout of a config, or that of --layout, which replaces it. With --layout, fields that --set states
-/// must agree with it, and settings that only other layouts use are dropped. Removes older names of fields.
+/// must agree with it, and settings that only other layouts use are dropped.
 /// REQUIRES: rules are checked; defaults are not filled in.
 layout::Layout read_layout(schema::Parallel& parallel, Document& document,
                            const std::optional<std::string>& option);
@@ -142,6 +149,9 @@ bool warms_up_to_batch(const schema::Optimizer& optimizer, int64_t global_batch)
 /// The rates of parameters that groups match. Refuses groups and patterns without a parameter.
 optim::GroupRates resolve_groups(const schema::Optimizer& optimizer, const model::Graph& graph,
                                  const Document& document);
+/// Refuses LAMB and adaptive clipping if groups, or a lack of weight decay, leave them no parameter.
+void check_scaled(const optim::OptimizerOptions& optimizer, const optim::GroupRates& groups,
+                  const model::Graph& graph, const Document& document);
 
 /// The plain options of each module, but not the texts and hashes. REQUIRES: everything has been checked.
 RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout::Layout& layout);

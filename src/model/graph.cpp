@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <memory>
 
 #include "base/ensure.h"
 #include "base/hash.h"
 #include "base/index.h"
 #include "base/text.h"
 #include "lockstep/error.h"
+#include "model/shared_graph.h"
 #include "ops/fusion.h"
 #include "tensor/convert.h"
 
@@ -376,14 +378,19 @@ std::string options_text(Op op) {
 
 }  // namespace
 
-Graph make_graph(const ModelSpec& spec, DType compute) {
+Graph make_graph(const ModelSpec& spec, DType compute) { return stored_as(GraphMaker(spec).make(), compute); }
+
+std::shared_ptr<const Graph> share_graph(const ModelSpec& spec) {
+  return std::make_shared<const Graph>(make_graph(spec));
+}
+
+Graph stored_as(Graph graph, DType compute) {
   require(compute == DType::float32 || tensor::is_narrow(compute),
           fmt::format("values cannot be stored as {}; float32, bfloat16 and float16 are possible",
                       name_of(compute)));
-  Graph graph = GraphMaker(spec).make();
-  graph.compute = compute;
   for (auto& value : graph.values)
-    if (value.spec.dtype == DType::float32) value.spec.dtype = compute;
+    if (value.spec.dtype == graph.compute) value.spec.dtype = compute;
+  graph.compute = compute;
   return graph;
 }
 

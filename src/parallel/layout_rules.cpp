@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lockstep/error.h"
 
 namespace lockstep::parallel {
@@ -211,6 +213,36 @@ Reason noise_has_whole_batches(const RunChoice& choice) {
       layout::to_string(choice.layout));
 }
 
+Reason noise_has_small_batches(const RunChoice& choice) {
+  if (!choice.noise_scale || choice.largest_micro_batch == 0 ||
+      choice.largest_micro_batch < choice.global_batch)
+    return {};
+  return fmt::format(
+      "compares gradients of micro-batches with that of the batch, but a step has one micro-batch, of all "
+      "its {} samples; set trainer.micro_batch to {} or less, use more workers, or leave it out",
+      choice.global_batch, choice.global_batch / 2);
+}
+
+Reason noise_has_whole_gradients(const RunChoice& choice) {
+  if (!choice.noise_scale || choice.stages_share_parameters != true) return {};
+  return fmt::format(
+      "needs whole gradients, but with layout '{}' stages share parameters, and none of them sees the whole "
+      "gradient of these; leave it out, or use a layout without stages",
+      layout::to_string(choice.layout));
+}
+
+// --- Images.
+
+Reason images_are_there(const RunChoice& choice) {
+  if (!choice.transforms_on_gpu || choice.reads_images != false) return {};
+  return "is GPU, but the model has no input 'image' of three dimensions; set data.transforms_on: CPU";
+}
+
+Reason gpus_are_there(const RunChoice& choice) {
+  if (!choice.transforms_on_gpu || choice.device != device::DeviceKind::cpu) return {};
+  return "is GPU, but workers compute on CPUs; set data.transforms_on: CPU, or use --device cuda";
+}
+
 constexpr LayoutRule kRules[] = {
     {"sums_in_canonical_order", "parallel.algorithm", sums_in_canonical_order},
     {"sums_parts_for_shards", "parallel.algorithm", sums_parts_for_shards},
@@ -228,10 +260,21 @@ constexpr LayoutRule kRules[] = {
     {"samples_have_one_model", "trainer.sample", samples_have_one_model},
     {"histograms_have_a_step", "metrics.histogram_every_steps", histograms_have_a_step},
     {"noise_has_whole_batches", "metrics.noise_scale_every_steps", noise_has_whole_batches},
+    {"noise_has_small_batches", "metrics.noise_scale_every_steps", noise_has_small_batches},
+    {"noise_has_whole_gradients", "metrics.noise_scale_every_steps", noise_has_whole_gradients},
+    {"images_are_there", "data.transforms_on", images_are_there},
+    {"gpus_are_there", "data.transforms_on", gpus_are_there},
     {"statistics_have_an_average", "parallel.async_statistics", statistics_have_an_average},
 };
 
 }  // namespace
+
+bool reads_images(const model::Graph& graph) {
+  return std::ranges::any_of(graph.inputs, [&](int input) {
+    const model::Value& value = graph.value(input);
+    return value.name == "image" && value.spec.shape.rank() == 3;
+  });
+}
 
 std::span<const LayoutRule> layout_rules() { return kRules; }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "device/device.h"
 #include "lockstep/tensor.h"
+#include "model/graph.h"
 #include "parallel/parallel_options.h"
 
 namespace lockstep::parallel {
@@ -21,12 +23,20 @@ struct RunChoice {
   bool states_async_statistics = false;  ///< how servers average running statistics
   /// The first running statistic of the model; "": it has none. nullopt: the model is not known.
   std::optional<std::string> statistic = {};
-  bool noise_scale = false;                       ///< of gradients, is measured
+  bool noise_scale = false;  ///< of gradients, is measured
+  /// Samples of a step, and of the largest micro-batch. 0: not known.
+  int64_t global_batch = 0, largest_micro_batch = 0;
+  std::optional<bool> stages_share_parameters = {};
+  bool transforms_on_gpu = false;                 ///< data.transforms_on
+  std::optional<bool> reads_images = {};          ///< reads_images() of the model
   bool histograms = false;                        ///< of parameters and gradients, for TensorBoard
   bool writes_samples = false;                    ///< a language model writes text while it learns
   std::optional<device::DeviceKind> device = {};  ///< of workers
   std::optional<bool> shared_memory = {};         ///< whether all workers share the memory of one host
 };
+
+/// Whether the model has an input 'image' of three dimensions: what images of files are read into.
+bool reads_images(const model::Graph& graph);
 
 /// One thing that does not go with another.
 struct LayoutRule {

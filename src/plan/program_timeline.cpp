@@ -17,7 +17,8 @@
 
 #include "base/index.h"
 #include "lockstep/error.h"
-#include "program/lane_overlap.h"
+#include "program/lane_schedule.h"
+#include "program/matching.h"
 #include "program/program_traffic.h"
 #include "program/ring_schedule.h"
 
@@ -29,11 +30,6 @@ using program::InstructionKind;
 using program::LaneKind;
 using program::Program;
 using program::Role;
-
-bool is_ring(const Instruction& instruction) {
-  return instruction.kind == InstructionKind::ring_reduce_scatter ||
-         instruction.kind == InstructionKind::ring_all_gather;
-}
 
 /// What happens at its time; of two at the same time, what was planned first.
 struct Event {
@@ -47,7 +43,8 @@ struct Event {
 
 /// One instruction of an iteration, under way.
 struct Operation {
-  int rank = 0, lane = 0, instruction = 0, iteration = 0;
+  int rank = 0, lane = 0;
+  program::Step step;
   int messages_left = 0;  // of an exchange, or of a ring's round
   int round = 0;
   bool arrived = false;  // all of it, though what is before it in its lane may not be complete
@@ -55,9 +52,9 @@ struct Operation {
 
 /// Bytes from one rank to another, of which each end is known once it is posted.
 struct Message {
-  int from = 0, to = 0;
-  int64_t bytes = 0, handed_over = 0, arrived = 0;
-  Operation *sender = nullptr, *receiver = nullptr;
+  int64_t bytes = 0;
+  Operation *sender, *receiver;
+  int64_t handed_over = 0, arrived = 0;
 };
 
 class Replay {
@@ -92,22 +89,9 @@ class Replay {
   }
 
  private:
-  struct Lane {
-    std::vector<int> instructions;
-    LaneKind kind = LaneKind::compute;
-    int iteration = 0;
-    size_t next = 0;                   // the first that is not complete
-    std::deque<Operation*> under_way;  // `next`, and those behind it
-  };
   struct Rank {
-    std::vector<Lane> lanes;
-    std::vector<bool> reports;            // by instruction
-    std::vector<int> independent;         // by instruction, of so many before it in its lane
-    std::vector<int> issue_order;         // communications
-    int64_t issued = 0;                   // over all iterations
-    std::vector<int> done;                // by instruction: in so many iterations
-    std::vector<int> left, reports_left;  // by iteration
-    int begun = 0;                        // iterations
+    program::LaneSchedule schedule;
+    std::vector<std::deque<Operation*>> under_way;  // by lane, from its current one on
     // The one thread, or, where lanes have their own, what handles messages.
     bool computes = false;
     double handles_until = 0;
@@ -116,133 +100,75 @@ class Replay {
     std::vector<double> busy;                          // by iteration
   };
   using Way = std::tuple<int, int, int>;  // group, sender and receiver
-  struct Queue {
-    int64_t sent = 0, received = 0;  // ends posted
-    int64_t first = 0;               // number of the front
-    std::deque<Message*> waiting;
-  };
 
   void add(const Program& program) {
-    Rank& rank = ranks_.emplace_back();
-    const auto count = program.instructions.size();
-    rank.lanes.resize(program.lanes.size());
-    for (size_t lane = 0; lane < rank.lanes.size(); ++lane) rank.lanes[lane].kind = program.lanes[lane].kind;
-    rank.reports.assign(count, false);
-    for (const int report : program::report_instructions(program)) nth(rank.reports, report) = true;
-    for (int i = 0; i < static_cast<int>(count); ++i) {
-      const Instruction& instruction = program.instruction(i);
+    for (const Instruction& instruction : program.instructions)
       require(instruction.kind != InstructionKind::push && instruction.kind != InstructionKind::pull &&
                   instruction.kind != InstructionKind::serve,
               "replay takes no programs of sessions: they do not say in which order servers are met");
-      nth(rank.lanes, instruction.lane).instructions.push_back(i);
-      if (program::communicates(instruction.kind)) rank.issue_order.push_back(i);
-    }
-    if (times_.one_thread) rank.independent = program::independent_predecessors(program);
-    rank.done.assign(count, 0);
-    rank.left.assign(static_cast<size_t>(iterations_), static_cast<int>(count));
-    rank.reports_left.assign(static_cast<size_t>(iterations_),
-                             static_cast<int>(std::ranges::count(rank.reports, true)));
-    rank.timed.assign(static_cast<size_t>(iterations_), std::vector<TimedInstruction>(count));
-    rank.busy.assign(static_cast<size_t>(iterations_), 0);
+    const auto iterations = static_cast<size_t>(iterations_);
+    ranks_.push_back(
+        {.schedule = {program,
+                      {.communicates_in_order = times_.communicates_in_order,
+                       .overlaps_exchanges = times_.one_thread}},
+         .under_way = std::vector<std::deque<Operation*>>(program.lanes.size()),
+         .timed = std::vector(iterations, std::vector<TimedInstruction>(program.instructions.size())),
+         .busy = std::vector<double>(iterations)});
   }
 
   int rank_count() const { return static_cast<int>(ranks_.size()); }
   int host_of(int rank) const { return times_.hosts.empty() ? 0 : nth(times_.hosts, rank); }
   const Instruction& instruction_of(const Operation& operation) const {
-    return nth(programs_, operation.rank).instruction(operation.instruction);
+    return nth(programs_, operation.rank).instruction(operation.step.instruction);
   }
-  bool is_done(const Lane& lane) const { return lane.instructions.empty() || lane.iteration == iterations_; }
 
   void at(double time, std::function<void()> happens) {
     events_.push({std::max(time, now_), next_event_++, std::move(happens)});
   }
 
-  /// Whether an instruction may start as far as others of its rank are concerned.
-  bool is_ready(const Rank& rank, const Program& program, int i, int iteration) const {
-    if (iteration >= rank.begun) return false;
-    for (const program::Dependency& needed : program.instruction(i).after)
-      if (nth(rank.done, needed.instruction) + needed.distance <= iteration) return false;
-    return !times_.communicates_in_order || !program::communicates(program.instruction(i).kind) ||
-           nth(rank.issue_order,
-               static_cast<int>(rank.issued % static_cast<int64_t>(rank.issue_order.size()))) == i;
-  }
-
-  void begin_iterations(Rank& rank) {
-    while (rank.begun < iterations_ && (rank.begun < 1 || nth(rank.reports_left, rank.begun - 1) == 0) &&
-           (rank.begun < 2 || nth(rank.left, rank.begun - 2) == 0))
-      ++rank.begun;
-  }
-
   /// Starts whatever the rank can start now.
   void proceed(int number) {
     Rank& rank = nth(ranks_, number);
-    const Program& program = nth(programs_, number);
+    program::LaneSchedule& schedule = rank.schedule;
     for (bool moves = true; moves;) {
       moves = false;
-      begin_iterations(rank);
-      Lane* first = nullptr;  // of those that need the one thread
-      for (Lane& lane : rank.lanes) {
-        if (is_done(lane)) continue;
-        const int i = nth(lane.instructions, lane.next);
-        const bool shares_thread = times_.one_thread && lane.kind != LaneKind::comm;
-        if (lane.under_way.empty() && is_ready(rank, program, i, lane.iteration)) {
-          if (!shares_thread) {
-            lane.under_way.push_back(start(number, lane, i, lane.iteration));
-            moves = true;
-          } else if (!rank.computes && (first == nullptr || precedes(lane, *first))) {
-            first = &lane;
-          }
-        } else if (!lane.under_way.empty() && may_go_ahead(rank, program, lane)) {
-          const int behind = nth(lane.instructions, lane.next + lane.under_way.size());
-          lane.under_way.push_back(start(number, lane, behind, lane.iteration));
-          moves = true;
-        }
+      while (schedule.begun() < iterations_ && schedule.may_begin()) schedule.begin();
+      for (int lane = 0; lane < schedule.lane_count(); ++lane) {
+        if (shares_thread(schedule.kind(lane)) || !schedule.may_start(lane)) continue;
+        start(number, lane);
+        moves = true;
       }
-      if (!moves && first != nullptr) {
-        first->under_way.push_back(
-            start(number, *first, nth(first->instructions, first->next), first->iteration));
+      if (moves || !times_.one_thread || rank.computes) continue;
+      if (const int first = schedule.first_on_thread(); first >= 0) {
+        start(number, first);
         moves = true;
       }
     }
   }
 
-  static bool precedes(const Lane& one, const Lane& other) {
-    return std::pair(one.iteration, nth(one.instructions, one.next)) <
-           std::pair(other.iteration, nth(other.instructions, other.next));
-  }
+  bool shares_thread(LaneKind kind) const { return times_.one_thread && kind != LaneKind::comm; }
 
-  bool may_go_ahead(const Rank& rank, const Program& program, const Lane& lane) const {
-    const size_t next = lane.next + lane.under_way.size();
-    if (!times_.one_thread || next == lane.instructions.size()) return false;
-    const int i = nth(lane.instructions, next);
-    return nth(rank.independent, i) >= static_cast<int>(lane.under_way.size()) &&
-           is_ready(rank, program, i, lane.iteration);
-  }
-
-  Operation* start(int number, const Lane& lane, int i, int iteration) {
+  void start(int number, int lane) {
     Rank& rank = nth(ranks_, number);
-    const Instruction& instruction = nth(programs_, number).instruction(i);
-    Operation& operation = operations_.emplace_back(
-        Operation{.rank = number, .lane = instruction.lane, .instruction = i, .iteration = iteration});
-    TimedInstruction& timed = nth(nth(rank.timed, iteration), i);
+    const program::Step step = rank.schedule.start(lane);
+    const Instruction& instruction = nth(programs_, number).instruction(step.instruction);
+    const LaneKind kind = rank.schedule.kind(lane);
+    Operation& operation = operations_.emplace_back(Operation{.rank = number, .lane = lane, .step = step});
+    nth(rank.under_way, lane).push_back(&operation);
+    TimedInstruction& timed = nth(nth(rank.timed, step.iteration), step.instruction);
     timed.start = now_;
-    if (program::communicates(instruction.kind)) {
-      ++rank.issued;
-      communicate(operation);
-    } else if (times_.one_thread && lane.kind != LaneKind::comm) {
-      const double time = times_.compute(number, instruction);
+    if (program::communicates(instruction.kind)) return communicate(operation);
+    const double time = times_.compute(number, instruction);
+    nth(rank.busy, step.iteration) += kind == LaneKind::compute ? time : 0;
+    if (shares_thread(kind)) {
       rank.computes = true;
       timed.start = std::max(now_, rank.handles_until);
       rank.compute_end = timed.start + time;
-      nth(rank.busy, iteration) += lane.kind == LaneKind::compute ? time : 0;
       expect_compute_end(operation);
     } else {
-      const double time = times_.compute(number, instruction);
-      nth(rank.busy, iteration) += lane.kind == LaneKind::compute ? time : 0;
       const double end = times_.one_thread ? handle(number, time) : now_ + time;
       at(end, [this, &operation] { complete(operation); });
     }
-    return &operation;
   }
 
   /// What it computes ends later if messages are handled meanwhile.
@@ -276,7 +202,7 @@ class Replay {
         if (operand.role == Role::send) post(operation, peer, true, operand.range.size_bytes);
         if (operand.role == Role::receive) post(operation, peer, false, operand.range.size_bytes);
       }
-    } else if (is_ring(instruction) && members.size() > 1) {
+    } else if (program::ring_pass_of(instruction.kind) && members.size() > 1) {
       begin_round(operation);
     } else {
       meet(operation);
@@ -287,10 +213,8 @@ class Replay {
     const Instruction& instruction = instruction_of(operation);
     const program::Members& members = nth(programs_, operation.rank).group(instruction.group).members;
     const int count = static_cast<int>(members.size()), own = members.index_of(operation.rank);
-    const program::RingPass pass = instruction.kind == InstructionKind::ring_reduce_scatter
-                                       ? program::RingPass::reduce_scatter
-                                       : program::RingPass::all_gather;
-    const program::RingRound round = program::ring_round(pass, own, count, operation.round);
+    const program::RingRound round =
+        program::ring_round(*program::ring_pass_of(instruction.kind), own, count, operation.round);
     operation.messages_left = 2;
     const int64_t sent = program::block_bytes(instruction.blocks, round.send, count);
     const int64_t received = program::block_bytes(instruction.blocks, round.receive, count);
@@ -300,22 +224,19 @@ class Replay {
 
   /// One end of the next message between two ranks of a group.
   void post(Operation& operation, int peer, bool sends, int64_t bytes) {
-    const int from = sends ? operation.rank : peer, to = sends ? peer : operation.rank;
-    Queue& queue = queues_[{instruction_of(operation).group, from, to}];
-    const int64_t number = (sends ? queue.sent : queue.received)++;
-    while (queue.first + static_cast<int64_t>(queue.waiting.size()) <= number)
-      queue.waiting.push_back(&messages_.emplace_back(Message{.from = from, .to = to, .bytes = bytes}));
-    Message& message = *queue.waiting[static_cast<size_t>(number - queue.first)];
-    (sends ? message.sender : message.receiver) = &operation;
-    if (message.sender == nullptr || message.receiver == nullptr) return;
-    while (!queue.waiting.empty() && queue.waiting.front()->sender != nullptr &&
-           queue.waiting.front()->receiver != nullptr)
-      queue.waiting.pop_front(), ++queue.first;
-    const double latency = is_ring(instruction_of(operation)) ? costs_.meeting : costs_.latency;
+    const Instruction& instruction = instruction_of(operation);
+    const Way way = {instruction.group, sends ? operation.rank : peer, sends ? peer : operation.rank};
+    const auto other = ends_[way].match(sends, &operation);
+    if (!other) return;
+    Message& message = messages_.emplace_back(Message{
+        .bytes = bytes, .sender = sends ? &operation : *other, .receiver = sends ? *other : &operation});
+    const double latency = program::ring_pass_of(instruction.kind) ? costs_.meeting : costs_.latency;
     at(now_ + latency, [this, &message] { hand_over(message); });
   }
 
-  bool crosses(const Message& message) const { return host_of(message.from) != host_of(message.to); }
+  bool crosses(const Message& message) const {
+    return host_of(message.sender->rank) != host_of(message.receiver->rank);
+  }
 
   /// The sender's thread passes on the next piece, and the link takes it.
   void hand_over(Message& message) {
@@ -325,12 +246,12 @@ class Replay {
     const int64_t piece = whole ? left : std::min(left, kMessagePieceBytes);
     message.handed_over += piece;
     const auto bytes = static_cast<double>(piece);
-    const double handed = handling > 0 ? handle(message.from, bytes * handling) : now_;
+    const double handed = handling > 0 ? handle(message.sender->rank, bytes * handling) : now_;
     at(handed, [this, &message, piece, handling] {
       double there = now_;
       if (crosses(message)) {
-        double& leaves = nth(leaves_host_free_, host_of(message.from));
-        double& reaches = nth(reaches_host_free_, host_of(message.to));
+        double& leaves = nth(leaves_host_free_, host_of(message.sender->rank));
+        double& reaches = nth(reaches_host_free_, host_of(message.receiver->rank));
         // A bucket that has filled up lets go of what it holds at once.
         const double filled = now_ - costs_.link_burst_bytes * costs_.link_per_byte;
         leaves = reaches =
@@ -339,7 +260,8 @@ class Replay {
       }
       if (message.handed_over < message.bytes) hand_over(message);
       at(there, [this, &message, piece, handling] {
-        const double taken = handling > 0 ? handle(message.to, static_cast<double>(piece) * handling) : now_;
+        const double taken =
+            handling > 0 ? handle(message.receiver->rank, static_cast<double>(piece) * handling) : now_;
         at(taken, [this, &message, piece] { arrive(message, piece); });
       });
     });
@@ -355,10 +277,9 @@ class Replay {
   void finish_message(Operation& operation) {
     if (--operation.messages_left > 0) return;
     const Instruction& instruction = instruction_of(operation);
-    if (!is_ring(instruction)) return complete(operation);
-    const auto count =
-        static_cast<int>(nth(programs_, operation.rank).group(instruction.group).members.size());
-    const int own = nth(programs_, operation.rank).group(instruction.group).members.index_of(operation.rank);
+    if (!program::ring_pass_of(instruction.kind)) return complete(operation);
+    const program::Members& members = nth(programs_, operation.rank).group(instruction.group).members;
+    const int count = static_cast<int>(members.size()), own = members.index_of(operation.rank);
     double summed = now_;
     if (instruction.kind == InstructionKind::ring_reduce_scatter && costs_.sum_per_byte > 0) {
       const int block =
@@ -376,12 +297,8 @@ class Replay {
   void meet(Operation& operation) {
     const Instruction& instruction = instruction_of(operation);
     const program::Group& group = nth(programs_, operation.rank).group(instruction.group);
-    auto& [count, meetings] = meetings_[instruction.group];
-    const size_t number = count[operation.rank]++;
-    while (meetings.size() <= number) meetings.emplace_back();
-    std::vector<Operation*>& members = meetings[number];
-    members.push_back(&operation);
-    if (members.size() < group.members.size()) return;
+    const auto members = meetings_[instruction.group].come(&operation, group.members.size());
+    if (members.empty()) return;
     const double end = now_ + duration_of_meeting(instruction, group);
     for (Operation* member : members) at(end, [this, member] { complete(*member); });
   }
@@ -413,18 +330,12 @@ class Replay {
   void complete(Operation& operation) {
     operation.arrived = true;
     Rank& rank = nth(ranks_, operation.rank);
-    Lane& lane = nth(rank.lanes, operation.lane);
-    while (!lane.under_way.empty() && lane.under_way.front()->arrived) {
-      const Operation& ended = *lane.under_way.front();
-      nth(nth(rank.timed, ended.iteration), ended.instruction).end = now_;
-      ++nth(rank.done, ended.instruction);
-      --nth(rank.left, ended.iteration);
-      if (nth(rank.reports, ended.instruction)) --nth(rank.reports_left, ended.iteration);
-      lane.under_way.pop_front();
-      if (++lane.next == lane.instructions.size()) {
-        lane.next = 0;
-        ++lane.iteration;
-      }
+    auto& under_way = nth(rank.under_way, operation.lane);
+    while (!under_way.empty() && under_way.front()->arrived) {
+      const program::Step step = under_way.front()->step;
+      nth(nth(rank.timed, step.iteration), step.instruction).end = now_;
+      rank.schedule.complete(operation.lane);
+      under_way.pop_front();
     }
     changed_.insert(operation.rank);
   }
@@ -445,11 +356,12 @@ class Replay {
   void require_complete() const {
     std::string waiting;
     for (int rank = 0; rank < rank_count(); ++rank)
-      for (const Lane& lane : nth(ranks_, rank).lanes) {
-        if (is_done(lane)) continue;
+      for (int lane = 0; lane < nth(ranks_, rank).schedule.lane_count(); ++lane) {
+        const program::LaneSchedule& schedule = nth(ranks_, rank).schedule;
+        if (schedule.at_end(lane)) continue;
         waiting += fmt::format("{}rank {} {} {}", waiting.empty() ? "" : "; ", rank,
-                               !lane.under_way.empty() ? "waits for peers in" : "cannot start",
-                               program::describe(nth(programs_, rank), nth(lane.instructions, lane.next)));
+                               schedule.under_way(lane) > 0 ? "waits for peers in" : "cannot start",
+                               program::describe(nth(programs_, rank), schedule.current(lane).instruction));
       }
     if (!waiting.empty()) throw InternalError(fmt::format("programs cannot proceed: {}", waiting));
   }
@@ -466,8 +378,8 @@ class Replay {
   // Both keep what they hold where it is.
   std::deque<Operation> operations_;
   std::deque<Message> messages_;
-  std::map<Way, Queue> queues_;
-  std::map<int, std::pair<std::map<int, size_t>, std::deque<std::vector<Operation*>>>> meetings_;
+  std::map<Way, program::MessageEnds<Operation*>> ends_;
+  std::map<int, program::Meeting<Operation*>> meetings_;      // by group
   std::vector<double> leaves_host_free_, reaches_host_free_;  // by host: when its link is, in a direction
 };
 

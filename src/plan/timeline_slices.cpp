@@ -14,6 +14,7 @@
 #include "lockstep/ops.h"
 #include "plan/serving_slices.h"
 #include "plan/step_sketch.h"
+#include "program/ring_schedule.h"
 
 namespace lockstep::plan {
 namespace {
@@ -55,10 +56,6 @@ std::string_view name_of_phase(ops::KernelPhase phase) {
       return "backward_weight";
   }
   return "";
-}
-
-bool is_ring(InstructionKind kind) {
-  return kind == InstructionKind::ring_reduce_scatter || kind == InstructionKind::ring_all_gather;
 }
 
 /// The server that a push goes to, or a pull comes from; -1 for other instructions.
@@ -132,7 +129,7 @@ void TimelineSlices::number_messages() {
       }
     // Of its rounds one arrow, to the next rank.
     const auto count = static_cast<int>(members.size());
-    if (!is_ring(instruction.kind) || count < 2) continue;
+    if (!program::ring_pass_of(instruction.kind) || count < 2) continue;
     const int place = members.index_of(own);
     const int next = members[static_cast<size_t>((place + 1) % count)];
     const int before = members[static_cast<size_t>((place + count - 1) % count)];

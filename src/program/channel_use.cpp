@@ -1,13 +1,8 @@
 #include "program/channel_use.h"
 
+#include "program/ring_schedule.h"
+
 namespace lockstep::program {
-namespace {
-
-bool is_ring(InstructionKind kind) {
-  return kind == InstructionKind::ring_reduce_scatter || kind == InstructionKind::ring_all_gather;
-}
-
-}  // namespace
 
 void ChannelUse::add(const ChannelUse& other) {
   sends_to.insert(other.sends_to.begin(), other.sends_to.end());
@@ -20,7 +15,7 @@ ChannelUse channel_use(const Program& program, const std::string& group) {
   for (const Instruction& instruction : program.instructions) {
     if (instruction.group < 0 || program.group(instruction.group).name != group) continue;
     const Members& members = program.group(instruction.group).members;
-    if (is_ring(instruction.kind)) {
+    if (ring_pass_of(instruction.kind)) {
       const int ranks = static_cast<int>(members.size()), rank = members.index_of(program.rank);
       use.sends_to.insert((rank + 1) % ranks);
       use.receives_from.insert((rank + ranks - 1) % ranks);

@@ -64,9 +64,7 @@ constexpr RoleRule kRatios[] = {{Role::chunks, R, 1, 3},
                                 {Role::constants, R, 1, 1},
                                 {Role::scales, W, 1, 1}};
 constexpr RoleRule kDigest[] = {{Role::parameters, R, 0, kAny}, {Role::chunks, W, 1, 1}};
-constexpr RoleRule kFinite[] = {{Role::gradients, R, 1, kAny}, {Role::verdict, W | RW, 1, 1}};
 constexpr RoleRule kAgree[] = {{Role::metrics, R, 0, kAny},
-                               {Role::source, R, 0, kAny},
                                {Role::constants, R, 0, 1},
                                {Role::data, W | RW, 0, 1},
                                {Role::verdict, W | RW, 1, 1}};
@@ -109,7 +107,6 @@ constexpr std::array<InstructionRule, kInstructionKindCount> kRules = {{
     {InstructionKind::propose, kCompute, false, false, true, kPropose},
     {InstructionKind::ratios, kCompute, false, false, false, kRatios},
     {InstructionKind::digest, kCompute, false, false, false, kDigest},
-    {InstructionKind::finite, kCompute, false, false, true, kFinite},
     {InstructionKind::agree, kComm, false, false, false, kAgree},
     {InstructionKind::update, kCompute, false, false, true, kUpdate},
     {InstructionKind::snapshot, kCopy | kCompute, false, false, false, kSnapshot},

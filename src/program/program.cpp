@@ -33,7 +33,6 @@ std::string_view name_of(InstructionKind kind) {
                                                                                  "propose",
                                                                                  "ratios",
                                                                                  "digest",
-                                                                                 "finite",
                                                                                  "agree",
                                                                                  "update",
                                                                                  "snapshot",

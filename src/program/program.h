@@ -42,7 +42,6 @@ enum class InstructionKind {
   propose,   ///< moves optimizer state, and sums the squares of the updates that follow from it, by chunks
   ratios,    ///< a scale for each parameter's update, from its sums of squares
   digest,    ///< of parameters, by the same chunks: replicas with equal bits have equal ones
-  finite,    ///< flag: are all elements finite?
   agree,     ///< a few scalars of all ranks: loss, counts, stop request, state hash
   update,    ///< optimizer on a range of parameters
   snapshot,  ///< parameters and state to the checkpoint writer

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <optional>
+
+#include "program/program.h"
+
 namespace lockstep::program {
 
 /// The two passes around a ring. Each rank of a group owns one block, which has the rank's number.
@@ -7,6 +11,9 @@ enum class RingPass {
   reduce_scatter,  ///< what is received is added to the rank's own bytes of that block
   all_gather,      ///< what is received replaces the rank's bytes
 };
+
+/// The pass that instructions of this kind make; nothing: they are no ring's.
+std::optional<RingPass> ring_pass_of(InstructionKind kind);
 
 /// What a rank sends to the next one, and receives from the one before it, at the same time.
 struct RingRound {

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/index.h"
+#include "program/matching.h"
 #include "proof/check_world.h"
 #include "proof/mathematics.h"
 
@@ -47,9 +48,7 @@ class Walk {
     Place place;
     const program::Operand* operand;
   };
-  struct Channel {
-    std::deque<Half> sends, receives;
-  };
+  using Way = std::tuple<int, int, int>;  // group, source, destination
 
   State& state(int rank) { return nth(ranks_, rank); }
   int count(int rank) const { return static_cast<int>(world_.program(rank).instructions.size()); }
@@ -103,21 +102,18 @@ class Walk {
     for (const program::Operand& operand : i.operands) {
       const int peer = world_.peer_of(rank, i, operand);
       const bool sends = operand.role == program::Role::send;
-      Channel& channel = channels_[sends ? std::tuple(group, rank, peer) : std::tuple(group, peer, rank)];
-      auto& mine = sends ? channel.sends : channel.receives;
-      auto& theirs = sends ? channel.receives : channel.sends;
-      if (theirs.empty()) {
-        mine.push_back({place(rank), &operand});
-        continue;
-      }
-      const Half other = theirs.front();
-      theirs.pop_front();
       const Half own_half{place(rank), &operand};
-      const Half &from = sends ? own_half : other, &to = sends ? other : own_half;
+      const auto other = ends_[way_of(group, rank, peer, sends)].match(sends, own_half);
+      if (!other) continue;
+      const Half &from = sends ? own_half : *other, &to = sends ? *other : own_half;
       mathematics_.transfer(from.place, *from.operand, to.place, *to.operand);
       finish_transfer(rank);
-      finish_transfer(other.place.rank);
+      finish_transfer(other->place.rank);
     }
+  }
+
+  static Way way_of(int group, int rank, int peer, bool sends) {
+    return sends ? Way(group, rank, peer) : Way(group, peer, rank);
   }
 
   void finish_transfer(int rank) {
@@ -128,10 +124,8 @@ class Walk {
   }
 
   void post_collective(int rank, const program::Instruction& i) {
-    auto& arrived = collectives_[world_.group_id(rank, i)];
-    arrived.push_back(rank);
     const auto& members = world_.members(rank, i);
-    if (arrived.size() < members.size()) return;
+    if (collectives_[world_.group_id(rank, i)].come(rank, members.size()).empty()) return;
     std::vector<Place> places;
     for (int member : members) places.push_back(place(member));
     mathematics_.collective(places);
@@ -139,7 +133,6 @@ class Walk {
       state(member).complete = true;
       runnable_.push_back(member);
     }
-    arrived.clear();
   }
 
   bool is_serving(int server) {
@@ -208,9 +201,7 @@ class Walk {
       for (const program::Operand& operand : i.operands) {
         const int peer = world_.peer_of(rank, i, operand);
         const bool sends = operand.role == program::Role::send;
-        const Channel& channel =
-            channels_[sends ? std::tuple(group, rank, peer) : std::tuple(group, peer, rank)];
-        for (const Half& half : sends ? channel.sends : channel.receives)
+        for (const Half& half : ends_[way_of(group, rank, peer, sends)].waiting())
           if (half.operand == &operand) return peer;
       }
     } else if (i.kind == program::InstructionKind::push || i.kind == program::InstructionKind::pull) {
@@ -223,9 +214,9 @@ class Walk {
       for (int worker : workers_of(rank, i))
         if (!finished(worker)) return worker;
     } else {
-      const auto& arrived = collectives_[world_.group_id(rank, i)];
+      const auto& present = collectives_[world_.group_id(rank, i)].present();
       for (int member : world_.members(rank, i))
-        if (std::find(arrived.begin(), arrived.end(), member) == arrived.end()) return member;
+        if (std::ranges::find(present, member) == present.end()) return member;
     }
     return rank;
   }
@@ -261,8 +252,8 @@ class Walk {
   Mathematics mathematics_;
   std::vector<State> ranks_;
   std::deque<int> runnable_;
-  std::map<std::tuple<int, int, int>, Channel> channels_;     // (group, source, destination)
-  std::map<int, std::vector<int>> collectives_;               // group -> ranks that have arrived
+  std::map<Way, program::MessageEnds<Half>> ends_;
+  std::map<int, program::Meeting<int>> collectives_;          // by group
   std::map<std::pair<int, int>, std::map<int, int>> clocks_;  // (server, serve) -> worker -> pushes
 };
 

@@ -107,7 +107,7 @@ std::set<uint64_t> Expressions::terms_of(uint64_t signature) const {
 void Expressions::merge_facts(int expression, std::set<int>& seen, Facts& facts) const {
   const Node& node = this->node(expression);
   if (node.kind != Kind::facts || !seen.insert(expression).second) return;
-  for (const auto list : {&Facts::norm, &Facts::finite, &Facts::parameters, &Facts::updates}) {
+  for (const auto list : {&Facts::norm, &Facts::parameters, &Facts::updates}) {
     const std::vector<Coverage>& more = node.facts.*list;
     (facts.*list).insert((facts.*list).end(), more.begin(), more.end());
   }

@@ -41,7 +41,7 @@ class Expressions {
     int iteration, use, leaf, micro_batch;  ///< micro_batch: within the leaf
     auto operator<=>(const Atom&) const = default;
   };
-  /// Bytes of a parameter that a norm or a search for non-finite elements has seen.
+  /// Bytes of a parameter that a norm has seen.
   struct Coverage {
     int parameter;
     int64_t begin, end;
@@ -49,9 +49,8 @@ class Expressions {
   };
   /// What a verdict, flag, list of partial norms or list of scales was computed from.
   struct Facts {
-    std::vector<Coverage> norm, finite;         ///< gradients
-    std::vector<Coverage> parameters, updates;  ///< whose squares were summed
-    bool counted = false;                       ///< the metrics of every leaf, too
+    std::vector<Coverage> norm, parameters, updates;  ///< whose squares were summed; norm: of gradients
+    bool counted = false;                             ///< the metrics of every leaf, too
   };
   struct Node {
     Kind kind;

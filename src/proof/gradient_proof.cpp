@@ -14,7 +14,6 @@ void GradientProof::before(const Place& at) {
       return check_add(at);
     case program::InstructionKind::norm:
     case program::InstructionKind::propose:
-    case program::InstructionKind::finite:
       for (const program::Operand& operand : instruction(at).operands)
         if (operand.role == program::Role::gradients)
           for (const Piece& piece : read(at, operand))

@@ -7,9 +7,9 @@
 
 namespace lockstep::proof {
 
-/// Proves: `norm`, `finite` and `update` get the complete sum of the parameter's gradient: the canonical tree
-/// over all leaves (REPRODUCIBLE), or every micro-batch of every leaf and use once. It belongs to the byte
-/// that it updates. All workers' pushes of a step together have every leaf once.
+/// Proves: `norm`, `propose` and `update` get the complete sum of the parameter's gradient: the canonical
+/// tree over all leaves (REPRODUCIBLE), or every micro-batch of every leaf and use once. It belongs to the
+/// byte that it updates. All workers' pushes of a step together have every leaf once.
 class GradientProof : public Proof {
  public:
   using Proof::Proof;

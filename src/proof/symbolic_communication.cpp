@@ -24,8 +24,7 @@ bool are_partial_norms(const Expressions& expressions, const std::vector<Piece>&
   return std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
     const auto& node = expressions.node(piece.expression);
     return node.kind == Expressions::Kind::facts && node.iteration == iteration &&
-           piece.position == pieces.front().position && piece.dtype == DType::float64 &&
-           !node.facts.counted && node.facts.finite.empty();
+           piece.position == pieces.front().position && piece.dtype == DType::float64 && !node.facts.counted;
   });
 }
 
@@ -126,8 +125,7 @@ void agree(SymbolicMachine& machine, const std::vector<Place>& members) {
   for (const Place& member : members)
     for (const program::Operand& operand : machine.instruction(member).operands) {
       const bool is_metrics = operand.role == program::Role::metrics;
-      if (!is_metrics && operand.role != program::Role::source &&
-          !(operand.role == program::Role::verdict && program::reads(operand.access)))
+      if (!is_metrics && !(operand.role == program::Role::verdict && program::reads(operand.access)))
         continue;
       for (const Piece& piece : machine.read(member, operand))
         if (!is_metrics)

@@ -202,8 +202,7 @@ void cast(SymbolicMachine& machine, const Place& at) {
                                 converted(machine.read(at, source), source.dtype, destination.dtype));
 }
 
-/// What an operand of a sum of squares, or of a search for what is not finite, holds of gradients that are
-/// final, or of parameters.
+/// What an operand of a sum of squares holds of gradients that are final, or of parameters.
 void add_coverage(SymbolicMachine& machine, const Place& at, const program::Operand& operand,
                   std::vector<Expressions::Coverage>& list) {
   const bool of_gradients = operand.role == program::Role::gradients;
@@ -212,19 +211,6 @@ void add_coverage(SymbolicMachine& machine, const Place& at, const program::Oper
         (of_gradients ? machine.is_final_gradient(at, piece)
                       : machine.expressions().node(piece.expression).kind == Expressions::Kind::parameter))
       list.push_back({piece.parameter, piece.position, piece.position_at(piece.end)});
-}
-
-Expressions::Facts facts_of_finite(SymbolicMachine& machine, const Place& at) {
-  std::set<int> seen;
-  Expressions::Facts facts;
-  for (const program::Operand& operand : machine.instruction(at).operands) {
-    if (operand.role == program::Role::gradients)
-      add_coverage(machine, at, operand, facts.finite);
-    else if (program::reads(operand.access))
-      for (const Piece& piece : machine.read(at, operand))
-        machine.expressions().merge_facts(piece.expression, seen, facts);
-  }
-  return facts;
 }
 
 /// Of the operands `chunks` with this index: squares of these and nothing else.
@@ -263,12 +249,6 @@ Expressions::Facts facts_of_all(SymbolicMachine& machine, const Place& at) {
         machine.expressions().merge_facts(piece.expression, seen, facts);
   }
   return facts;
-}
-
-void finite(SymbolicMachine& machine, const Place& at) {
-  const int facts = machine.expressions().facts(at.iteration, facts_of_finite(machine, at));
-  for (const program::Operand& operand : machine.instruction(at).operands)
-    if (program::writes(operand.access)) machine.memory(at.rank).write(operand.range, facts, operand.dtype);
 }
 
 /// A `norm`, `propose` or `ratios`.
@@ -345,8 +325,6 @@ void compute(SymbolicMachine& machine, const Place& at) {
     case program::InstructionKind::propose:
     case program::InstructionKind::ratios:
       return measure(machine, at);
-    case program::InstructionKind::finite:
-      return finite(machine, at);
     case program::InstructionKind::update:
       return update(machine, at);
     case program::InstructionKind::constants:

@@ -14,9 +14,6 @@ namespace lockstep::proof {
 void VerdictProof::before(const Place& at) {
   const program::Instruction& i = instruction(at);
   switch (i.kind) {
-    case program::InstructionKind::finite:
-      flags_.try_emplace(at.iteration, at);
-      return check_measured(at);
     case program::InstructionKind::norm:
       return check_measured(at);
     case program::InstructionKind::propose:
@@ -72,7 +69,7 @@ void VerdictProof::check_measured(const Place& at) {
         if (node.kind == Expressions::Kind::facts && node.iteration != at.iteration)
           fail(at, "stale",
                fmt::format("its {} is of an earlier step", lockstep::program::name_of(operand.role)));
-      } else if (i.kind != program::InstructionKind::finite && piece.parameter >= 0 &&
+      } else if (piece.parameter >= 0 &&
                  (operand.role == program::Role::parameters ? node.kind == Expressions::Kind::parameter
                                                             : machine().is_final_gradient(at, piece))) {
         check_position(at, operand, piece);
@@ -157,17 +154,16 @@ void VerdictProof::check_verdict(const Place& at, const program::Operand& operan
   }
 }
 
-/// A norm has seen every gradient once; a flag without one, every gradient.
+/// A norm has seen every gradient once, and a flag is a norm's.
 void VerdictProof::check_coverage(const Place& at, program::Role role, int expression) {
   const Expressions::Facts& facts = expressions().node(expression).facts;
   const bool has_norm = !facts.norm.empty(), is_flag = role == program::Role::predicate;
   const auto [gap, is_new] = gaps_.try_emplace({expression, is_flag});
-  if (is_new && (has_norm || is_flag))
-    gap->second = coverage_gap(world().parameters(), has_norm ? facts.norm : facts.finite, has_norm);
+  if (is_new && (has_norm || is_flag)) gap->second = coverage_gap(world().parameters(), facts.norm, true);
   if (!gap->second.empty())
     fail(at, "coverage",
-         fmt::format("its {} should have seen every gradient{}; it has seen {}",
-                     lockstep::program::name_of(role), has_norm ? " once" : "", gap->second));
+         fmt::format("its {} should have seen every gradient once; it has seen {}",
+                     lockstep::program::name_of(role), gap->second));
 }
 
 std::vector<VerdictProof::Obeyed> VerdictProof::obeyed_by(const Place& at) {
@@ -180,8 +176,7 @@ std::vector<VerdictProof::Obeyed> VerdictProof::obeyed_by(const Place& at) {
     for (const Piece& piece : read(at, operand)) {
       const auto& facts = expressions().node(piece.expression).facts;
       list.push_back({operand.role, operand.index, piece.position, piece.end - piece.begin,
-                      !facts.norm.empty(), !facts.parameters.empty(), !facts.updates.empty(),
-                      !facts.finite.empty()});
+                      !facts.norm.empty(), !facts.parameters.empty(), !facts.updates.empty()});
     }
   }
   std::sort(list.begin(), list.end());
@@ -208,26 +203,8 @@ std::string VerdictProof::text_of(const std::vector<Obeyed>& list) {
                                 one.position, one.size_bytes,
                                 one.role == program::Role::scales ? "scales"
                                 : one.has_norm                    ? "a norm's verdict"
-                                : one.has_flag                    ? "an agreement on a flag"
                                                                   : "an agreement"));
   return parts.empty() ? "nothing" : join(parts, ", ");
-}
-
-/// Where there is a `finite`, updates obey it.
-void VerdictProof::finish(int iterations) {
-  for (int iteration = 0; iteration < iterations; ++iteration) {
-    const auto flag = flags_.find(iteration);
-    const auto updates = obeyed_.find(iteration);
-    if (flag == flags_.end() || updates == obeyed_.end()) continue;
-    const auto& [by, what] = updates->second;
-    if (std::any_of(what.begin(), what.end(),
-                    [](const Obeyed& one) { return one.role == program::Role::predicate && one.has_flag; }))
-      continue;
-    const Place& where = flag->second;
-    fail(by, "flag",
-         fmt::format("it does not obey the flag of rank {}, {}: its predicate must", where.rank,
-                     lockstep::program::describe(program(where), where.index)));
-  }
 }
 
 }  // namespace lockstep::proof

@@ -19,7 +19,6 @@ class VerdictProof : public Proof {
 
   void before(const Place& at) override;
   void before_push(const Place& worker, const program::Operand& pushed, int server, int serve) override;
-  void finish(int iterations) override;
 
  private:
   /// A verdict or predicate of an update: what it was computed from, and which part of it is read.
@@ -27,7 +26,7 @@ class VerdictProof : public Proof {
     program::Role role;
     int index;
     int64_t position, size_bytes;
-    bool has_norm, has_parameters, has_updates, has_flag;
+    bool has_norm, has_parameters, has_updates;
     auto operator<=>(const Obeyed&) const = default;
   };
   struct Obedience {
@@ -50,7 +49,6 @@ class VerdictProof : public Proof {
   std::map<int, Obedience>
       verdicts_;                     ///< by iteration: of that, and of what scales follow from, the verdicts
   std::map<int, Obedience> scaled_;  ///< by iteration: by its first update, with its scales
-  std::map<int, Place> flags_;       ///< by iteration: its first `finite`
   std::set<int> proposed_;           ///< iterations with a `propose`
   std::map<std::pair<int, bool>, std::string> gaps_;     ///< by facts and whether they are for a flag
   std::map<std::pair<int, int>, std::string> sum_gaps_;  ///< by facts of sums and the index of their list

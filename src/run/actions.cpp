@@ -14,9 +14,8 @@ namespace {
 void require_runnable(const program::Program& program) {
   for (size_t i = 0; i < program.instructions.size(); ++i)
     if (!is_runnable(program.instructions[i].kind))
-      throw InternalError(fmt::format("{} cannot be run: no executor can {} yet",
-                                      program::describe(program, static_cast<int>(i)),
-                                      program::name_of(program.instructions[i].kind)));
+      throw InternalError(fmt::format("{} cannot be run: a session runs it, and no executor",
+                                      program::describe(program, static_cast<int>(i))));
 }
 
 /// By parity of the micro-batch.
@@ -77,15 +76,7 @@ Action bind(const Binding& binding, const Stagings& stagings) {
 
 }  // namespace
 
-bool is_runnable(program::InstructionKind kind) {
-  switch (kind) {
-    case program::InstructionKind::finite:
-    case program::InstructionKind::serve:
-      return false;
-    default:
-      return true;
-  }
-}
+bool is_runnable(program::InstructionKind kind) { return kind != program::InstructionKind::serve; }
 
 std::vector<Action> make_actions(const program::Program& program, const ExecutionContext& context,
                                  const KernelObserver* observer) {

@@ -1,10 +1,9 @@
 #pragma once
 
 #include <functional>
-#include <vector>
 
 #include "control/progress.h"
-#include "program/program.h"
+#include "program/lane_schedule.h"
 
 namespace lockstep::run {
 
@@ -30,21 +29,13 @@ class LanePositions {
   void hush();
 
  private:
-  struct Lane {
-    std::vector<int> instructions;  // in program order
-    size_t done = 0;                // so many of them
-    size_t done_before = 0;         // likewise, of the iteration before
-  };
-
-  bool starts(int instruction) const;       ///< everything that it depends on is done
-  bool starts_left(int instruction) const;  ///< likewise, of the iteration before
-  void enter(size_t lane, control::Activity activity, int instruction);
+  bool is_left(const program::Step& step) const { return step.iteration + 1 < schedule_.begun(); }
+  void enter(int lane, control::Activity activity, int instruction);
 
   const program::Program& program_;
   control::Progress& progress_;
   int program_number_;
-  std::vector<Lane> lanes_;
-  std::vector<size_t> places_;  // by instruction: in its lane
+  program::LaneSchedule schedule_;  // on a device each lane starts what it may by itself
 };
 
 }  // namespace lockstep::run

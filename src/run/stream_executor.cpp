@@ -12,6 +12,7 @@
 #include "base/ensure.h"
 #include "base/index.h"
 #include "lockstep/error.h"
+#include "program/lane_schedule.h"
 #include "run/deliveries.h"
 #include "run/device_stamps.h"
 #include "run/executor.h"
@@ -50,6 +51,7 @@ class StreamExecutor : public Executor {
         immediate_(immediate_device_->create_stream("lane")),
         actions_(make_actions(program, context, observer)),
         communicators_(context.communicators),
+        rests_after_(program.instructions.size(), true),
         reports_(program::report_instructions(program)),
         stands_(program, reports_, device),
         waits_(program_, options_, communicators_, enqueues_ && !options.device_tells,
@@ -66,16 +68,14 @@ class StreamExecutor : public Executor {
     for (const auto& lane : program.lanes)
       streams_.push_back(lane.kind == program::LaneKind::comm ? device.create_urgent_stream(lane.name)
                                                               : device.create_stream(lane.name));
-    for (size_t i = 0; i < program.instructions.size(); ++i) {
-      for (auto& set : events_) set.push_back(device.create_event());
-      rests_after_.push_back(rests_after(i));
+    for (auto& set : events_)
+      for (size_t i = 0; i < program.instructions.size(); ++i) set.push_back(device.create_event());
+    for (const auto& instructions : program::instructions_by_lane(program)) {
+      if (instructions.empty()) continue;
+      for (size_t i = 0; i + 1 < instructions.size(); ++i)
+        nth(rests_after_, instructions[i]) = !program.instruction(instructions[i + 1]).after.empty();
+      last_of_lanes_.push_back(instructions.back());
     }
-    for (size_t lane = 0; lane < program.lanes.size(); ++lane)
-      for (size_t i = program.instructions.size(); i-- > 0;)
-        if (program.instructions[i].lane == static_cast<int>(lane)) {
-          last_of_lanes_.push_back(static_cast<int>(i));
-          break;
-        }
     if (options.recorder != nullptr || options.samples_kernels)
       stamps_ = std::make_unique<DeviceStamps>(device, program_, actions_,
                                                DeviceStamps::Options{.recorder = options.recorder,
@@ -364,14 +364,6 @@ class StreamExecutor : public Executor {
     if (options_.alongside) options_.alongside();
   }
 
-  /// Whether the lane may have to wait for another one after an instruction.
-  bool rests_after(size_t index) const {
-    for (size_t next = index + 1; next < program_.instructions.size(); ++next)
-      if (program_.instructions[next].lane == program_.instructions[index].lane)
-        return !program_.instructions[next].after.empty();
-    return true;
-  }
-
   /// Waits for other ranks. Nothing that comes after is issued meanwhile, so that compute has to wait, too.
   void exchange(int index, const std::function<bool()>& done) {
     const double waited =
@@ -448,7 +440,7 @@ class StreamExecutor : public Executor {
   std::mutex mutex_;  // guards first_error_
   std::exception_ptr first_error_;
   std::vector<std::unique_ptr<device::Event>> events_[2];  // by parity of the iteration
-  std::vector<bool> rests_after_;                          // by instruction
+  std::vector<bool> rests_after_;  // by instruction: its lane may have to wait for another one then
   IterationTimes times_;
   std::array<uint64_t, control::Progress::kSlots> words_{};  // by lane: what was last enqueued to be written
   StepInputs inputs_[2];                                     // by parity

@@ -106,7 +106,6 @@ const std::vector<Nonsense> kNonsense = {
     {{"precision.compute=FLOAT16", "trainer.nonfinite=IGNORE"}, "trainer.nonfinite: IGNORE ... FLOAT16"},
     {{"parallel.bucket_bytes=0"}, "parallel.bucket_bytes: expected"},
     {{"parallel.dp=0"}, "parallel.dp: expected a whole number, at least 1"},
-    {{"parallel.data_parallel=-1"}, "parallel.data_parallel: expected"},
     {{"parallel.intra_op_threads=0"}, "parallel.intra_op_threads: expected"},
     {{"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=RING"},
      "parallel.algorithm: is RING ... REPRODUCIBLE ... SHARED_MEMORY or TREE"},

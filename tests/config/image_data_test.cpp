@@ -121,6 +121,16 @@ TEST(ImageData, TransformsImagesInFilesOnGpus) {
   EXPECT_EQ(config.math_hash, read_image_config("images { train: \"a\" }").math_hash);
   EXPECT_TRUE(read_image_config("records {} transforms_on: GPU").data.transforms_on_gpu);
   EXPECT_THAT(image_refusal("cifar {} transforms_on: GPU"), HasSubstr("data.transforms_on"));
+  EXPECT_THAT(
+      message_of<ConfigError>([] {
+        parse_run_config(
+            "model { input { name: \"features\" shape: 4 } input { name: \"label\" type: INT32 } "
+            "layer { name: \"fc\" input: \"features\" linear { units: 3 } } layer { name: \"loss\" input: "
+            "[\"fc\", \"label\"] softmax_cross_entropy {} } } data { records {} transforms_on: GPU } "
+            "trainer { global_batch: 8 steps: 2 } optimizer { learning_rate: 0.1 sgd {} }",
+            "c.textproto", {});
+      }),
+      AllOf(HasSubstr("data.transforms_on"), HasSubstr("'image'")));
 }
 
 /// So that runs of builds before, whose samples differ, are not continued as if they were of the same

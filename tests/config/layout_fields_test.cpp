@@ -80,24 +80,11 @@ TEST(LayoutFields, WhatWouldBeIgnoredIsRefusedAtItsPlace) {
   EXPECT_THAT(refusal(kSmallConfig, {"parallel.sync=RING"}), HasSubstr("ALL_REDUCE, PS"));
 }
 
-TEST(LayoutFields, OlderNamesAreStillRead) {
-  const auto run = parse(kSmallConfig, {"parallel.data_parallel=2", "parallel.all_reduce={}"});
-  EXPECT_EQ(layout::to_string(run.parallel.layout), "dp=2");
-  EXPECT_EQ(run.config_hash, parse(kSmallConfig, {"parallel.dp=2"}).config_hash);
-  EXPECT_THAT(run.effective_text, Not(HasSubstr("data_parallel")));
-  EXPECT_THAT(run.effective_text, Not(HasSubstr("all_reduce")));
-  EXPECT_EQ(layout_with({"parallel.data_parallel=0"}), "pp=1");
-  EXPECT_EQ(layout_with({"parallel.data_parallel=2", "parallel.dp=2"}), "dp=2");
-  EXPECT_THAT(refusal(kSmallConfig, {"parallel.data_parallel=4", "parallel.dp=2"}),
-              Mentions("parallel.data_parallel: ... 4 ... parallel.dp ... 2"));
-  EXPECT_THAT(refusal(kSmallConfig, {"parallel.sync=PS", "parallel.all_reduce={}"}),
-              HasSubstr("parallel.all_reduce: contradicts parallel.sync: PS"));
+TEST(LayoutFields, WhatCannotBeDividedIsRefusedAtItsPlace) {
   // More workers than virtual replicas.
   const std::vector<std::string> two = {"parallel.reduction=REPRODUCIBLE", "trainer.virtual_replicas=2"};
-  EXPECT_THAT(refusal(kSmallConfig, {two[0], two[1], "parallel.data_parallel=3"}),
-              StartsWith("--set parallel.data_parallel=3: "));
-  EXPECT_THAT(refusal(kSmallConfig + "parallel {\n  data_parallel: 3 }\n", two),
-              StartsWith("c.textproto:6:3: "));
+  EXPECT_THAT(refusal(kSmallConfig, {two[0], two[1], "parallel.dp=3"}), StartsWith("--set parallel.dp=3: "));
+  EXPECT_THAT(refusal(kSmallConfig + "parallel {\n  dp: 3 }\n", two), StartsWith("c.textproto:6:3: "));
 }
 
 TEST(LayoutOption, IsTheSameAsSettingTheFields) {
@@ -114,7 +101,7 @@ TEST(LayoutOption, ReplacesTheWholeLayoutOfTheFileAndNothingElse) {
       with_option("dp=2", {}, "parallel { pp: 4 schedule: GPIPE sync: PS servers: 2 bucket_bytes: 77 }\n");
   EXPECT_EQ(run.parallel.layout, layout::Layout{.dp = 2});
   EXPECT_EQ(run.parallel.bucket_bytes, 77);
-  EXPECT_EQ(with_option("pp=2", {}, "parallel { data_parallel: 3 all_reduce {} }\n").parallel.layout,
+  EXPECT_EQ(with_option("pp=2", {}, "parallel { dp: 3 sync: ALL_REDUCE }\n").parallel.layout,
             layout::Layout{.pp = 2});
 }
 
@@ -154,8 +141,6 @@ TEST(LayoutOption, AndSetMustNotContradictEachOther) {
   EXPECT_EQ(
       option_refusal("dp=2", {"parallel.dp=4"}),
       "--set parallel.dp=4: parallel.dp: is 4, but --layout dp=2 replaces it; set it in only one of them");
-  EXPECT_THAT(option_refusal("dp=2", {"parallel.data_parallel=4"}),
-              StartsWith("--set parallel.data_parallel=4: "));
   EXPECT_THAT(option_refusal("dp=2", {"parallel={shard: OPTIMIZER}"}),
               HasSubstr("parallel.shard: is optimizer, but --layout dp=2"));
   EXPECT_THAT(option_refusal("pp=2", {"parallel.dp=4"}), HasSubstr("but --layout pp=2 replaces it"));

@@ -169,6 +169,15 @@ TEST(LayerwiseOptimizers, ThatContradictThemselvesAreRefused) {
   // A group that decays is reason enough.
   parse(kSmallConfig,
         {"optimizer.lamb={}", "optimizer.groups={parameters: \"fc1.weight\" weight_decay: 0.1}"});
+  const std::string all = "optimizer.groups={parameters: \"*\" ";
+  EXPECT_THAT(
+      refusal(kSmallConfig, {"optimizer.lamb={}", "optimizer.weight_decay=0.1", all + "weight_decay: 0}"}),
+      Mentions("optimizer.lamb: ... weight_decay"));
+  EXPECT_THAT(refusal(kSmallConfig,
+                      {"optimizer.lamb={}", "optimizer.groups={parameters: \"*.bias\" weight_decay: 0.1}"}),
+              Mentions("optimizer.lamb: ... weight_decay"));
+  EXPECT_THAT(refusal(kSmallConfig, {"optimizer.adaptive_clip={}", all + "adaptive_clip: false}"}),
+              Mentions("optimizer.adaptive_clip: ... optimizer.groups"));
   EXPECT_THAT(refusal(kSmallConfig, {"optimizer.lars={}", "optimizer.adaptive_clip={}"}),
               Mentions("optimizer.adaptive_clip: ... lars"));
   EXPECT_THAT(refusal(kSmallConfig, {"optimizer.groups={parameters: \"fc1.weight\" adaptive_clip: false}"}),

@@ -110,10 +110,23 @@ TEST(Overrides, AWrongTypeSaysWhatIsExpected) {
   EXPECT_THAT(refusal(kSmallConfig, {"trainer.steps=5 seed: 3"}), HasSubstr("expected a whole number"));
   EXPECT_THAT(refusal(kSmallConfig, {"trainer.steps="}), HasSubstr("expected a whole number"));
   EXPECT_THAT(refusal(kSmallConfig, {"trainer=5"}), HasSubstr("fields in {}"));
-  EXPECT_THAT(refusal(kSmallConfig, {"trainer={ step: 5 }"}), HasSubstr("fields in {}"));
+  EXPECT_THAT(refusal(kSmallConfig, {"trainer={ step: 5 }"}),
+              Mentions("trainer: no field 'step' ... 'steps'"));
+  EXPECT_THAT(refusal(kSmallConfig, {"optimizer.sgd={ momentun: 0.9 }"}),
+              Mentions("optimizer.sgd: no field 'momentun' ... 'momentum'"));
+  EXPECT_THAT(refusal(kSmallConfig, {"trainer={ steps: many }"}), Mentions("trainer.steps: expected"));
+  EXPECT_THAT(refusal(kPlain, {"model.layer[0]={ name: \"fc1\" linear { unit: 4 } }"}),
+              Mentions("linear: no field 'unit' ... 'units'"));
   EXPECT_THAT(refusal(kSmallConfig, {"model.mlp.hidden=x"}),
               HasSubstr("expected a list in [] of a whole number"));
   EXPECT_THAT(refusal(kSmallConfig, {"model.mlp.hidden=[1] classes: 7"}), HasSubstr("expected a list"));
+}
+
+TEST(Overrides, AValueMakesAChoiceOnce) {
+  EXPECT_THAT(refusal(kSmallConfig, {"optimizer={ learning_rate: 0.1 sgd {} adam {} }"}),
+              Mentions("optimizer.adam: ... sgd"));
+  EXPECT_THAT(refusal(kSmallConfig, {"trainer={ global_batch: 16 steps: 5 steps: 6 }"}),
+              Mentions("trainer.steps: ... steps"));
 }
 
 TEST(Overrides, MalformedPathsAreRefused) {

@@ -22,7 +22,11 @@ struct RuleCase {
   bool allowed_states_async_statistics = false;
   std::optional<std::string> statistic = "";
   bool noise_scale = false, histograms = false, writes_samples = false;
-  std::optional<device::DeviceKind> device = {};
+  int64_t largest_micro_batch = 0, allowed_largest_micro_batch = 0;  // of a batch of 8
+  std::optional<bool> stages_share_parameters = {}, allowed_stages_share_parameters = {};
+  bool transforms_on_gpu = false;
+  std::optional<bool> reads_images = {}, allowed_reads_images = {};
+  std::optional<device::DeviceKind> device = {}, allowed_device = {};  // allowed: if it is another
   std::optional<bool> shared_memory = {};
 };
 
@@ -111,6 +115,30 @@ std::vector<RuleCase> cases() {
        .device = kGpu},
       {.rule = "samples_have_one_model", .layout = stale, .allowed_layout = servers, .writes_samples = true},
       {.rule = "noise_has_whole_batches", .layout = async, .allowed_layout = servers, .noise_scale = true},
+      {.rule = "noise_has_small_batches",
+       .layout = "dp=1",
+       .allowed_layout = "dp=1",
+       .noise_scale = true,
+       .largest_micro_batch = 8,
+       .allowed_largest_micro_batch = 4},
+      {.rule = "noise_has_whole_gradients",
+       .layout = "dp=1,pp=2",
+       .allowed_layout = "dp=1,pp=2",
+       .noise_scale = true,
+       .stages_share_parameters = true,
+       .allowed_stages_share_parameters = false},
+      {.rule = "images_are_there",
+       .layout = "dp=1",
+       .allowed_layout = "dp=1",
+       .transforms_on_gpu = true,
+       .reads_images = false,
+       .allowed_reads_images = true},
+      {.rule = "gpus_are_there",
+       .layout = "dp=1",
+       .allowed_layout = "dp=1",
+       .transforms_on_gpu = true,
+       .device = kCpu,
+       .allowed_device = kGpu},
       {.rule = "histograms_have_a_step", .layout = async, .allowed_layout = servers, .histograms = true},
       {.rule = "statistics_have_an_average",
        .layout = async,
@@ -130,23 +158,28 @@ std::vector<RuleCase> cases() {
   };
 }
 
-std::optional<Refusal> refusal_of(const RuleCase& one, const std::string& layout,
-                                  const ParallelOptions& options, bool states_async_statistics) {
-  return first_refusal({.options = options,
-                        .layout = layout::parse_layout(layout),
-                        .storage = one.storage,
-                        .states_async_statistics = states_async_statistics,
-                        .statistic = one.statistic,
-                        .noise_scale = one.noise_scale,
-                        .histograms = one.histograms,
-                        .writes_samples = one.writes_samples,
-                        .device = one.device,
-                        .shared_memory = one.shared_memory});
+std::optional<Refusal> refusal_of(const RuleCase& one, bool allowed) {
+  return first_refusal(
+      {.options = allowed ? one.allowed_options : one.options,
+       .layout = layout::parse_layout(allowed ? one.allowed_layout : one.layout),
+       .storage = one.storage,
+       .states_async_statistics = allowed ? one.allowed_states_async_statistics : one.states_async_statistics,
+       .statistic = one.statistic,
+       .noise_scale = one.noise_scale,
+       .global_batch = 8,
+       .largest_micro_batch = allowed ? one.allowed_largest_micro_batch : one.largest_micro_batch,
+       .stages_share_parameters = allowed ? one.allowed_stages_share_parameters : one.stages_share_parameters,
+       .transforms_on_gpu = one.transforms_on_gpu,
+       .reads_images = allowed ? one.allowed_reads_images : one.reads_images,
+       .histograms = one.histograms,
+       .writes_samples = one.writes_samples,
+       .device = allowed && one.allowed_device ? one.allowed_device : one.device,
+       .shared_memory = one.shared_memory});
 }
 
 TEST(LayoutRules, RefuseWhatDoesNotFit) {
   for (const RuleCase& one : cases()) {
-    const auto refusal = refusal_of(one, one.layout, one.options, one.states_async_statistics);
+    const auto refusal = refusal_of(one, /*allowed=*/false);
     ASSERT_TRUE(refusal) << one.rule << " with " << one.layout;
     EXPECT_EQ(refusal->rule, one.rule) << refusal->field << refusal->reason;
   }
@@ -154,8 +187,7 @@ TEST(LayoutRules, RefuseWhatDoesNotFit) {
 
 TEST(LayoutRules, AllowWhatDiffersInOneThing) {
   for (const RuleCase& one : cases()) {
-    const auto refusal =
-        refusal_of(one, one.allowed_layout, one.allowed_options, one.allowed_states_async_statistics);
+    const auto refusal = refusal_of(one, /*allowed=*/true);
     EXPECT_FALSE(refusal) << one.rule << " with " << one.allowed_layout << ": " << refusal->field << " "
                           << refusal->reason;
   }

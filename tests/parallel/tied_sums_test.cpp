@@ -7,6 +7,7 @@
 
 #include "compile/compiled_run.h"
 #include "model/presets.h"
+#include "model/shared_graph.h"
 
 namespace lockstep::compile {
 namespace {
@@ -31,8 +32,8 @@ TEST_P(TiedSums, SendWhatParametersTake) {
   // one.
   for (const int64_t bucket_bytes : {int64_t{1}, int64_t{20'000}, int64_t{1} << 20}) {
     CompileOptions options{
-        .model = model::make_gpt(
-            {.vocabulary = 70, .context = 8, .layers = 2, .heads = 2, .width = 16, .tied_head = true}),
+        .graph = model::share_graph(model::make_gpt(
+            {.vocabulary = 70, .context = 8, .layers = 2, .heads = 2, .width = 16, .tied_head = true})),
         .global_batch = 12,
         .virtual_replicas = 3,
         .parallel = {.reduction = c.reduction, .algorithm = c.algorithm},

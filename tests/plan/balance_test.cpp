@@ -39,7 +39,7 @@ TEST(Balance, IsTheFastestDivisionThatFits) {
   const compile::CompileOptions options = gpt_options("dp=1,pp=2,schedule=1f1b", 4);
   const Worth by_time = worth_of(options);
   std::vector<Worth> all;
-  const model::Graph graph = model::make_graph(options.model);
+  const model::Graph& graph = *options.graph;
   for (const int begin : model::group_begins(graph)) {
     if (begin == 0) continue;
     compile::CompileOptions cut = options;

@@ -66,9 +66,10 @@ TEST(LargestBatch, IsExact) {
 }
 
 compile::CompileOptions lenet_options(const std::string& layout) {
-  compile::CompileOptions options{.model = model::make_lenet({.image = {28, 28, 1}, .classes = 10}),
-                                  .global_batch = 32,
-                                  .state_slots = 1};
+  compile::CompileOptions options{
+      .graph = model::share_graph(model::make_lenet({.image = {28, 28, 1}, .classes = 10})),
+      .global_batch = 32,
+      .state_slots = 1};
   options.parallel.layout = layout::parse_layout(layout);
   options.parallel.reduction = layout::Reduction::fast;
   return options;
@@ -96,8 +97,8 @@ TEST(LargestBatch, NothingLargerFits) {
 /// GPT-2 in 70 GiB.
 TEST(LargestBatch, OfALargeModel) {
   compile::CompileOptions options{
-      .model =
-          model::make_gpt({.vocabulary = 50257, .context = 1024, .layers = 12, .heads = 12, .width = 768}),
+      .graph = model::share_graph(
+          model::make_gpt({.vocabulary = 50257, .context = 1024, .layers = 12, .heads = 12, .width = 768})),
       .storage = DType::bfloat16,
       .global_batch = 512,
       .micro_batch = 16,

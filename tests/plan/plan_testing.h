@@ -6,13 +6,15 @@
 #include "compile/compiled_run.h"
 #include "model/node_times.h"
 #include "model/presets.h"
+#include "model/shared_graph.h"
 
 namespace lockstep::plan {
 
 /// A GPT with AdamW's state, in batches of 16.
 inline compile::CompileOptions gpt_options(const std::string& layout, int64_t micro_batch = 2) {
   compile::CompileOptions options{
-      .model = model::make_gpt({.vocabulary = 65, .context = 32, .layers = 4, .heads = 2, .width = 32}),
+      .graph = model::share_graph(
+          model::make_gpt({.vocabulary = 65, .context = 32, .layers = 4, .heads = 2, .width = 32})),
       .global_batch = 16,
       .micro_batch = micro_batch,
       .state_slots = 2};
@@ -27,7 +29,7 @@ inline compile::CompileFacts facts_of(const compile::CompileOptions& options) {
 
 /// Every layer takes a millisecond forward and two back, but the last, which takes ten times as long.
 inline model::Profile profile_of(const compile::CompileOptions& options) {
-  const model::Graph graph = model::make_graph(options.model);
+  const model::Graph& graph = *options.graph;
   model::Profile profile{
       .source = "p", .model = to_hex(model::hash_of(graph)), .device = "cpu", .micro_batch = 1, .nodes = {}};
   for (const auto& node : graph.nodes) profile.nodes.push_back({node.name, {1e-3, 1e-3, 1e-3}});

@@ -48,7 +48,8 @@ TEST(SpeedOfLight, OfRecomputationIsMore) {
 
 TEST(SpeedOfLight, OfTheFirstLayerHasNoGradientOfData) {
   compile::CompileOptions options = gpt_options("dp=1");
-  options.model = model::make_mlp({.image = {1, 1, 100}, .hidden = {}, .classes = 10, .dropout = 0});
+  options.graph =
+      model::share_graph(model::make_mlp({.image = {1, 1, 100}, .hidden = {}, .classes = 10, .dropout = 0}));
   const compile::CompiledRun run(options, facts_of(options));
   const double product = 2.0 * 100 * 10 * 16;
   EXPECT_GE(work_of_step(run, run.compile(0).step, kSpeed).flops, 2 * product);
@@ -57,8 +58,9 @@ TEST(SpeedOfLight, OfTheFirstLayerHasNoGradientOfData) {
 
 TEST(SpeedOfLight, OfFrozenLayersIsForwardAlone) {
   compile::CompileOptions options = gpt_options("dp=1");
-  options.model = model::make_mlp({.image = {1, 1, 100}, .hidden = {100}, .classes = 10, .dropout = 0});
-  options.model.frozen = {"fc1"};
+  ModelSpec model = model::make_mlp({.image = {1, 1, 100}, .hidden = {100}, .classes = 10, .dropout = 0});
+  model.frozen = {"fc1"};
+  options.graph = model::share_graph(model);
   const compile::CompiledRun run(options, facts_of(options));
   const double first = 2.0 * 100 * 100 * 16, second = 2.0 * 100 * 10 * 16;
   const double flops = work_of_step(run, run.compile(0).step, kSpeed).flops;

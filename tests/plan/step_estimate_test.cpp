@@ -25,7 +25,8 @@ double estimate(const std::string& layout, int64_t micro_batch = 2) {
 }
 
 TEST(StepEstimate, IsAllPassesOfAllMicroBatches) {
-  const model::Graph graph = model::make_graph(gpt_options("dp=1").model);
+  const auto shared = gpt_options("dp=1").graph;
+  const model::Graph& graph = *shared;
   double all = 0;
   for (const model::NodeTime& node : model::estimated_times(graph, 2)) all += node.all();
   EXPECT_NEAR(estimate("dp=1"), 8 * all, 1e-6 * all);

@@ -43,8 +43,7 @@ struct Sketched {
 TEST(StepSketch, OfOneProcessIsItsPassesAndWhatMovesBytes) {
   const Sketched one("dp=1");
   double passes = 0;
-  for (const model::NodeTime& node : model::estimated_times(model::make_graph(one.options.model), 2))
-    passes += node.all();
+  for (const model::NodeTime& node : model::estimated_times(*one.options.graph, 2)) passes += node.all();
   EXPECT_EQ(one.time(0, true), 0);
   EXPECT_GT(one.time(0, false), 8 * passes);
   EXPECT_LT(one.time(0, false), 16 * passes);
@@ -59,8 +58,7 @@ TEST(StepSketch, MessagesBetweenHostsTakeTimeBesideComputing) {
 
 TEST(StepSketch, OfAProfileIsInItsSeconds) {
   const Sketched one("dp=1", true, true);
-  const double passes =
-      16 * 3e-3 * (static_cast<double>(model::make_graph(one.options.model).nodes.size()) + 9);
+  const double passes = 16 * 3e-3 * (static_cast<double>(one.options.graph->nodes.size()) + 9);
   EXPECT_GT(one.timeline.duration(), passes);
   EXPECT_LT(one.timeline.duration(), 2 * passes);
 }

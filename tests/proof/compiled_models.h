@@ -6,6 +6,7 @@
 #include "compile/compiled_run.h"
 #include "lockstep/model.h"
 #include "model/presets.h"
+#include "model/shared_graph.h"
 
 namespace lockstep::proof {
 
@@ -31,9 +32,9 @@ inline ModelSpec lenet_model() {
   return model::make_lenet({.image = Shape{12, 12, 1}, .classes = 4, .dropout = 0.2f, .batch_norm = true});
 }
 
-inline compile::CompileOptions options_of(ModelSpec model, const std::string& layout,
+inline compile::CompileOptions options_of(const ModelSpec& model, const std::string& layout,
                                           std::vector<std::string> cuts = {}) {
-  compile::CompileOptions options{.model = std::move(model), .global_batch = 8, .micro_batch = 2};
+  compile::CompileOptions options{.graph = model::share_graph(model), .global_batch = 8, .micro_batch = 2};
   options.parallel.layout = layout::parse_layout(layout);
   options.parallel.bucket_bytes = 2000;
   options.parallel.cuts = std::move(cuts);

@@ -21,8 +21,8 @@ using Programs = std::vector<program::Program>;
 constexpr auto kJoinedDevice = LOCKSTEP_CALLS_OF_GPU ? device::DeviceKind::cuda : device::DeviceKind::cpu;
 
 /// Three workers of eight leaves of eight samples, which GPUs join, too: 2 and 1, 1 and 2, 2.
-compile::CompileOptions joined_options(ModelSpec model, const std::string& layout) {
-  compile::CompileOptions options = options_of(std::move(model), layout);
+compile::CompileOptions joined_options(const ModelSpec& model, const std::string& layout) {
+  compile::CompileOptions options = options_of(model, layout);
   options.global_batch = options.micro_batch = 64;
   options.virtual_replicas = 8;
   options.parallel.reduction = layout::Reduction::reproducible;

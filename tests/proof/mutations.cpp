@@ -138,8 +138,6 @@ std::vector<Mutant> with_a_shifted_range(const Programs& programs) {
             std::find(std::begin(kDecisive), std::end(kDecisive), o.role) != std::end(kDecisive) ||
             (o.role == program::Role::data && i.kind != program::InstructionKind::agree) ||
             (o.role == program::Role::parameters && i.kind == program::InstructionKind::update);
-        // Every replica looks for overflow in the same sums: what one leaves out, another has seen.
-        if (i.kind == program::InstructionKind::finite) return false;
         if (!decisive || o.range.size_bytes < 32) return false;
         o.range.offset += 16;
         o.range.size_bytes -= 16;

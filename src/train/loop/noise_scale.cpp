@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <set>
 
+#include "base/ensure.h"
 #include "base/index.h"
 #include "base/log.h"
-#include "lockstep/error.h"
 #include "program/instruction_rules.h"
 
 namespace lockstep::train {
@@ -49,23 +49,13 @@ NoiseScale::NoiseScale(const Worker& worker, NoiseScaleOptions options)
   const layout::Ownership& ownership = worker.compiled().ownership();
   global_batch_ = static_cast<double>(division.global_batch);
   static_count_ = global_batch_ * static_cast<double>(worker.compiled().graph().loss_positions());
-  if (ownership.ties_stages())
-    throw ConfigError(
-        fmt::format("metrics.noise_scale_every_steps: with layout '{}' stages share parameters, and none of "
-                    "them sees the "
-                    "whole gradient of these; leave it out, or use a layout without stages",
-                    layout::to_string(worker.compiled().layout())));
+  ensure(!ownership.ties_stages(), "noise is not measured where stages share parameters");
   std::set<int> micro_batches;
   // Every stage has the same micro-batches: they count once.
   const bool counts = ownership.is_worker(worker.rank()) && ownership.stage_of(worker.rank()) == 0;
   for (const program::Instruction& i : worker.programs().step.instructions) {
     if (!program::is_backward(i.kind) || i.accumulate) continue;
-    if (samples_of(i) >= global_batch_)
-      throw ConfigError(fmt::format(
-          "metrics.noise_scale_every_steps: a step has one micro-batch, of all its {} samples, beside which "
-          "there is no smaller batch; set trainer.micro_batch to {} or less, use more workers, or leave it "
-          "out",
-          division.global_batch, division.global_batch / 2));
+    ensure(samples_of(i) < global_batch_, "noise is measured beside smaller batches");
     if (!counts || !micro_batches.insert(i.micro_batch).second) continue;
     own_.inverse_samples += 1 / samples_of(i);
     ++own_.micro_batches;

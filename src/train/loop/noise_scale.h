@@ -44,8 +44,7 @@ struct NoiseScaleOptions {
 /// the layout has no sessions. Used by one thread; not COLLECTIVE.
 class NoiseScale {
  public:
-  /// `worker` must outlive it. Throws ConfigError if a step has one micro-batch, which has no noise to show,
-  /// or if stages share parameters, of whose gradient none sees all.
+  /// `worker` must outlive it. REQUIRES: CompiledRun::require_noise() holds.
   NoiseScale(const Worker& worker, NoiseScaleOptions options);
 
   /// Whether the step that leaves so many complete is measured: then it runs with observe() as its observer.

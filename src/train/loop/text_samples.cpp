@@ -60,8 +60,8 @@ void TextSamples::read_parameters(comm::Communicator& world, control::Progress* 
 std::string TextSamples::write(comm::Communicator& world, control::Progress* progress) {
   const config::RunConfig& config = worker_.config();
   if (world.rank() == 0 && !model_)
-    model_ = std::make_unique<infer::LanguageModel>(model::make_graph(config.model),
-                                                    std::max(1, config.parallel.intra_op_threads));
+    model_ =
+        std::make_unique<infer::LanguageModel>(*config.graph, std::max(1, config.parallel.intra_op_threads));
   read_parameters(world, progress);
   if (!model_) return "";
   // The same random numbers each time: what differs is what was learned.

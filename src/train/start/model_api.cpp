@@ -21,7 +21,7 @@ struct Model::Parts {
   Parts(train::OpenedRun opened, int thread_count)
       : run(std::move(opened)),
         threads(thread_count),
-        predictor(model::make_graph(run.config.model), threads),
+        predictor(*run.config.graph, threads),
         shape(predictor.output_shape()),
         classes(data::class_names_among(run.checkpoint.manifest().encodings)) {
     infer::load_parameters(predictor.evaluator(), run.checkpoint, run.weights);
@@ -89,7 +89,7 @@ std::string Model::write(const std::string& prompt, const WritingWishes& wishes)
   }
   const tokenizer::Tokenizer& tokenizer = *parts_->tokenizer;
   if (!parts_->writer) {
-    parts_->writer.emplace(model::make_graph(parts_->run.config.model), parts_->threads);
+    parts_->writer.emplace(*parts_->run.config.graph, parts_->threads);
     infer::load_parameters(parts_->writer->evaluator(), parts_->run.checkpoint, parts_->run.weights);
   }
   const infer::WritingOptions options{.sampling = sampling,

@@ -134,7 +134,7 @@ void Training::set_parameter(const std::string& name, std::span<const float> val
 std::vector<float> Training::predict(const Samples& samples) {
   const auto dataset = SamplesAccess::dataset_of(samples);
   const config::RunConfig& config = parts_->session.worker().config();
-  infer::Predictor predictor(model::make_graph(config.model), std::max(1, config.parallel.intra_op_threads));
+  infer::Predictor predictor(*config.graph, std::max(1, config.parallel.intra_op_threads));
   const auto& parameters = predictor.evaluator().graph().parameters;
   for (int p = 0; p < static_cast<int>(parameters.size()); ++p)
     std::ranges::copy(parts_->session.parameter(nth(parameters, p).name),

@@ -191,12 +191,14 @@ void Run::Parts::make_trainer() {
                                                         }});
   const int64_t noise_scale_every_steps =
       metrics_of(output_options(), worker_->config()).noise_scale_every_steps;
-  if (noise_scale_every_steps > 0)
+  if (noise_scale_every_steps > 0) {
+    worker_->compiled().require_noise();
     noise_scale_.emplace(*worker_, NoiseScaleOptions{.every_steps = noise_scale_every_steps,
                                                      .mailbox = &world_.control().mailbox(),
                                                      .write = [this](int64_t step, double scale) {
                                                        output_->noise_scale(step, scale);
                                                      }});
+  }
   // Trials by other commands show none.
   if (worker_->config().trainer.sample.every_steps > 0 && !options_.metrics_file_only)
     texts_.emplace(*worker_);

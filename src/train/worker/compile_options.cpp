@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/ensure.h"
 #include "data/packed_images.h"
-#include "lockstep/error.h"
 #include "plan/balance.h"
 
 namespace lockstep::train {
@@ -14,10 +14,7 @@ namespace {
 std::optional<pixels::PackedLayout> packed_layout(const config::RunConfig& config, bool training) {
   if (!config.data.transforms_on_gpu) return {};
   const auto image = std::ranges::find(config.model.inputs, "image", &ModelInput::name);
-  if (image == config.model.inputs.end() || image->spec.shape.rank() != 3)
-    throw ConfigError(
-        "data.transforms_on is GPU, but the model has no input 'image' of three dimensions; set "
-        "data.transforms_on: CPU");
+  ensure(image != config.model.inputs.end(), "a config whose images come packed has a model that reads them");
   const Shape& shape = image->spec.shape;
   return data::packed_layout(config.data, {shape[0], shape[1], shape[2]}, training);
 }
@@ -25,7 +22,7 @@ std::optional<pixels::PackedLayout> packed_layout(const config::RunConfig& confi
 }  // namespace
 
 compile::CompileOptions compile_options(const config::RunConfig& config) {
-  return {.model = config.model,
+  return {.graph = config.graph,
           .storage = config.precision.storage(),
           .tf32 = config.precision.compute == config::ComputeType::tf32,
           .fused_gelu = config.precision.fused_gelu,

@@ -38,9 +38,8 @@ TEST(Binding, AcceptsGoldensAsTheyStand) {
 }
 
 TEST(Binding, RefusesAKindThatNoExecutorRuns) {
-  expect_refused("dp2_fast", "7 backward @compute", "7 finite @compute",
-                 "step instruction 7 (finite, lane compute, segment 0, micro-batch 0, leaf 0) "
-                 "cannot be run: no executor can finite yet");
+  expect_refused("dp2_fast", "7 backward @compute", "7 serve @compute",
+                 "step instruction 7 (serve, lane compute, segment 0, micro-batch 0, leaf 0) cannot be run");
 }
 
 TEST(Binding, RefusesActivationsOfAnotherSize) {

@@ -98,7 +98,7 @@ TEST_P(RefusedGolden, IsRefusedByNameWhenItIsBound) {
       bind(*any, program);
       FAIL() << "nothing was thrown";
     } catch (const InternalError& error) {
-      EXPECT_THAT(error.what(), HasSubstr(instruction + " cannot be run: no executor can "));
+      EXPECT_THAT(error.what(), HasSubstr(instruction + " cannot be run"));
     }
   }
   EXPECT_GT(refused, 0)
@@ -118,7 +118,8 @@ INSTANTIATE_TEST_SUITE_P(All, RunnableGolden, testing::ValuesIn(goldens_that([](
                          })),
                          kName);
 INSTANTIATE_TEST_SUITE_P(All, RefusedGolden, testing::ValuesIn(goldens_that([](const auto& name) {
-                           return model_of_golden(name) == nullptr;
+                           // Its sizes are made up: it is for the checker alone.
+                           return model_of_golden(name) == nullptr && name != "dp2_fp16";
                          })),
                          kName);
 

@@ -25,7 +25,7 @@ struct GoldenModel {
 };
 
 /// The model of tests/program/goldens/`golden`.program; null where no executor runs one of its kinds of
-/// instructions, so that there is nothing to fit.
+/// instructions, so that there is nothing to fit, and where sizes are made up.
 std::unique_ptr<GoldenModel> model_of_golden(const std::string& golden);
 
 }  // namespace lockstep::train
