@@ -164,8 +164,8 @@ void write_all_reduce(const BucketSync& sync, bool ordered) {
   if (sync.workers == 1) return;
   program::Instruction reduce = BucketWriter(sync).instruction(program::InstructionKind::all_reduce);
   reduce.ordered = ordered;
-  reduce.operands.push_back(
-      {program::Role::data, 0, program::Access::read_write, {sync.slots[0], 0, sync.size_bytes}});
+  reduce.operands.push_back(BucketWriter(sync).operand(program::Role::data, 0, program::Access::read_write,
+                                                       sync.slots[0], {0, sync.size_bytes}));
   sync.program.instructions.push_back(std::move(reduce));
 }
 
