@@ -226,7 +226,7 @@ void write_tree_all_gather(const BucketSync& sync, const layout::BatchDivision& 
   if (division.folds_by_halving) {
     write_doubling(sync, buffer);
   } else {
-    const layout::ByteSpan whole{0, sync.program.buffer(buffer).size_bytes};
+    const layout::ByteSpan whole{0, sync.program.buffer(buffer).size_bytes / size_of(sync.dtype) * 4};
     std::vector<Recipient> workers;
     for (int worker = 0; worker < sync.workers; ++worker) workers.push_back({worker, whole});
     write_server_gather(sync, {0, sync.workers}, workers, whole, buffer);

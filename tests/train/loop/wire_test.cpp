@@ -5,10 +5,8 @@
 
 #include <string>
 
-#include "program/program_traffic.h"
 #include "train/loop/divided_models.h"
 #include "train/thread_ranks.h"
-#include "train/worker/compile_options.h"
 
 namespace lockstep::train {
 namespace {
@@ -116,48 +114,6 @@ TEST(TiedWire, TrainsToTheSameBits) {
   fast.parallel.reduction = layout::Reduction::fast;
   for (const char* layout : {"dp=3", "dp=2,pp=2", "dp=3,shard=optimizer", "dp=3,sync=ps,servers=2"})
     expect_nearly_equal(trace_of(fast, layout), trace_of(fast, "dp=1"), layout);
-}
-
-/// Of a step: bytes of gradients that ranks send, and of everything else.
-struct Sent {
-  int64_t narrow = 0, wide = 0, gradients = 0;
-};
-Sent sent_by_all(const config::RunConfig& config, const std::string& layout) {
-  const auto run = compile_run(with(config, layout), {.world_size = processes_of(layout)});
-  run.check();
-  Sent sent;
-  for (int rank = 0; rank < processes_of(layout); ++rank) {
-    const program::Program step = run.compile(rank).step;
-    for (const program::Instruction& i : step.instructions) {
-      if (!program::communicates(i.kind) || i.segment < 0) continue;
-      const int64_t bytes = program::traffic_of(step, i).sent_bytes;
-      const program::Operand& first = i.operands.front();
-      (first.dtype == DType::bfloat16 ? sent.narrow : sent.wide) += bytes;
-      if (step.buffer(first.range.buffer).category != program::Category::parameters) sent.gradients += bytes;
-    }
-  }
-  return sent;
-}
-
-TEST(WireBytes, AreHalfOfGradients) {
-  for (const char* reduction : {"parallel.reduction=FAST", "parallel.reduction=REPRODUCIBLE"})
-    for (const char* layout :
-         {"dp=2", "dp=3", "dp=4", "dp=2,pp=2", "dp=2,shard=optimizer", "dp=3,shard=optimizer",
-          "dp=2,sync=ps,servers=1", "dp=3,sync=ps,servers=2", "dp=2,sync=ps,servers=2,placement=colocated"}) {
-      const Sent exact = sent_by_all(config_of(kGpt, {reduction}), layout),
-                 rounded = sent_by_all(config_of(kGpt, {reduction, kWire}), layout);
-      EXPECT_EQ(exact.narrow, 0) << layout;
-      EXPECT_GT(rounded.narrow, 0) << layout;
-      EXPECT_EQ(2 * rounded.gradients, exact.gradients) << reduction << layout;
-      EXPECT_EQ(rounded.narrow, rounded.gradients) << reduction << layout;
-      EXPECT_EQ(rounded.wide, exact.wide - exact.gradients) << "parameters: " << reduction << layout;
-    }
-}
-
-TEST(WireBytes, TravelNowhereInFastModeOnOneRank) {
-  const auto run = compile_run(config_of(kMlp, {"parallel.reduction=FAST", kWire}), {.world_size = 1});
-  for (const program::Instruction& i : run.compile(0).step.instructions)
-    EXPECT_NE(i.kind, program::InstructionKind::cast);
 }
 
 }  // namespace
