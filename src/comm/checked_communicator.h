@@ -69,8 +69,8 @@ class CheckedCommunicator : public Communicator {
   /// Makes progress without blocking. Returns the number of operations given to enqueue() that are not
   /// complete; these are the last ones. Throws CommError if the communicator is dead.
   virtual int64_t outstanding() = 0;
-  /// Whether reductions also accept bfloat16 and float16.
-  virtual bool reduces_halves() const { return false; }
+  /// Whether reductions also accept bfloat16 and float16. Libraries of hosts add none.
+  virtual bool reduces_halves() const { return sums_along_tree(); }
   /// Returns at once, because after a failed operation all communicators of the process must die before any
   /// code waits.
   virtual void die(std::string_view reason, ExitCode code) noexcept { death_->mark(reason, code); }

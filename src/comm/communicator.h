@@ -77,9 +77,9 @@ class Communicator {
   /// backend does not support it.
   virtual std::unique_ptr<MessagePort> open_port();
 
-  /// In place over `count` elements of float32, float64 or int32; if follows_stream(), also of bfloat16 or
-  /// float16 (otherwise a CommError "dtype not supported"). The library chooses the order of summation,
-  /// unless sums_along_tree().
+  /// In place over `count` elements of float32, float64 or int32; if follows_stream() or sums_along_tree(),
+  /// also of bfloat16 or float16 (otherwise a CommError "dtype not supported"). The library chooses the order
+  /// of summation, unless sums_along_tree(); then every sum of two is rounded to the type.
   virtual Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream& stream) = 0;
   /// Whether all_reduce adds along the canonical tree over the ranks, split at the largest power of two below
   /// their number: then its bits depend on nothing else.

@@ -85,8 +85,9 @@ void validate(const Operation& operation, int rank, int size, bool halves) {
     refuse("the buffer would be larger than memory can be");
   if (operation.data == nullptr && operation.count > 0) refuse("the data pointer is null");
   if (reduces(operation.kind) && !reducible(operation.dtype, halves))
-    refuse(fmt::format("dtype not supported; reductions take float32, float64 and int32{}",
-                       halves ? ", bfloat16 and float16" : ", and on GPUs bfloat16 and float16"));
+    refuse(fmt::format(
+        "dtype not supported; reductions take float32, float64 and int32{}",
+        halves ? ", bfloat16 and float16" : ", and on GPUs and in shared memory bfloat16 and float16"));
   if (operation.kind == OperationKind::broadcast && (operation.root < 0 || operation.root >= size))
     refuse(fmt::format("the root must be a rank from 0 to {}", size - 1));
   for (const auto& transfer : operation.transfers) {

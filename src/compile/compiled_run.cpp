@@ -99,10 +99,10 @@ uint64_t hash_of(const parallel::ProgramPlan& plan) {
              division.leaf_samples, division.micro_batch, division.micro_batches_per_leaf, division.workers});
   for (const int host : plan.hosts) hash = hash_all(hash, {host});
   return hash_all(hash, {parallel.bucket_bytes.value_or(0), static_cast<int>(parallel.reduction),
-                         static_cast<int>(parallel.algorithm), plan.state_slots, plan.shared_memory,
-                         static_cast<int>(plan.device), plan.servers_are_apart(), plan.skip_nonfinite,
-                         plan.update_as_it_lands, plan.digests_parameters, plan.measures.parameters,
-                         plan.measures.proposed_slots});
+                         static_cast<int>(parallel.algorithm), static_cast<int>(parallel.wire),
+                         plan.state_slots, plan.shared_memory, static_cast<int>(plan.device),
+                         plan.servers_are_apart(), plan.skip_nonfinite, plan.update_as_it_lands,
+                         plan.digests_parameters, plan.measures.parameters, plan.measures.proposed_slots});
 }
 
 void ensure_calls(const program::Program& program, const program::ModelCode& code) {

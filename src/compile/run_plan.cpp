@@ -279,7 +279,8 @@ layout::BatchDivision divide_batch(const CompileOptions& options, const layout::
       layout::divide_batch(options.global_batch, options.micro_batch, options.virtual_replicas,
                            parallel.reduction, layout.dp, layout.pushes);
   const bool states = options.micro_batch > 0, on_gpu = device == device::DeviceKind::cuda;
-  if (parallel.reduction != layout::Reduction::reproducible ||
+  // Kernels that fold several leaves round none of their sums, as a narrower wire demands of every node.
+  if (parallel.reduction != layout::Reduction::reproducible || parallel.wire != DType::float32 ||
       (on_gpu && (!states || division.leaf_samples % ops::kReplicaSamplesOnGpu != 0)))
     return division;
   constexpr int64_t kCachedElements = (int64_t{1} << 20) / sizeof(float);

@@ -43,6 +43,8 @@ constexpr std::pair<std::string_view, std::string_view> kLaterDefaults[] = {
 constexpr std::string_view kLossScaling = "precision.loss_scaling.";
 // Decisive where it is not the default, which fits any other mode.
 constexpr std::string_view kAsyncLearningRate = "parallel.async_learning_rate";
+// Likewise: then nothing is rounded that was not before there was a choice.
+constexpr std::string_view kWire = "parallel.wire";
 // Decisive where it is set: then elements have two bytes.
 constexpr std::string_view kFusedGelu = "precision.fused_gelu";
 // Decisive where a group is left out; it came later.
@@ -191,6 +193,7 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
   const bool reproducible = config.parallel().reduction() == schema::Parallel::REPRODUCIBLE;
   const bool scales_loss = config.precision().compute() == schema::Precision::FLOAT16;
   const bool divides_rate = config.parallel().async_learning_rate() == schema::Parallel::DIVIDED;
+  const bool narrows = config.parallel().wire() != schema::Parallel::FLOAT32;
   Fields fields;
   add_model(model, config.data().has_own(), fields);
   for (auto& [path, value] : flatten(with_own_rate(config, fields))) {
@@ -199,6 +202,7 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
     const bool counts = contains(kReproducibleOnly, path)
                             ? reproducible
                             : path == "parallel.reduction" || (path == kAsyncLearningRate && !divides_rate) ||
+                                  (path == kWire && narrows) ||
                                   (in_section && !contains(kWithoutEffect, path));
     if (!counts || path.starts_with(kSample) || (path.starts_with(kLossScaling) && !scales_loss) ||
         (path == kFusedGelu && !config.precision().fused_gelu()) ||

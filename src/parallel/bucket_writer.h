@@ -19,7 +19,10 @@ inline int64_t size_of(const Spans& spans) {
   return size;
 }
 
-/// Appends one rank's instructions for one bucket.
+/// Of float32 bytes: those of as many elements of another type.
+inline int64_t bytes_as(int64_t float32_bytes, DType dtype) { return float32_bytes / 4 * size_of(dtype); }
+
+/// Appends one rank's instructions for one bucket. Spans count float32 bytes.
 class BucketWriter {
  public:
   explicit BucketWriter(const BucketSync& sync) : sync_(sync) {}
@@ -28,7 +31,8 @@ class BucketWriter {
 
   int receive_buffer(std::string_view what, const Spans& spans) {
     return sync_.program.add_buffer(fmt::format("receive.{}.{}", sync_.segment, what), program::Space::arena,
-                                    program::Category::workspace, std::max(size_of(spans), int64_t{1}));
+                                    program::Category::workspace,
+                                    std::max(bytes_as(size_of(spans), sync_.dtype), int64_t{1}));
   }
   /// The same bytes, one after the other.
   static Spans packed(const Spans& spans) {
@@ -69,14 +73,18 @@ class BucketWriter {
       add.lane = lane;
       add.group = -1;
       add.deadline = program::DeadlineClass::compute;
-      add.operands.push_back({program::Role::destination,
-                              0,
-                              program::Access::read_write,
-                              {destination, to[i].begin, to[i].size()}});
       add.operands.push_back(
-          {program::Role::source, 0, program::Access::read, {source, from[i].begin, from[i].size()}});
+          operand(program::Role::destination, 0, program::Access::read_write, destination, to[i]));
+      add.operands.push_back(operand(program::Role::source, 0, program::Access::read, source, from[i]));
       sync_.program.instructions.push_back(std::move(add));
     }
+  }
+  /// Copies the same bytes of a float32 buffer to one of the slots' type, rounding them, or back.
+  void narrow_on(int lane, int narrow, int wide, const Spans& spans) {
+    for (const auto& span : spans) cast_on(lane, {narrow, sync_.dtype}, {wide, DType::float32}, span);
+  }
+  void widen_on(int lane, int wide, int narrow, const Spans& spans) {
+    for (const auto& span : spans) cast_on(lane, {wide, DType::float32}, {narrow, sync_.dtype}, span);
   }
 
   program::Instruction instruction(program::InstructionKind kind) const {
@@ -88,13 +96,38 @@ class BucketWriter {
     result.deadline = program::DeadlineClass::communication;
     return result;
   }
+  program::Operand operand(program::Role role, int index, program::Access access, int buffer,
+                           const layout::ByteSpan& span) const {
+    return operand_of({buffer, sync_.dtype}, role, index, access, span);
+  }
 
  private:
+  struct Typed {
+    int buffer;
+    DType dtype;
+  };
+  static program::Operand operand_of(const Typed& of, program::Role role, int index, program::Access access,
+                                     const layout::ByteSpan& span) {
+    return {.role = role,
+            .index = index,
+            .access = access,
+            .range = {of.buffer, bytes_as(span.begin, of.dtype), bytes_as(span.size(), of.dtype)},
+            .dtype = of.dtype};
+  }
+  void cast_on(int lane, const Typed& to, const Typed& from, const layout::ByteSpan& span) {
+    program::Instruction cast = instruction(program::InstructionKind::cast);
+    cast.lane = lane;
+    cast.group = -1;
+    cast.deadline = program::DeadlineClass::compute;
+    cast.operands.push_back(operand_of(to, program::Role::destination, 0, program::Access::write, span));
+    cast.operands.push_back(operand_of(from, program::Role::source, 0, program::Access::read, span));
+    sync_.program.instructions.push_back(std::move(cast));
+  }
   void transfer(program::Role role, program::Access access, int peer, int buffer, const Spans& spans) {
     for (const auto& span : spans) {
       const int index = static_cast<int>(exchange_.operands.size());
-      exchange_.operands.push_back(
-          {role, index, access, {buffer, span.begin, span.size()}, sync_.first + peer});
+      exchange_.operands.push_back(operand(role, index, access, buffer, span));
+      exchange_.operands.back().peer = sync_.first + peer;
     }
   }
 

@@ -164,8 +164,8 @@ void write_all_reduce(const BucketSync& sync, bool ordered) {
   if (sync.workers == 1) return;
   program::Instruction reduce = BucketWriter(sync).instruction(program::InstructionKind::all_reduce);
   reduce.ordered = ordered;
-  reduce.operands.push_back(
-      {program::Role::data, 0, program::Access::read_write, {sync.slots[0], 0, sync.size_bytes}});
+  reduce.operands.push_back(BucketWriter(sync).operand(program::Role::data, 0, program::Access::read_write,
+                                                       sync.slots[0], {0, sync.size_bytes}));
   sync.program.instructions.push_back(std::move(reduce));
 }
 
@@ -226,7 +226,7 @@ void write_tree_all_gather(const BucketSync& sync, const layout::BatchDivision& 
   if (division.folds_by_halving) {
     write_doubling(sync, buffer);
   } else {
-    const layout::ByteSpan whole{0, sync.program.buffer(buffer).size_bytes};
+    const layout::ByteSpan whole{0, sync.program.buffer(buffer).size_bytes / size_of(sync.dtype) * 4};
     std::vector<Recipient> workers;
     for (int worker = 0; worker < sync.workers; ++worker) workers.push_back({worker, whole});
     write_server_gather(sync, {0, sync.workers}, workers, whole, buffer);

@@ -28,7 +28,8 @@ Shards placed_shards(const layout::Ownership& ownership, int segment,
 Shards parameter_shards(const layout::Ownership& ownership, int segment);
 
 /// How one bucket's gradients are summed. Each function appends the instructions of one part of this to the
-/// program of one worker; a synchroniser is a few such calls.
+/// program of one worker; a synchroniser is a few such calls. Bytes are counted in float32, whatever the type
+/// of the slots: only the operands of instructions (BucketWriter) are in bytes of that type.
 struct BucketSync {
   program::Program& program;
   int lane = 0;  ///< a comm lane: sends, receives and the additions between them
@@ -41,7 +42,8 @@ struct BucketSync {
   int64_t size_bytes = 0;  ///< bytes that are summed, from `begin` of each slot
   int first =
       0;  ///< rank in the group of worker 0: of a stage, or of workers that first sum among themselves
-  int64_t begin = 0;  ///< above 0 only for sums across hosts, of a part of the bucket
+  int64_t begin = 0;             ///< above 0 only for sums across hosts, of a part of the bucket
+  DType dtype = DType::float32;  ///< of the slots, or of a buffer that is gathered
 };
 
 /// FAST: the library's all-reduce of slot 0.

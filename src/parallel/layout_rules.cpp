@@ -154,6 +154,23 @@ Reason statistics_have_an_average(const RunChoice& choice) {
       *choice.statistic, layout::to_string(nearest));
 }
 
+// --- The type in which gradients travel.
+
+bool is_narrow(const RunChoice& choice) { return choice.options.wire != DType::float32; }
+
+Reason pushes_are_float32(const RunChoice& choice) {
+  if (!is_narrow(choice) || !choice.layout.has_sessions()) return {};
+  return fmt::format("is BFLOAT16, but with {} pushes are float32; use FLOAT32; {}", mode_of(choice),
+                     nearest_that_waits(choice));
+}
+
+Reason library_adds_the_wire(const RunChoice& choice) {
+  if (!is_narrow(choice) || choice.options.algorithm != AllReduceAlgorithm::library ||
+      choice.device != device::DeviceKind::cpu)
+    return {};
+  return "is BFLOAT16, but parallel.algorithm is LIBRARY, and MPI adds no bfloat16; remove one of the two";
+}
+
 // --- What workers must meet for, after each step.
 
 Reason results_have_an_order(const RunChoice& choice) {
@@ -253,6 +270,8 @@ constexpr LayoutRule kRules[] = {
     {"threads_have_servers", "parallel.server_threads", threads_have_servers},
     {"servers_can_use_gpus", "parallel.server_device", servers_can_use_gpus},
     {"rate_has_pushes", "parallel.async_learning_rate", rate_has_pushes},
+    {"pushes_are_float32", "parallel.wire", pushes_are_float32},
+    {"library_adds_the_wire", "parallel.wire", library_adds_the_wire},
     {"results_have_an_order", "parallel.reduction", results_have_an_order},
     {"workers_agree_on_a_scale", "precision.compute", workers_agree_on_a_scale},
     {"hosts_may_wait", "parallel.aggregate", hosts_may_wait},

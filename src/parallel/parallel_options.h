@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "layout/layout.h"
+#include "lockstep/tensor.h"
 #include "model/node_times.h"
 #include "program/program.h"
 
@@ -35,6 +36,7 @@ struct ParallelOptions {
   layout::Layout layout;  ///< as stated; resolve() it for a world size
   layout::Reduction reduction = layout::Reduction::fast;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
+  DType wire = DType::float32;  ///< of gradients that workers sum: float32 or bfloat16
   std::optional<int64_t> bucket_bytes =
       {};                        ///< none: kBucketBytes or, on GPUs and if it is cut among owners, more
   int intra_op_threads = 1;      ///< no bit depends on it

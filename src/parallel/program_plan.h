@@ -32,6 +32,13 @@ struct ProgramPlan {
                                     ///< whole-step verdict, nor an update what is measured
   layout::Measures measures = {};   ///< what updates need besides gradients
 
+  /// Whether gradients are rounded to a narrower type before they are summed: under FAST if they cross to
+  /// other ranks; under REPRODUCIBLE always, since bits do not depend on the layout.
+  bool narrows_gradients() const {
+    const bool crosses = division.workers > 1 || ownership.has_servers();
+    return parallel.wire != DType::float32 &&
+           (crosses || parallel.reduction == layout::Reduction::reproducible);
+  }
   /// Whether ranks that only serve compute on their hosts' processors, beside workers on GPUs.
   bool servers_are_apart() const {
     return device == device::DeviceKind::cuda && ownership.has_servers() && !parallel.servers_on_gpus;

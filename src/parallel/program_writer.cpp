@@ -94,19 +94,38 @@ void ProgramWriter::place_parameter(int segment, const model::BucketEntry& first
   if (place.narrow_buffer >= 0) place.narrow_offset = place.offset / 4 * size_of(graph_.compute);
 }
 
+int64_t ProgramWriter::gradient_bytes(size_t segment) const {
+  int64_t bytes = 0;
+  for (const layout::ByteSpan& part : ownership_.held_gradients(static_cast<int>(segment), rank_))
+    bytes += part.size();
+  return bytes;
+}
+
 void ProgramWriter::add_gradient_slots(int slots) {
   for (int slot = 0; slot < slots; ++slot) {
     std::vector<int> buffers;
     for (size_t s = 0; s < partition_.buckets.size(); ++s) {
-      int64_t bytes = 0;
-      for (const layout::ByteSpan& part : ownership_.held_gradients(static_cast<int>(s), rank_))
-        bytes += part.size();
+      const int64_t bytes = gradient_bytes(s);
       buffers.push_back(bytes == 0 ? -1
                                    : program.add_buffer(fmt::format("grad.{}.slot{}", s, slot),
                                                         program::Space::gradients,
                                                         program::Category::gradients, bytes));
     }
     gradients_.push_back(std::move(buffers));
+  }
+}
+
+void ProgramWriter::add_wire_slots(int slots, DType dtype) {
+  for (int slot = 0; slot < slots; ++slot) {
+    std::vector<int> buffers;
+    for (size_t s = 0; s < partition_.buckets.size(); ++s) {
+      const int64_t bytes = gradient_bytes(s) / 4 * size_of(dtype);
+      buffers.push_back(bytes == 0
+                            ? -1
+                            : program.add_buffer(fmt::format("wire.{}.slot{}", s, slot),
+                                                 program::Space::arena, program::Category::gradients, bytes));
+    }
+    wire_.push_back(std::move(buffers));
   }
 }
 
@@ -281,11 +300,30 @@ void ProgramWriter::exchange(int lane, int group, std::vector<program::Operand> 
   program.instructions.push_back(std::move(exchange));
 }
 
-void ProgramWriter::add_ranges(int lane, program::ByteRange destination, program::ByteRange source) {
+void ProgramWriter::add_ranges(int lane, program::ByteRange destination, program::ByteRange source,
+                               DType dtype) {
   program::Instruction add = instruction(program::InstructionKind::add, lane);
-  add.operands.push_back({program::Role::destination, 0, program::Access::read_write, destination});
-  add.operands.push_back({program::Role::source, 0, program::Access::read, source});
+  add.operands.push_back({.role = program::Role::destination,
+                          .access = program::Access::read_write,
+                          .range = destination,
+                          .dtype = dtype});
+  add.operands.push_back(
+      {.role = program::Role::source, .access = program::Access::read, .range = source, .dtype = dtype});
   program.instructions.push_back(std::move(add));
+}
+
+void ProgramWriter::narrow_gradients(int lane, int segment, int wire_slot, const layout::ByteSpan& bytes) {
+  const int64_t width = size_of(program.wire);
+  program::Instruction cast = instruction(program::InstructionKind::cast, lane, segment);
+  cast.operands.push_back(
+      {.role = program::Role::destination,
+       .access = program::Access::write,
+       .range = {wire_buffer(segment, wire_slot), bytes.begin / 4 * width, bytes.size() / 4 * width},
+       .dtype = program.wire});
+  cast.operands.push_back({.role = program::Role::source,
+                           .access = program::Access::read,
+                           .range = {gradient_buffer(segment, 0), bytes.begin, bytes.size()}});
+  program.instructions.push_back(std::move(cast));
 }
 
 void ProgramWriter::snapshot(int lane) {

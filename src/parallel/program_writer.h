@@ -55,6 +55,9 @@ class ProgramWriter {
   /// (Ownership::held_gradients), one after the other.
   void add_gradient_slots(int slots);
   int gradient_buffer(int segment, int slot) const { return nth(nth(gradients_, slot), segment); }
+  /// Adds buffers of the same parts in a narrower type, in which gradients are summed over workers.
+  void add_wire_slots(int slots, DType dtype);
+  int wire_buffer(int segment, int slot) const { return nth(nth(wire_, slot), segment); }
   /// Adds records of kMetricCount doubles: one for each leaf of this rank.
   void add_metrics(int records);
   /// The leaves of each of the rank's micro-batches, ascending. Call it before those that name a micro-batch.
@@ -91,7 +94,11 @@ class ProgramWriter {
   void pass(program::Role direction, int lane, int group, int peer, const std::vector<int>& storages,
             bool gradients, int piece, int micro_batch);
   void exchange(int lane, int group, std::vector<program::Operand> transfers);
-  void add_ranges(int lane, program::ByteRange destination, program::ByteRange source);
+  void add_ranges(int lane, program::ByteRange destination, program::ByteRange source,
+                  DType dtype = DType::float32);
+  /// Rounds bytes of a segment's gradient to the wire's type. REQUIRES: this rank is a worker, which holds
+  /// all of the bucket.
+  void narrow_gradients(int lane, int segment, int wire_slot, const layout::ByteSpan& bytes);
   /// Adds the gradients of later uses of the segment's tied parameters to those of their first use, in graph
   /// order: before sums over replicas, all of a worker's gradients for which Ownership::is_tied_first.
   void add_ties_first(int lane, int segment);
@@ -175,6 +182,8 @@ class ProgramWriter {
   program::Operand chunks_operand(layout::Measured measured, program::Access access,
                                   const program::ByteRange& range) const;
   int64_t chunks_bytes() const;
+  /// Bytes of gradients of a segment that this rank holds.
+  int64_t gradient_bytes(size_t segment) const;
   /// Adds the uses that are added `first`, or the others, within `complete` bytes of the segment's bucket.
   void add_ties(int lane, int segment, const layout::ByteSpan& complete, bool first,
                 const std::function<program::ByteRange(int parameter, int use)>& elsewhere);
@@ -193,6 +202,7 @@ class ProgramWriter {
   std::vector<int> narrow_parameters_;       // likewise, of their rounded copies
   int snapshot_ = -1;                        // -1 if the share is empty
   std::vector<std::vector<int>> gradients_;  // by slot, segment
+  std::vector<std::vector<int>> wire_;       // likewise
   int constants_ = -1, verdict_ = -1, metrics_ = -1;
   int scales_ = -1;                         // -1: updates are not scaled
   std::vector<program::Operand> measured_;  // sums of squares, as `ratios` reads them

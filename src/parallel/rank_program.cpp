@@ -73,6 +73,7 @@ ProgramWriter begin_program(const ProgramPlan& plan, const char* name, int rank,
   program.world_size = plan.ownership.ranks();
   if (plan.ownership.stages() > 1) program.replicas = plan.ownership.replicas();
   program.reduction = plan.parallel.reduction;
+  program.wire = plan.parallel.wire;
   program.leaves = plan.division.leaves;
   program.micro_batches_per_leaf = plan.division.micro_batches_per_leaf;
   return writer;

@@ -12,10 +12,19 @@ namespace {
 
 program::Instruction ring(const BucketSync& sync, program::InstructionKind kind, program::ByteRange data,
                           program::Blocks blocks) {
-  program::Instruction result = BucketWriter(sync).instruction(kind);
+  const BucketWriter writer(sync);
+  program::Instruction result = writer.instruction(kind);
   result.blocks = std::move(blocks);
-  result.operands.push_back({program::Role::data, 0, program::Access::read_write, data});
+  result.operands.push_back(writer.operand(program::Role::data, 0, program::Access::read_write, data.buffer,
+                                           {data.offset, data.offset + data.size_bytes}));
   return result;
+}
+
+/// Blocks of float32 bytes, in bytes of another type.
+program::Blocks blocks_as(program::Blocks blocks, DType dtype) {
+  for (program::BlockRun& run : blocks)
+    run = {bytes_as(run.begin, dtype), bytes_as(run.end, dtype), bytes_as(run.each, dtype), run.owner};
+  return blocks;
 }
 
 /// Of the shards at positions [first, last). Most of many workers' are empty: halves of them are left out at
@@ -57,19 +66,23 @@ program::Blocks blocks_of(const Shards& shards, int workers) {
 
 void write_ring_reduce_scatter(const BucketSync& sync, program::ByteRange data, program::Blocks blocks) {
   if (sync.workers == 1 || blocks.empty()) return;
+  blocks = blocks_as(std::move(blocks), sync.dtype);
   const int received =
       sync.program.add_buffer(fmt::format("receive.{}", sync.segment), program::Space::arena,
                               program::Category::workspace, largest_block_bytes(blocks, sync.workers));
   program::Instruction sum =
       ring(sync, program::InstructionKind::ring_reduce_scatter, data, std::move(blocks));
-  sum.operands.push_back({program::Role::temporary, 0, program::Access::write, sync.program.whole(received)});
+  sum.operands.push_back({.role = program::Role::temporary,
+                          .access = program::Access::write,
+                          .range = sync.program.whole(received),
+                          .dtype = sync.dtype});
   sync.program.instructions.push_back(std::move(sum));
 }
 
 void write_ring_all_gather(const BucketSync& sync, program::ByteRange data, program::Blocks blocks) {
   if (sync.workers == 1 || blocks.empty()) return;
   sync.program.instructions.push_back(
-      ring(sync, program::InstructionKind::ring_all_gather, data, std::move(blocks)));
+      ring(sync, program::InstructionKind::ring_all_gather, data, blocks_as(std::move(blocks), sync.dtype)));
 }
 
 }  // namespace lockstep::parallel

@@ -48,6 +48,11 @@ Spans without(const layout::ByteSpan& whole, const Spans& left_out) {
 
 }  // namespace
 
+Spans summed_here(const BucketSync& sync, const layout::RankRange& servers, const layout::Slice& slice) {
+  if (!servers.contains(sync.worker)) return {};
+  return slice_of(held(sync, BucketWriter(sync).shard_of(sync.worker)), slice);
+}
+
 void write_server_gather(const BucketSync& sync, const layout::RankRange& servers,
                          const std::vector<Recipient>& recipients, const layout::ByteSpan& held, int buffer,
                          const layout::Slice& slice) {
@@ -77,7 +82,7 @@ void write_server_fold(const BucketSync& sync, const Servers& servers, const lay
   const int me = sync.worker;
   const bool sends = contributes(servers.contributions, me);
   const Spans shard = servers.ranks.contains(me) ? writer.shard_of(me) : Spans{};
-  const Spans mine = slice_of(held(sync, shard), slice);
+  const Spans mine = summed_here(sync, servers.ranks, slice);
   const Spans arriving = slice_of(shard, slice), packed = BucketWriter::packed(arriving);
 
   // All contributors' nodes of my shard come to me; my nodes of every other shard go to its server.

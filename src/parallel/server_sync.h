@@ -36,6 +36,9 @@ struct Servers {
 /// Every contributor sends its nodes, which are in its slots, of a slice of each shard to the shard's server,
 /// which folds the tree. If a shard has several parts, it is a slice of each part.
 void write_server_fold(const BucketSync& sync, const Servers& servers, const layout::Slice& slice = {});
+/// Where this rank has the sum afterwards, in its slot 0; nothing unless it is a server.
+std::vector<layout::ByteSpan> summed_here(const BucketSync& sync, const layout::RankRange& servers,
+                                          const layout::Slice& slice);
 /// A rank of the group, counted from worker 0's rank, and the bytes of a segment's parameters that it holds.
 struct Recipient {
   int rank;

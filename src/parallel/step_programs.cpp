@@ -115,6 +115,7 @@ program::Program compile_server_step(const ProgramPlan& plan, int rank) {
   ProgramWriter writer = begin_program(plan, "step", rank, plan.training);
   StepLanes lanes(plan, writer, rank);
   writer.add_gradient_slots(1);
+  if (plan.narrows_gradients()) writer.add_wire_slots(1, plan.parallel.wire);
   writer.constants(lanes.copy);
   // Workers agree before their last backward; those of stages when all of them are done.
   const auto agree = [&] {
@@ -133,6 +134,7 @@ struct MicroBatch {
   layout::TreeNode leaves;  ///< of which it is a part, or that it holds
   int slot;                 ///< of their gradient
   bool accumulates;         ///< it is not the leaf's first
+  bool completes_leaf;      ///< it is the leaf's last
   bool completes_step;      ///< it is the last of all
   std::vector<int> folded;  ///< then slots to which the one after each is added
 };
@@ -153,6 +155,7 @@ std::vector<MicroBatch> micro_batches_of(const layout::BatchDivision& division, 
       list.push_back({.leaves = step.node(),
                       .slot = step.slot,
                       .accumulates = m > 0,
+                      .completes_leaf = completes,
                       .completes_step = completes && step.node().end == leaves.end,
                       .folded = completes ? folded : std::vector<int>{}});
     }
@@ -231,6 +234,8 @@ class StepWriter {
         stages_(plan.ownership.stages()),
         stage_(plan.ownership.stage_of(rank)),
         replica_(plan.ownership.replica_of(rank)),
+        rounds_leaves_(plan.narrows_gradients() &&
+                       plan.parallel.reduction == layout::Reduction::reproducible),
         fold_(fold_of(plan, replica_)),
         micro_batches_(micro_batches_of(plan.division, replica_, fold_)),
         events_(layout::pipeline_events(
@@ -250,7 +255,9 @@ class StepWriter {
   }
 
   void write() {
-    writer_.add_gradient_slots(fold_.slots);
+    // Leaves that are rounded fold in the wire's type: one is computed while others wait.
+    writer_.add_gradient_slots(rounds_leaves_ ? 1 : fold_.slots);
+    if (plan_.narrows_gradients()) writer_.add_wire_slots(fold_.slots, plan_.parallel.wire);
     std::vector<layout::TreeNode> leaves;
     for (const MicroBatch& micro_batch : micro_batches_) leaves.push_back(micro_batch.leaves);
     writer_.set_micro_batches(std::move(leaves));
@@ -314,7 +321,8 @@ class StepWriter {
     for (auto s = segments.rbegin(); s != segments.rend(); ++s) {
       if (kind != program::InstructionKind::backward_weight && !is_kept(event, *s))
         writer_.recompute(lanes_.compute, *s, m);
-      writer_.backward(kind, lanes_.compute, *s, m, micro_batch.slot, micro_batch.accumulates);
+      writer_.backward(kind, lanes_.compute, *s, m, rounds_leaves_ ? 0 : micro_batch.slot,
+                       micro_batch.accumulates);
       const model::Bucket& bucket = plan_.partition.bucket(*s);
       for (const layout::ByteSpan& bytes : gradients_of(kind, bucket)) fold(*s, micro_batch, bytes);
       if (!micro_batch.completes_step || !completes_gradients(event.unit.kind)) continue;
@@ -325,11 +333,17 @@ class StepWriter {
 
   /// Adds what is complete of a leaf's gradients to that of others, as far as the tree goes.
   void fold(int segment, const MicroBatch& micro_batch, const layout::ByteSpan& bytes) {
+    if (rounds_leaves_ && micro_batch.completes_leaf)
+      writer_.narrow_gradients(lanes_.compute, segment, micro_batch.slot, bytes);
+    const DType dtype = rounds_leaves_ ? plan_.parallel.wire : DType::float32;
+    const int64_t width = size_of(dtype);
     const auto range = [&](int slot) {
-      return program::ByteRange{writer_.gradient_buffer(segment, slot), bytes.begin, bytes.size()};
+      const int buffer =
+          rounds_leaves_ ? writer_.wire_buffer(segment, slot) : writer_.gradient_buffer(segment, slot);
+      return program::ByteRange{buffer, bytes.begin / 4 * width, bytes.size() / 4 * width};
     };
     for (const int slot : micro_batch.folded)
-      writer_.add_ranges(lanes_.compute, range(slot), range(slot + 1));
+      writer_.add_ranges(lanes_.compute, range(slot), range(slot + 1), dtype);
   }
 
   void agree() {
@@ -341,6 +355,7 @@ class StepWriter {
   ProgramWriter& writer_;
   StepLanes& lanes_;
   int stages_, stage_, replica_;
+  bool rounds_leaves_;
   layout::FoldPlan fold_;
   std::vector<MicroBatch> micro_batches_;
   std::vector<PipelineEvent> events_;

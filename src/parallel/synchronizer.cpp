@@ -94,6 +94,7 @@ Synchronizer::Synchronizer(const ProgramPlan& plan, ProgramWriter& writer, int r
       shared_memory_(reduces_in_shared_memory(plan)),
       tree_(plan.parallel.reduction == layout::Reduction::reproducible),
       halves_(tree_ && plan.division.folds_by_halving),
+      narrow_(plan.narrows_gradients()),
       servers_(uses_servers(plan)),
       reduce_(add_sum_channel(plan, writer.program, "reduce", sum_transport(plan), rank)),
       // What comes back must not stand behind what is still to be sent.
@@ -143,9 +144,9 @@ void Synchronizer::add_arrivals() {
   }
   for (size_t turn = 0; turn < arrivals_.size(); ++turn)
     for (size_t node = 1; node < nodes && most > 0; ++node)
-      arrivals_[turn].push_back(writer_.program.add_buffer(fmt::format("arrival.{}.{}", node, turn),
-                                                           program::Space::gradients,
-                                                           program::Category::gradients, most));
+      arrivals_[turn].push_back(writer_.program.add_buffer(
+          fmt::format("arrival.{}.{}", node, turn), program::Space::gradients, program::Category::gradients,
+          narrow_ ? bytes_as(most, plan_.parallel.wire) : most));
 }
 
 /// Hosts' sums are of whole buckets. From GPUs each exchange with servers is copied and handed over by
@@ -170,10 +171,24 @@ void Synchronizer::sum(int segment, int nodes, const layout::Slice& slice) {
   const std::vector<int> slots = gradient_slots(segment, nodes);
   BucketSync sync = bucket(segment, reduce_, slots);
   if (sync.size_bytes == 0) return;
+  if (narrow_) sync.dtype = plan_.parallel.wire;
+  // Under REPRODUCIBLE leaves have been rounded, one by one. The first slice brings the others along.
+  if (narrow_ && !tree_ && slice.index == 0 && plan_.ownership.computes(segment, rank_))
+    BucketWriter(sync).narrow_on(sync.lane, slots[0], writer_.gradient_buffer(segment, 0),
+                                 {{0, sync.size_bytes}});
   if (plan_.ownership.has_owners()) sync.shards = gradient_shards(segment);
   if (servers_) return sum_at_servers(sync, slice);
-  if (plan_.ownership.has_owners()) return sum_shards(sync);
-  sum_whole(std::move(sync));
+  if (plan_.ownership.has_owners()) {
+    sum_shards(sync);
+    return widen(sync, sync.lane, BucketWriter(sync).shard_of(sync.worker));
+  }
+  sum_whole(sync);
+  widen(sync, sync.lane, {{0, sync.size_bytes}});
+}
+
+void Synchronizer::widen(const BucketSync& sync, int lane, const Spans& spans) {
+  if (narrow_)
+    BucketWriter(sync).widen_on(lane, writer_.gradient_buffer(sync.segment, 0), sync.slots[0], spans);
 }
 
 /// Rank of a stage's first worker in the groups of sums.
@@ -225,6 +240,7 @@ void Synchronizer::sum_at_servers(BucketSync sync, const layout::Slice& slice) {
   const size_t before = writer_.program.instructions.size();
   write_server_fold(sync, at, slice);
   if (writer_.program.instructions.size() > before) ++arrived_;
+  widen(sync, at.add_lane >= 0 ? at.add_lane : sync.lane, summed_here(sync, at.ranks, slice));
 }
 
 void Synchronizer::sum_shards(const BucketSync& sync) {
@@ -304,7 +320,8 @@ ProgramWriter::WriteSum Synchronizer::sum_of_parts() {
 
 std::vector<int> Synchronizer::gradient_slots(int segment, int count) const {
   std::vector<int> slots;
-  for (int slot = 0; slot < count; ++slot) slots.push_back(writer_.gradient_buffer(segment, slot));
+  for (int slot = 0; slot < count; ++slot)
+    slots.push_back(narrow_ ? writer_.wire_buffer(segment, slot) : writer_.gradient_buffer(segment, slot));
   return slots;
 }
 

@@ -47,7 +47,10 @@ class Synchronizer {
   void norm(int compute, UpdateVerdict verdict);
 
  private:
+  /// The buffers that are summed over workers: gradients, or their copies in the wire's type.
   std::vector<int> gradient_slots(int segment, int count) const;
+  /// After a sum in the wire's type: its parts, which updates read in float32.
+  void widen(const BucketSync& sync, int lane, const std::vector<layout::ByteSpan>& spans);
   BucketSync bucket(int segment, Channel channel, std::span<const int> slots) const;
   Shards gradient_shards(int segment) const;
   void sum_at_servers(BucketSync sync, const layout::Slice& slice);
@@ -66,6 +69,7 @@ class Synchronizer {
   ProgramWriter& writer_;
   int rank_, add_;
   bool shared_memory_, tree_, halves_;
+  bool narrow_;  ///< gradients are summed in the wire's type
   bool servers_;
   Channel reduce_, gather_;
   Channel norm_;

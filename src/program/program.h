@@ -215,6 +215,10 @@ struct Program {
   /// hold equal bits. 0: one stage.
   int replicas = 0;
   layout::Reduction reduction = layout::Reduction::fast;
+  /// The type to which sums of gradients over workers may round: a cast to it, and each sum in it, is a
+  /// rounding that the program declares. Under REPRODUCIBLE every node of the gradient tree rounds to it,
+  /// leaves included, whether ranks or one rank add it. float32: nothing rounds.
+  DType wire = DType::float32;
   int leaves = 1;  ///< of the gradient tree, over all ranks (layout/batch_division.h)
   int micro_batches_per_leaf = 1;
   std::vector<Lane> lanes;

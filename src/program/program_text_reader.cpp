@@ -74,9 +74,18 @@ class Reader {
     line.skip_blanks();
     p.leaves = line.field("leaves");
     p.micro_batches_per_leaf = line.field("micro_batches_per_leaf");
-    if (line.at_end()) return;
-    p.replicas = line.field("replicas");
-    if (p.replicas < 1) line.fail("a stage has at least one replica");
+    for (line.skip_blanks(); !line.at_end(); line.skip_blanks()) {
+      const std::string_view key = line.word();
+      line.expect('=');
+      if (key == "replicas") {
+        p.replicas = line.number();
+        if (p.replicas < 1) line.fail("a stage has at least one replica");
+      } else if (key == "wire") {
+        p.wire = line.one_of<DType>(6, "element type");
+      } else {
+        line.fail(fmt::format("unknown key '{}' of a program; known are replicas, wire", key));
+      }
+    }
   }
 
   template <class Named>

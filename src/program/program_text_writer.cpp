@@ -48,6 +48,7 @@ class Writer {
         program_.reduction == layout::Reduction::fast ? "fast" : "reproducible", program_.leaves,
         program_.micro_batches_per_leaf);
     if (program_.replicas != 0) put(" replicas={}", program_.replicas);
+    if (program_.wire != DType::float32) put(" wire={}", name_of(program_.wire));
     put("\n");
     for (const Lane& lane : program_.lanes) put("lane {} {}\n", quoted(lane.name), name_of(lane.kind));
     for (const Group& group : program_.groups)

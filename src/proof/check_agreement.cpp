@@ -45,10 +45,10 @@ void check_same_settings(const program::Program& first, const program::Program& 
     findings.add(kStructure, rank, -1,
                  fmt::format("each stage has {} of {} ranks, but {} on rank 0", own.replicas, own.world_size,
                              first.replicas));
-  if (own.name != first.name || own.reduction != first.reduction || own.leaves != first.leaves ||
-      own.micro_batches_per_leaf != first.micro_batches_per_leaf)
+  if (own.name != first.name || own.reduction != first.reduction || own.wire != first.wire ||
+      own.leaves != first.leaves || own.micro_batches_per_leaf != first.micro_batches_per_leaf)
     findings.add(kStructure, rank, -1,
-                 "name, reduction, leaves or micro-batches per leaf differ from rank 0's");
+                 "name, reduction, wire, leaves or micro-batches per leaf differ from rank 0's");
 }
 
 using Parameters = std::map<std::string_view, const program::ParameterPlace*>;

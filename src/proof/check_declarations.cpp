@@ -22,6 +22,8 @@ class Declarations {
                        program_.world_size, rank_, world_size_));
     if (program_.leaves < 1 || program_.micro_batches_per_leaf < 1)
       fail("there must be at least one leaf and one micro-batch per leaf");
+    if (program_.wire != DType::float32 && program_.wire != DType::bfloat16)
+      fail(fmt::format("its wire is {}; expected float32 or bfloat16", name_of(program_.wire)));
     check_unique(program_.lanes, "lane");
     check_unique(program_.groups, "group");
     check_unique(program_.buffers, "buffer");

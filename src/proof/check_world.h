@@ -65,6 +65,7 @@ class ProgramWorld {
   }
   int size() const { return static_cast<int>(programs_.size()); }
   layout::Reduction reduction() const { return programs_[0].reduction; }
+  DType wire() const { return programs_[0].wire; }
   int leaves() const { return programs_[0].leaves; }
   int micro_batches_per_leaf() const { return programs_[0].micro_batches_per_leaf; }
 

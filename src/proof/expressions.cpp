@@ -22,8 +22,8 @@ std::string atom_text(const Expressions::Atom& atom, int uses, bool with_micro_b
 
 }  // namespace
 
-Expressions::Expressions(int leaves, int micro_batches_per_leaf)
-    : leaves_(leaves), micro_batches_per_leaf_(micro_batches_per_leaf) {
+Expressions::Expressions(int leaves, int micro_batches_per_leaf, bool rounds)
+    : leaves_(leaves), micro_batches_per_leaf_(micro_batches_per_leaf), rounds_(rounds) {
   intern({.kind = Kind::nothing});
   intern({.kind = Kind::other});
 }
@@ -59,6 +59,11 @@ int Expressions::reduction(std::vector<int> children) {
   return intern({.kind = Kind::reduction, .children = std::move(children)});
 }
 
+int Expressions::rounded(int expression) {
+  if (node(expression).kind == Kind::rounded) return expression;
+  return intern({.kind = Kind::rounded, .a = expression});
+}
+
 int Expressions::activation(uint64_t signature, bool is_gradient, int64_t extent, const Atom& atom,
                             const std::string& name) {
   return intern({.kind = Kind::activation,
@@ -90,7 +95,7 @@ int Expressions::wrong(const std::string& text) { return intern({.kind = Kind::w
 
 bool Expressions::is_gradient_sum(int expression) const {
   const Kind kind = node(expression).kind;
-  return kind == Kind::chain || kind == Kind::sum || kind == Kind::reduction;
+  return kind == Kind::chain || kind == Kind::sum || kind == Kind::reduction || kind == Kind::rounded;
 }
 
 bool Expressions::are_gradients_of_one_activation(int a, int b) const {
@@ -128,6 +133,8 @@ const std::vector<Expressions::Atom>& Expressions::atoms(int expression) {
       open.push_back(node.a);
     } else if (node.kind == Kind::sum) {
       open.insert(open.end(), {node.a, node.b});
+    } else if (node.kind == Kind::rounded) {
+      open.push_back(node.a);
     } else {
       open.insert(open.end(), node.children.begin(), node.children.end());
     }
@@ -148,16 +155,20 @@ int Expressions::complete_leaf(int iteration, int use, int leaf) {
   return expression;
 }
 
-int Expressions::tree(std::span<const int> parts) {
+int Expressions::tree(std::span<const int> parts, Nodes nodes) {
   if (parts.size() == 1) return parts.front();
   const size_t left = std::bit_floor(parts.size() - 1);
-  return sum(tree(parts.first(left)), tree(parts.subspan(left)));
+  const int node = sum(tree(parts.first(left), nodes), tree(parts.subspan(left), nodes));
+  return nodes == Nodes::rounded ? rounded(node) : node;
 }
 
 int Expressions::tree_of_leaves(int iteration, int use) {
   std::vector<int> leaves;
-  for (int leaf = 0; leaf < leaves_; ++leaf) leaves.push_back(complete_leaf(iteration, use, leaf));
-  return tree(leaves);
+  for (int leaf = 0; leaf < leaves_; ++leaf) {
+    const int complete = complete_leaf(iteration, use, leaf);
+    leaves.push_back(rounds_ ? rounded(complete) : complete);
+  }
+  return tree(leaves, rounds_ ? Nodes::rounded : Nodes::exact);
 }
 
 int Expressions::canonical(int iteration, int uses) {
@@ -247,6 +258,9 @@ std::string Expressions::nested_text(int expression, int iteration, int uses, in
       result = "sum(" + join(parts, ",") + ")";
       break;
     }
+    case Kind::rounded:
+      result = fmt::format("round({})", nested_text(node.a, iteration, uses, depth + 1));
+      break;
     case Kind::activation:
       return fmt::format("{} of leaf {}, micro-batch {} within it{}", node.text, node.atom.leaf,
                          node.atom.micro_batch, node.iteration == iteration ? "" : ", of an earlier step");

@@ -18,7 +18,7 @@ namespace lockstep::proof {
 ///
 /// Expressions of gradients do not contain the byte of the parameter to which they belong; that is kept
 /// beside the expression. A gradient is a chain (a leaf's micro-batches in the order in which they were
-/// accumulated), or a sum.
+/// accumulated), or a sum. Either may be rounded to the type that programs declare for their wire.
 class Expressions {
  public:
   enum class Kind {
@@ -29,6 +29,7 @@ class Expressions {
     chain,       ///< previous chain or nothing, plus one micro-batch of one leaf
     sum,         ///< a + b, in that association; commutative
     reduction,   ///< a library's sum of several, in unknown order
+    rounded,     ///< a gradient, rounded to the wire's type
     activation,  ///< a value or gradient that crosses segments
     facts,       ///< what a verdict, flag, list of partial norms or of scales was computed from
     wrong,       ///< not a meaningful combination; `text` says of what
@@ -55,9 +56,10 @@ class Expressions {
   struct Node {
     Kind kind;
     int iteration = 0;
-    int a = 0, b = 0;        ///< sum: children; chain: a is the previous; parameter, state: a is the version
-    Atom atom{};             ///< chain: what was added; activation: leaf and micro-batch
-    uint64_t signature = 0;  ///< activation: which segment's which operand made it, and how large
+    int a = 0, b = 0;           ///< sum: children; chain: a is the previous; rounded: a is what was rounded;
+                                ///< parameter, state: a is the version
+    Atom atom{};                ///< chain: what was added; activation: leaf and micro-batch
+    uint64_t signature = 0;     ///< activation: which segment's which operand made it, and how large
     bool is_gradient = false;   ///< activation
     int64_t extent = 0;         ///< activation: all its bytes, counted as positions are
     std::vector<int> children;  ///< reduction
@@ -65,15 +67,21 @@ class Expressions {
     std::string text;  ///< wrong; activation: its name
   };
 
-  Expressions(int leaves, int micro_batches_per_leaf);
+  /// `rounds`: the programs declare a wire of a narrower type, to which every node of the canonical tree
+  /// rounds.
+  Expressions(int leaves, int micro_batches_per_leaf, bool rounds = false);
 
   int parameter(int version);
   int state(int version);
   int chain(int previous, const Atom& added);
   int sum(int a, int b);
   int reduction(std::vector<int> children);
-  /// The canonical tree over `parts`, split at the largest power of two below their number.
-  int tree(std::span<const int> parts);
+  /// A gradient, rounded to the wire's type. Rounding twice is rounding once.
+  int rounded(int expression);
+  enum class Nodes { exact, rounded };
+  /// The canonical tree over `parts`, split at the largest power of two below their number. Its sums, without
+  /// the parts themselves, are rounded or not.
+  int tree(std::span<const int> parts, Nodes nodes = Nodes::exact);
   int activation(uint64_t signature, bool is_gradient, int64_t extent, const Atom& atom,
                  const std::string& name);
   /// Of gradients of one activation: its fan-out.
@@ -82,7 +90,7 @@ class Expressions {
   int wrong(const std::string& text);
 
   const Node& node(int expression) const { return nth(nodes_, expression); }
-  bool is_gradient_sum(int expression) const;  ///< chain, sum or reduction
+  bool is_gradient_sum(int expression) const;  ///< chain, sum, reduction or one of them rounded
   bool are_gradients_of_one_activation(int a, int b) const;
   /// The signatures of the gradients that a sum of activations' gradients adds up; of another one, its own.
   std::set<uint64_t> terms_of(uint64_t signature) const;
@@ -95,13 +103,14 @@ class Expressions {
   bool is_complete(int expression, int iteration, int uses);
   /// The leaf's complete chain, in ascending order of micro-batches.
   int complete_leaf(int iteration, int use, int leaf);
-  /// The canonical tree over all leaves, uses added last in graph order.
+  /// The canonical tree over all leaves, uses added last in graph order. With a narrower wire each leaf and
+  /// each sum of the tree is rounded; the sums over uses, which every rank makes by itself, are not.
   int canonical(int iteration, int uses);
   /// Every micro-batch of every leaf and use, once.
   std::vector<Atom> complete_atoms(int iteration, int uses) const;
 
   /// "(l0+l1)+l3", "l2[m0]" where micro-batches are missing, "sum(l0,l1)", "u1:l0" for a tied parameter's
-  /// second use. Cut after 200 characters, but for the text of something wrong.
+  /// second use, "round(l0+l1)". Cut after 200 characters, but for the text of something wrong.
   std::string text(int expression, int iteration, int uses);
 
  private:
@@ -114,6 +123,7 @@ class Expressions {
   std::string nested_text(int expression, int iteration, int uses, int depth);
 
   int leaves_, micro_batches_per_leaf_;
+  bool rounds_;
   std::vector<Node> nodes_;
   std::map<Key, int> known_;
   std::map<int, std::vector<Atom>> atoms_;

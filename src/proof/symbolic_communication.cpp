@@ -7,6 +7,7 @@
 
 #include "base/ensure.h"
 #include "program/regions.h"
+#include "tensor/convert.h"
 
 namespace lockstep::proof {
 
@@ -51,7 +52,12 @@ int reduced(SymbolicMachine& machine, const std::vector<Piece>& pieces, bool ord
   }
   if (!defined) return Expressions::kNothing;
   if (are_partial_norms(expressions, pieces)) return added_norms(expressions, pieces);
-  if (aligned) return ordered ? expressions.tree(children) : expressions.reduction(std::move(children));
+  if (aligned) {
+    const auto nodes =
+        tensor::is_narrow(first.dtype) ? Expressions::Nodes::rounded : Expressions::Nodes::exact;
+    const int sum = ordered ? expressions.tree(children, nodes) : expressions.reduction(std::move(children));
+    return machine.stored(sum, first.dtype);
+  }
   std::string parts;
   for (const Piece& piece : pieces)
     parts += fmt::format("{}{} ({})", parts.empty() ? "" : ", ", expressions.text(piece.expression, 0, 1),
@@ -89,7 +95,7 @@ void reduce_scatter(SymbolicMachine& machine, const std::vector<Place>& members)
   const int unspecified = machine.expressions().wrong("what a reduce_scatter leaves in other ranks' blocks");
   for (size_t m = 0; m < members.size(); ++m) {
     const program::ByteRange range = data_of(machine.instruction(members[m])).range;
-    machine.memory(members[m].rank).write(range, unspecified, DType::float32);
+    machine.memory(members[m].rank).write(range, unspecified, data_of(machine.instruction(members[m])).dtype);
     const int64_t block = range.size_bytes / static_cast<int64_t>(members.size());
     const int64_t begin = block * static_cast<int64_t>(m);
     machine.memory(members[m].rank).write(range, cut(result, {begin, begin + block}));

@@ -165,7 +165,7 @@ int added(SymbolicMachine& machine, const Place& at, const Piece& a, const Piece
     return Expressions::kNothing;
   const bool aligned = a.parameter == b.parameter && a.position == b.position && a.dtype == b.dtype;
   if (aligned && expressions.is_gradient_sum(a.expression) && expressions.is_gradient_sum(b.expression))
-    return expressions.sum(a.expression, b.expression);
+    return machine.stored(expressions.sum(a.expression, b.expression), a.dtype);
   if (aligned && expressions.are_gradients_of_one_activation(a.expression, b.expression))
     return expressions.sum_of_activation_gradients(a.expression, b.expression);
   return expressions.wrong(fmt::format("the sum of {} ({}) and {} ({})",
@@ -198,8 +198,9 @@ std::vector<Piece> converted(std::vector<Piece> pieces, DType from, DType to) {
 void cast(SymbolicMachine& machine, const Place& at) {
   if (machine.instruction(at).anew && at.iteration > 0) return;  // something is left of the one before
   const auto [destination, source] = destination_and_source(machine.instruction(at));
-  machine.memory(at.rank).write(destination.range,
-                                converted(machine.read(at, source), source.dtype, destination.dtype));
+  std::vector<Piece> copied = converted(machine.read(at, source), source.dtype, destination.dtype);
+  for (Piece& piece : copied) piece.expression = machine.stored(piece.expression, destination.dtype);
+  machine.memory(at.rank).write(destination.range, copied);
 }
 
 /// What an operand of a sum of squares holds of gradients that are final, or of parameters.

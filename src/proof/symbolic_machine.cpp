@@ -6,11 +6,14 @@
 
 #include "base/hash.h"
 #include "program/instruction_rules.h"
+#include "tensor/convert.h"
 
 namespace lockstep::proof {
 
 SymbolicMachine::SymbolicMachine(const ProgramWorld& world)
-    : world_(world), held_(world), expressions_(world.leaves(), world.micro_batches_per_leaf()) {
+    : world_(world),
+      held_(world),
+      expressions_(world.leaves(), world.micro_batches_per_leaf(), world.wire() != DType::float32) {
   for (int rank = 0; rank < world.size(); ++rank) memories_.emplace_back(world.program(rank));
   enter_initial_contents();
 }
@@ -68,6 +71,13 @@ uint64_t SymbolicMachine::signature_of(const Place& at, const program::Operand& 
   for (const int64_t part : {int64_t{segment}, int64_t{ordinal}, extent_of(operand)})
     signature = hash_combine(signature, static_cast<uint64_t>(part));
   return signature;
+}
+
+int SymbolicMachine::stored(int expression, DType dtype) {
+  if (!tensor::is_narrow(dtype) || !expressions_.is_gradient_sum(expression)) return expression;
+  if (dtype == world_.wire()) return expressions_.rounded(expression);
+  return expressions_.wrong(
+      fmt::format("a gradient rounded to {}, which the program does not declare", lockstep::name_of(dtype)));
 }
 
 bool SymbolicMachine::is_final_gradient(const Place& at, const Piece& piece) {

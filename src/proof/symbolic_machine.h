@@ -43,6 +43,9 @@ class SymbolicMachine {
   /// The gradient that an instruction makes of one use: of one leaf, or the tree over all that its
   /// micro-batch holds.
   int gradient(const Place& at, int use);
+  /// What a sum or copy of a gradient is once it is stored in elements of a type: rounded if that is the
+  /// wire's, and wrong if it is another narrow one. Anything else stays what it is.
+  int stored(int expression, DType dtype);
   /// The number of what a segment's instruction leaves in an output, stash or gradient of an input, the
   /// ordinal-th that it writes of this role: the same for every micro-batch, on every rank.
   uint64_t signature_of(const Place& at, const program::Operand& operand, int ordinal) const;

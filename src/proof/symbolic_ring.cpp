@@ -25,11 +25,11 @@ void ring_reduce_scatter(SymbolicMachine& machine, const std::vector<Place>& mem
   const std::vector<layout::ByteSpan> covered = covered_by(blocks);
   for (int m = 0; m < ranks; ++m) {
     const Place& member = nth(members, m);
-    const program::ByteRange& data = data_of(machine.instruction(member)).range;
+    const program::Operand& data = data_of(machine.instruction(member));
     for (const layout::ByteSpan& span : covered)
-      machine.memory(member.rank).write(part_of(data, span.begin, span.end), partial, DType::float32);
+      machine.memory(member.rank).write(part_of(data.range, span.begin, span.end), partial, data.dtype);
     for (const layout::ByteSpan& span : block_of(blocks, m, ranks))
-      machine.memory(member.rank).write(data, cut(sum, span));
+      machine.memory(member.rank).write(data.range, cut(sum, span));
   }
 }
 

@@ -144,7 +144,8 @@ void wrong_arguments_are_refused(Communicator& world) {
     barrier(*control);
   };
   std::vector<DType> unsupported{DType::uint8};
-  if (!world.follows_stream()) unsupported.insert(unsupported.end(), {DType::float16, DType::bfloat16});
+  if (!world.follows_stream() && !world.sums_along_tree())
+    unsupported.insert(unsupported.end(), {DType::float16, DType::bfloat16});
   for (const DType dtype : unsupported) {
     refuse("dtype not supported",
            [&](auto& c) { c.all_reduce(data.data(), 1, dtype, ReduceOp::sum, stream); });

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/half.h"
 #include "comm/conformance.h"
 #include "comm/conformance_support.h"
 #include "mentions.h"
@@ -67,6 +68,24 @@ TEST(LocalCommunicator, SumsAlongTheCanonicalTree) {
   EXPECT_EQ(sum_over_ranks({1e8f, 1, -1e8f, 1, 0.5f}), 0.5f);      // the fifth comes last
   EXPECT_EQ(sum_over_ranks({1e8f, 0, 0, 0, 4, 4}), 100000008.0f);  // (4 + 4) first; in a row 1e8
   EXPECT_EQ(sum_over_ranks({0, 0, 1e8f, 0, 4, 4, -1e8f}), 8.0f);   // 1e8 + ((4 + 4) - 1e8); in a row 0
+}
+
+TEST(LocalCommunicator, RoundsEverySumOfTwoBytes) {
+  // A bfloat16 has 8 bits: 256 + 1 is 256, and so is 256 + 1 after that; 1 + 1 before it counts.
+  const auto sum = [](const std::vector<float>& values) {
+    std::vector<bfloat16> sums;
+    for (const float value : values) sums.emplace_back(value);
+    run_ranks(static_cast<int>(values.size()), [&](Communicator& world) {
+      HostStream stream;
+      world.all_reduce(&sums[static_cast<size_t>(world.rank())], 1, DType::bfloat16, ReduceOp::sum, stream);
+      world.synchronize(stream, soon());
+    });
+    return static_cast<float>(sums.back());
+  };
+  EXPECT_EQ(sum({256, 1}), 256);
+  EXPECT_EQ(sum({256, 1, 1}), 256);
+  EXPECT_EQ(sum({256, 0, 1, 1}), 258);
+  EXPECT_EQ(sum({256, 1, 1, 1}), 258);
 }
 
 TEST(LocalCommunicator, BuffersNothing) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/half.h"
 #include "comm/conformance.h"
 #include "comm/shared_support.h"
 #include "mentions.h"
@@ -111,6 +112,34 @@ TEST(SharedCommunicator, ScattersSumsAlongTheTree) {
   for (int size = 1; size <= 8; ++size)
     for (const int64_t chunk_bytes : {0, 1, 100})
       for (const int64_t count : {1, 333}) expect_tree_sums({size, chunk_bytes, count, 0}, true);
+}
+
+TEST(SharedCommunicator, RoundsEverySumOfTwoBytes) {
+  // At 256 neighbouring bfloat16 lie 2 apart; of two as near, the one with an even fraction is taken.
+  constexpr std::array<float, 8> summands = {256, 1, 0, 3, 1, 1, 1, 1},
+                                 sums = {256, 256, 256, 260, 260, 262, 264, 264};
+  for (int size = 1; size <= 8; ++size)
+    for (const int64_t chunk_bytes : {0, 2, 100})
+      for (const size_t misaligned_by : {size_t{0}, size_t{1}})
+        run_shared(size, {.chunk_bytes = chunk_bytes}, [&](Communicator& world) {
+          constexpr size_t kCount = 333;
+          HostStream stream;
+          std::vector<std::byte> buffer(2 * kCount + misaligned_by);
+          for (size_t i = 0; i < kCount; ++i) {
+            const bfloat16 value(summands[static_cast<size_t>(world.rank())] *
+                                 scale_of(static_cast<int64_t>(i)));
+            std::memcpy(&buffer[misaligned_by + 2 * i], &value, 2);
+          }
+          world.all_reduce(&buffer[misaligned_by], kCount, DType::bfloat16, ReduceOp::sum, stream);
+          world.synchronize(stream, patience());
+          for (size_t i = 0; i < kCount; ++i) {
+            bfloat16 value;
+            std::memcpy(&value, &buffer[misaligned_by + 2 * i], 2);
+            ASSERT_EQ(static_cast<float>(value),
+                      sums[static_cast<size_t>(world.size() - 1)] * scale_of(static_cast<int64_t>(i)))
+                << world.size() << " ranks, element " << i;
+          }
+        });
 }
 
 TEST(SharedCommunicator, TellsAllThatCollectivesDiffer) {

@@ -115,6 +115,8 @@ const std::vector<Nonsense> kNonsense = {
      "parallel.algorithm: is TREE ... shard: OPTIMIZER"},
     {{"parallel.reduction=REPRODUCIBLE", "parallel.algorithm=LIBRARY"},
      "parallel.algorithm: is LIBRARY ... REPRODUCIBLE"},
+    {{"parallel={sync: PS mode: STALE wire: BFLOAT16}"}, "parallel.wire: is BFLOAT16 ... STALE ... FLOAT32"},
+    {{"parallel={sync: PS mode: ASYNC wire: BFLOAT16}"}, "parallel.wire: is BFLOAT16 ... 'sync=ps'"},
     {{"checkpoint.every_steps=-1"}, "checkpoint.every_steps: expected"},
     {{"checkpoint.keep=-1"}, "checkpoint.keep: expected"},
     {{"checkpoint.keep=5", "checkpoint.at_end=false"}, "checkpoint.keep: is ignored"},

@@ -70,7 +70,7 @@ TEST(Conversion, CarriesEveryField) {
     precision { compute: FLOAT32 }
     parallel {
       dp: 3 sync: ALL_REDUCE reduction: REPRODUCIBLE algorithm: AUTOMATIC bucket_bytes: 1000
-      intra_op_threads: 2
+      intra_op_threads: 2 wire: BFLOAT16
     }
     checkpoint { every_steps: 5 at_end: false keep: 2 resume_path: "r" allow_config_change: true }
     metrics { log_every_steps: 4 progress: false }
@@ -112,6 +112,7 @@ TEST(Conversion, CarriesEveryField) {
   EXPECT_EQ(run.schedule, schedule);
   const parallel::ParallelOptions parallel{.layout = {.dp = 3},
                                            .reduction = layout::Reduction::reproducible,
+                                           .wire = DType::bfloat16,
                                            .bucket_bytes = 1000,
                                            .intra_op_threads = 2};
   EXPECT_EQ(run.parallel, parallel);
@@ -219,6 +220,13 @@ TEST(MathHash, ChangesWithEverythingThatDecidesNumbers) {
   for (const std::string& rate : {stated, by_root})
     EXPECT_NE(math_hash(kSmallConfig, {}, rate), math_hash(kSmallConfig, {}));
   EXPECT_NE(math_hash(kSmallConfig, {}, stated), math_hash(kSmallConfig, {}, by_root));
+}
+
+TEST(MathHash, CountsAWireThatRounds) {
+  for (const auto& mode : {Overrides{}, kReproducible}) {
+    EXPECT_EQ(math_hash(kSmallConfig, mode, "parallel.wire=FLOAT32"), math_hash(kSmallConfig, mode));
+    EXPECT_NE(math_hash(kSmallConfig, mode, "parallel.wire=BFLOAT16"), math_hash(kSmallConfig, mode));
+  }
 }
 
 TEST(MathHash, CountsVirtualReplicasOnlyIfTheyDecideBits) {

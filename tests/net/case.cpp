@@ -19,6 +19,7 @@ std::string trainer_text(const Training& training) {
 std::string parallel_text(const Case& test_case) {
   std::string text =
       fmt::format("parallel {{\n  reduction: {}\n", test_case.training.fast ? "FAST" : "REPRODUCIBLE");
+  if (test_case.training.wire != "FLOAT32") text += fmt::format("  wire: {}\n", test_case.training.wire);
   if (test_case.training.bucket_bytes > 0)
     text += fmt::format("  bucket_bytes: {}\n", test_case.training.bucket_bytes);
   if (!test_case.cuts.empty()) {

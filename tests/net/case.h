@@ -28,7 +28,8 @@ struct Training {
   std::string nonfinite = "LOCATE";
   int64_t check_every_steps = 100;
   int64_t bucket_bytes = 0;  ///< 0: left out
-  bool fast = false;         ///< sums associate as is fast: close to the oracle, in place of one rank's bits
+  std::string wire = "FLOAT32";
+  bool fast = false;  ///< sums associate as is fast: close to the oracle, in place of one rank's bits
 };
 
 /// A model, how it is trained, and the layout in which its bits are compared with those of one rank.

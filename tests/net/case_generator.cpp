@@ -108,6 +108,7 @@ Training draw_training(Draw& draw, int64_t classes, bool on_gpu) {
   training.check_every_steps = draw.of<int64_t>({0, 1, 100});
   training.bucket_bytes = draw.of<int64_t>({0, 64, 64, 300, 300, 1000, 4000, 1 << 20});
   training.fast = draw.percent(20);
+  if (draw.percent(20)) training.wire = "BFLOAT16";
   return training;
 }
 

@@ -115,6 +115,7 @@ class Smaller {
     try_training(&Training::optimizer, plain.optimizer);
     try_training(&Training::adaptive_clip, plain.adaptive_clip);
     try_training(&Training::compute, plain.compute);
+    try_training(&Training::wire, plain.wire);
     try_training(&Training::weight_decay, plain.weight_decay);
     try_training(&Training::clip_norm, plain.clip_norm);
     try_training(&Training::decay_norm_and_bias, plain.decay_norm_and_bias);

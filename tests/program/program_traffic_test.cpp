@@ -17,6 +17,10 @@ TEST(ProgramTraffic, CountsSendsOfExchangesAsTheyStand) {
   EXPECT_EQ(sent("dp2_tree", 1), 128 + 64 + 128 + 80);
 }
 
+TEST(ProgramTraffic, CountsTwoBytesOfAnElementOfANarrowWire) {
+  EXPECT_EQ(sent("dp2_wire", 0), (128 + 64 + 128) / 2 + 80);
+}
+
 TEST(ProgramTraffic, CountsCollectivesAsTheirBestAlgorithmsSend) {
   // Two ranks: an all-reduce sends its bytes once over; buckets of 128, 128 and 64 bytes.
   EXPECT_EQ(sent("dp2_fast", 0), 128 + 128 + 64 + 48);

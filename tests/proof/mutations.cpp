@@ -248,6 +248,22 @@ std::vector<Mutant> with_another_state_place(const Programs& programs) {
   return mutants;
 }
 
+namespace {
+
+/// Whether all uses of a buffer are as scratch of one instruction each, none of them in a span of
+/// instructions: then its contents do not live there, though it is used before and after.
+bool is_scratch_outside(const program::Program& program, size_t buffer,
+                        const std::pair<size_t, size_t>& span) {
+  for (size_t i = 0; i < program.instructions.size(); ++i)
+    for (const program::Operand& operand : program.instructions[i].operands)
+      if (operand.range.buffer == static_cast<int>(buffer) &&
+          (operand.role != program::Role::temporary || (i >= span.first && i <= span.second)))
+        return false;
+  return true;
+}
+
+}  // namespace
+
 std::vector<Mutant> with_a_shared_live_buffer(const Programs& programs) {
   std::vector<Mutant> mutants;
   Programs placed = programs;
@@ -267,6 +283,8 @@ std::vector<Mutant> with_a_shared_live_buffer(const Programs& programs) {
             program.buffers[b].space != program::Space::arena)
           continue;
         if (lifetime[a].first > lifetime[b].second || lifetime[b].first > lifetime[a].second) continue;
+        if (is_scratch_outside(program, a, lifetime[b]) || is_scratch_outside(program, b, lifetime[a]))
+          continue;
         mutants.push_back({fmt::format("rank {}: {} moved onto {}", program.rank, program.buffers[a].name,
                                        program.buffers[b].name),
                            placed});

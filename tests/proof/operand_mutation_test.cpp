@@ -38,10 +38,10 @@ TEST(Mutation, ChangingTheTypeOfATransferIsAMatchingFinding) {
   expect_all_caught(
       [](const Programs& programs) {
         return with_each_operand(
-            programs, "in bfloat16",
+            programs, "in another type",
             [](const program::Program&, const program::Instruction& i, program::Operand& o) {
               if (!is_transferred(i, o)) return false;
-              o.dtype = DType::bfloat16;
+              o.dtype = o.dtype == DType::bfloat16 ? DType::float16 : DType::bfloat16;
               return true;
             });
       },
@@ -87,8 +87,7 @@ TEST(Mutation, ChangingTheTypeOfWhatIsComputedWithIsMathematics) {
                                      o.role != program::Role::source && o.role != program::Role::gradients &&
                                      o.role != program::Role::parameters)
                                    continue;
-                                 o.dtype = dtype;
-                                 changed = true;
+                                 changed |= std::exchange(o.dtype, dtype) != dtype;
                                }
                                return changed;
                              });

@@ -139,6 +139,25 @@ TEST_P(StepKernelsTest, CastsRoundToNearest) {
   }
 }
 
+TEST_P(StepKernelsTest, CastsWhateverLiesWherever) {
+  Memory memory(GetParam());
+  const auto values = numbers(261, 5);
+  const auto count = static_cast<int64_t>(values.size());
+  for (int64_t element = 0; element < 5; ++element) {
+    const float* from = memory.put(values, 4 * element);
+    for (int64_t other = 0; other < 5; ++other) {
+      auto* narrow = memory.put(std::vector<bfloat16>(values.size()), 2 * other);
+      auto* wide = memory.put(std::vector<float>(values.size()), 4 * element);
+      memory.kernels().cast(narrow, DType::bfloat16, from, DType::float32, count, memory.stream());
+      memory.kernels().cast(wide, DType::float32, narrow, DType::bfloat16, count, memory.stream());
+      const auto widened = memory.get(wide, values.size());
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_EQ(widened[i], static_cast<float>(bfloat16(values[i])))
+            << i << " from element " << element << " to " << other;
+    }
+  }
+}
+
 TEST_P(StepKernelsTest, AgreesOnSumsInLeafOrderAndOnRequests) {
   Memory memory(GetParam());
   constexpr int64_t kBlock = 16 + 2 * 32;

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "base/ensure.h"
+#include "base/half.h"
 
 namespace lockstep::comm {
 namespace {
@@ -41,6 +42,19 @@ struct Min {
   template <class T>
   T operator()(T a, T b) const {
     return b < a ? b : a;
+  }
+};
+
+/// Of two-byte numbers, as their bits: each result of `Op` on float32 is rounded once.
+template <class Half, class Op>
+struct Rounded {
+  uint16_t operator()(uint16_t a, uint16_t b) const { return Half(Op{}(value_of(a), value_of(b))).bits; }
+
+ private:
+  static float value_of(uint16_t bits) {
+    Half half;
+    half.bits = bits;
+    return static_cast<float>(half);
   }
 };
 
@@ -112,6 +126,18 @@ void reduce_typed(std::span<const std::byte* const> inputs, std::byte* result, i
   }
 }
 
+template <class Half>
+void reduce_rounded(std::span<const std::byte* const> inputs, std::byte* result, int64_t count, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return reduce_typed<uint16_t>(inputs, result, count, Rounded<Half, Sum>{});
+    case ReduceOp::max:
+      return reduce_typed<uint16_t>(inputs, result, count, Rounded<Half, Max>{});
+    case ReduceOp::min:
+      return reduce_typed<uint16_t>(inputs, result, count, Rounded<Half, Min>{});
+  }
+}
+
 }  // namespace
 
 void reduce_along_tree(std::span<const std::byte* const> inputs, std::byte* result, int64_t count,
@@ -123,8 +149,12 @@ void reduce_along_tree(std::span<const std::byte* const> inputs, std::byte* resu
       return reduce_typed<double>(inputs, result, count, op);
     case DType::int32:
       return reduce_typed<int32_t>(inputs, result, count, op);
+    case DType::bfloat16:
+      return reduce_rounded<bfloat16>(inputs, result, count, op);
+    case DType::float16:
+      return reduce_rounded<float16>(inputs, result, count, op);
     default:
-      ensure(false, "reduce_along_tree takes float32, float64 and int32");
+      ensure(false, "reduce_along_tree takes float32, float64, int32, bfloat16 and float16");
   }
 }
 

@@ -44,18 +44,18 @@ __global__ void add_narrow_kernel(T* destination, const T* source, int64_t count
 }
 
 template <class To, class From>
-__global__ void cast_kernel(To* to, const From* from, int64_t count) {
+__global__ void cast_kernel(To* to, const From* from, int64_t count, int64_t packs) {
   const int64_t stride = int64_t{gridDim.x} * blockDim.x,
                 first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   auto* packed_to = reinterpret_cast<device::Pack<To, 4>*>(to);
   const auto* packed_from = reinterpret_cast<const device::Pack<From, 4>*>(from);
-  for (int64_t i = first; i < count / 4; i += stride) {
+  for (int64_t i = first; i < packs; i += stride) {
     const device::Pack<From, 4> values = packed_from[i];
     device::Pack<To, 4> results;
     for (int e = 0; e < 4; ++e) results.value[e] = static_cast<To>(static_cast<float>(values.value[e]));
     packed_to[i] = results;
   }
-  for (int64_t i = count / 4 * 4 + first; i < count; i += stride)
+  for (int64_t i = packs * 4 + first; i < count; i += stride)
     to[i] = static_cast<To>(static_cast<float>(from[i]));
 }
 
@@ -297,16 +297,20 @@ void launch_by_chunks(const std::vector<ChunkedPiece>& pieces, int64_t chunks,
 template <class To>
 void launch_cast(void* to, const void* from, DType from_type, int64_t count, device::Stream& stream) {
   const device::Grid grid{.blocks = device::blocks_for(count, 4 * kThreads), .threads = kThreads};
+  // Shares of a bucket may begin anywhere.
+  const bool aligned = reinterpret_cast<uintptr_t>(to) % sizeof(device::Pack<To, 4>) == 0 &&
+                       reinterpret_cast<uintptr_t>(from) % (4 * size_of(from_type)) == 0;
+  const int64_t packs = aligned ? count / 4 : 0;
   switch (from_type) {
     case DType::float32:
       return device::launch(stream, grid, cast_kernel<To, float>, static_cast<To*>(to),
-                            static_cast<const float*>(from), count);
+                            static_cast<const float*>(from), count, packs);
     case DType::bfloat16:
       return device::launch(stream, grid, cast_kernel<To, bfloat16>, static_cast<To*>(to),
-                            static_cast<const bfloat16*>(from), count);
+                            static_cast<const bfloat16*>(from), count, packs);
     case DType::float16:
       return device::launch(stream, grid, cast_kernel<To, float16>, static_cast<To*>(to),
-                            static_cast<const float16*>(from), count);
+                            static_cast<const float16*>(from), count, packs);
     default:
       throw InternalError("a cast is between float32 and narrower types");
   }

@@ -40,17 +40,25 @@ double amplitude_of(const config::RunConfig& config) {
   return roundoff == 0x1p-24 ? 8 * roundoff : 2 * roundoff;
 }
 
+/// Of gradients that are summed as bfloat16, every node of the sums' tree is rounded.
+double amplitude_of_gradients(const config::RunConfig& config) {
+  const double narrow = config.parallel.wire == DType::bfloat16 ? 2 * 0x1p-9 : 0;
+  return std::max(amplitude_of(config), narrow);
+}
+
 /// Random runs show the size of errors, not the largest that there may be.
 constexpr double kMargin = 30;
 constexpr int kRoundedRuns = 4;
 
 /// Where rounding alone makes so much of a difference, relative to the largest of the numbers, these are
 /// chaotic, and a few runs say nothing about them.
-double chaos_of(const config::RunConfig& config) { return std::min(0.003, 2000 * amplitude_of(config)); }
+double chaos_of(const config::RunConfig& config) {
+  return std::min(0.003, 2000 * amplitude_of_gradients(config));
+}
 
 /// A relative distance within which an error could carry a value over a kink: a hundred amplitudes.
 bool is_near_kink(const Expected& exact, const config::RunConfig& config) {
-  return exact.kinks.nearest < 100 * amplitude_of(config);
+  return exact.kinks.nearest < 100 * amplitude_of_gradients(config);
 }
 
 /// Adam with its own epsilon moves a parameter as far for a gradient of rounding errors as for any other, as
@@ -76,7 +84,9 @@ class Comparison {
   Comparison(const config::RunConfig& config, const Trained& trained)
       : config_(config), trained_(trained), oracle_(config), exact_(oracle_.train(nullptr)) {
     for (uint64_t i = 0; i < kRoundedRuns; ++i) {
-      Roundings roundings{.amplitude = amplitude_of(config), .draw = Draw(i + 1)};
+      Roundings roundings{.amplitude = amplitude_of(config),
+                          .of_gradients = amplitude_of_gradients(config),
+                          .draw = Draw(i + 1)};
       rounded_[i] = oracle_.train(&roundings);
     }
   }

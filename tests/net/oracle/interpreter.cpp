@@ -23,7 +23,7 @@ void Roundings::disturb_gradients(std::vector<Values>& gradients) {
   double largest = 0;
   for (const Values& values : gradients) largest = std::max(largest, largest_in(values));
   for (Values& values : gradients)
-    for (double& value : values) value += amplitude * largest * draw.centred();
+    for (double& value : values) value += of_gradients * largest * draw.centred();
 }
 
 void Roundings::disturb(Values& values, double least_scale) {

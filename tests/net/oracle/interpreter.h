@@ -20,6 +20,7 @@ struct MicroBatch {
 /// runs that part by so much say how far two right answers may lie apart.
 struct Roundings {
   double amplitude = 0;
+  double of_gradients = 0;  ///< the same of parameters' gradients, which may travel in a narrower type
   Draw draw{0};
 
   void disturb(Values& values, double least_scale = 0);

@@ -251,6 +251,23 @@ TEST_P(GpuTraining, FastSumsAreTheLibrarys) {
   expect_close(train_on_gpu(config, 2), one_cpu(config), 1e-3);
 }
 
+/// Shares of a narrow bucket begin anywhere, so that casts cannot always take several elements at once.
+TEST_P(GpuTraining, SumsOfBfloat16HaveTheSameBitsOnAnyNumberOfGpus) {
+  NEEDS_GPUS(4);
+  const std::string wire = "parallel.wire=BFLOAT16";
+  const Trace& one = one_gpu(config_of(GetParam(), {wire}));
+  EXPECT_NE(one, one_gpu(config_of(GetParam())));
+  expect_close(one, one_cpu(config_of(GetParam(), {wire})), 1e-3);
+  for (const char* layout : {"dp=2", "dp=3", "dp=3,shard=optimizer", "dp=1,pp=2,schedule=zero_bubble",
+                             "dp=2,pp=2", "dp=2,sync=ps", "dp=3,sync=ps,servers=2,placement=colocated"}) {
+    config::RunConfig config = config_of(GetParam(), {wire});
+    config.parallel.layout = layout::parse_layout(layout);
+    EXPECT_EQ(train_on_gpu(config, config.parallel.layout.world_size()), one) << layout;
+  }
+  const std::vector<std::string> fast{wire, "parallel.reduction=FAST"};
+  expect_close(train_on_gpu(config_of(GetParam(), fast), 2), one_cpu(config_of(GetParam(), fast)), 1e-2);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, GpuTraining, ::testing::ValuesIn(kModels));
 
 /// What is fused rounds otherwise, so no key of a layout may decide it.

@@ -63,6 +63,9 @@ std::vector<Case> cases() {
   add("gpt_tree", kGpt, 4, false, {reproducible, "trainer.virtual_replicas=4"});
   add("gpt_ordered", kGpt, 3, true, {reproducible, "trainer.clip_norm=1"});
   add("gpt_ring", kGpt, 3, false, {fast, "trainer.nonfinite=IGNORE"});
+  const std::string wire = "parallel.wire=BFLOAT16";
+  add("mlp_wire", kMlp, 3, false, {reproducible, wire});
+  add("gpt_wire_ring", kGpt, 2, false, {fast, wire, "trainer.nonfinite=IGNORE"});
   add("gpt_narrow", kGpt, 3, false, {reproducible, "precision.compute=FLOAT16"});
   add("mlp_narrow_as_it_lands", kMlp, 2, false,
       {reproducible, "precision.compute=BFLOAT16", "trainer.nonfinite=IGNORE"});

@@ -81,6 +81,7 @@ struct Recipe {
   int leaves, micro_batches_per_leaf, workers;
   optim::OptimizerKind optimizer;
   double clip_norm;
+  DType wire = DType::float32;
 };
 
 std::vector<Recipe> recipes() {
@@ -96,6 +97,7 @@ std::vector<Recipe> recipes() {
           // Half of either bucket ends on the border of a chunk of 65,536 elements.
           {"dp2_sharded", two_layers(255, Linear{.units = 512}, 256), {"fc"}, 4, 2, 1, 2, adam, 0.5},
           {"dp2_tree", with_tie, {"embed", "fc"}, 4, 4, 1, 2, adam, 0.5},
+          {"dp2_wire", with_tie, {"embed", "fc"}, 4, 4, 1, 2, adam, 0.5, DType::bfloat16},
           {"dp3_ordered", with_tie, {"embed", "fc"}, 4, 5, 1, 3, adam, 0.5},
           {"pp2_1f1b", tied({"body", "top"}), {"embed", "body"}, 1, 1, 4, 1, momentum, 0.5},
           {"pp2_zero_bubble", normed_layers(), {"layer0.norm"}, 4, 1, 2, 1, momentum, 0},
@@ -138,6 +140,7 @@ std::unique_ptr<GoldenModel> model_of_golden(const std::string& golden) {
   if (recipe->optimizer == optim::OptimizerKind::sgd) model->optimizer.momentum = 0.9;
   if (recipe->optimizer == optim::OptimizerKind::lamb) model->optimizer.weight_decay = 0.1;
   model->clip_norm = recipe->clip_norm;
+  model->wire = recipe->wire;
   return model;
 }
 

@@ -19,6 +19,7 @@ struct GoldenModel {
   layout::BatchDivision division;
   optim::OptimizerOptions optimizer;
   double clip_norm = 0;
+  DType wire = DType::float32;
 
   /// Kernels of it for training, or for evaluation.
   std::unique_ptr<program::ModelCode> code(bool training) const;
