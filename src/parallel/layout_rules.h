@@ -21,6 +21,7 @@ struct RunChoice {
   bool states_async_statistics = false;  ///< how servers average running statistics
   /// The first running statistic of the model; "": it has none. nullopt: the model is not known.
   std::optional<std::string> statistic = {};
+  bool updates_matrices = false;                  ///< the optimizer works on whole matrices
   bool noise_scale = false;                       ///< of gradients, is measured
   bool histograms = false;                        ///< of parameters and gradients, for TensorBoard
   bool writes_samples = false;                    ///< a language model writes text while it learns

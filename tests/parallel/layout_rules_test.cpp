@@ -21,7 +21,7 @@ struct Case {
   bool states_async_statistics = false;
   bool allowed_states_async_statistics = false;
   std::optional<std::string> statistic = "";
-  bool noise_scale = false, histograms = false, writes_samples = false;
+  bool noise_scale = false, histograms = false, writes_samples = false, updates_matrices = false;
   std::optional<device::DeviceKind> device = {};
   std::optional<bool> shared_memory = {};
 };
@@ -93,6 +93,28 @@ std::vector<Case> cases() {
        .options = {.servers_on_gpus = true},
        .allowed_options = {},
        .device = kCpu},
+      {.rule = "matrices_have_one_owner",
+       .layout = servers,
+       .allowed_layout = servers + ",assign=whole",
+       .updates_matrices = true},
+      {.rule = "matrices_have_one_owner",
+       .layout = async,
+       .allowed_layout = "dp=2,sync=ps,servers=1,mode=async",
+       .updates_matrices = true},
+      {.rule = "matrices_have_one_device",
+       .layout = "dp=2,sync=ps",
+       .allowed_layout = "dp=2,sync=ps,placement=colocated",
+       .options = with(automatic, kExact),
+       .allowed_options = with(automatic, kExact),
+       .updates_matrices = true,
+       .device = kGpu},
+      {.rule = "matrices_have_one_device",
+       .layout = "dp=2,sync=ps",
+       .allowed_layout = "dp=2,sync=ps",
+       .options = with(automatic, kExact),
+       .allowed_options = {.reduction = kExact, .servers_on_gpus = true},
+       .updates_matrices = true,
+       .device = kGpu},
       {"rate_has_pushes",
        stale,
        async,
@@ -137,6 +159,7 @@ std::optional<Refusal> refusal_of(const Case& one, const std::string& layout, co
                         .storage = one.storage,
                         .states_async_statistics = states_async_statistics,
                         .statistic = one.statistic,
+                        .updates_matrices = one.updates_matrices,
                         .noise_scale = one.noise_scale,
                         .histograms = one.histograms,
                         .writes_samples = one.writes_samples,

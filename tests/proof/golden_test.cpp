@@ -43,7 +43,7 @@ TEST(Goldens, AreAllThere) {
   EXPECT_THAT(
       program::golden_names(),
       testing::ElementsAre("dp1_tree", "dp2_boundary", "dp2_evaluate", "dp2_fast", "dp2_fp16", "dp2_lamb",
-                           "dp2_ring", "dp2_sharded", "dp2_tree", "dp3_ordered", "pp2_1f1b",
+                           "dp2_muon", "dp2_ring", "dp2_sharded", "dp2_tree", "dp3_ordered", "pp2_1f1b",
                            "pp2_interleaved", "pp2_zero_bubble", "ps_async", "ps_stale", "ps_sync"));
 }
 
