@@ -37,7 +37,7 @@ TEST_P(Muon, TrainsToTheSameBitsInEveryLayout) {
        {"dp=2", "dp=3,shard=optimizer", "dp=4,shard=optimizer", "dp=2,aggregate=host",
         "dp=2,sync=ps,servers=1", "dp=3,sync=ps,servers=2,assign=whole", "dp=1,pp=2",
         "dp=2,pp=2,schedule=zero_bubble,shard=optimizer", "dp=1,recompute=full",
-        "dp=2,pp=2,sync=ps,servers=4,placement=colocated,assign=whole",
+        "dp=2,pp=2,sync=ps,servers=2,placement=colocated,assign=whole",
         "dp=1,pp=2,sync=ps,servers=2,assign=whole", "dp=2,sync=ps,servers=2,assign=whole,mode=stale,bound=0"})
     EXPECT_EQ(trace_of(config, layout), one) << layout;
 }
@@ -50,7 +50,7 @@ TEST_P(Muon, IsAnotherTrainingThanAdamW) {
   for (std::string& text : plain)
     if (text.starts_with("optimizer.muon")) text = "optimizer.adamw={beta2: 0.95}";
   const Trace other = train_on_threads(config_of(GetParam().model, plain), 1);
-  EXPECT_GT(std::abs(one.losses.back() - other.losses.back()), 1e-3);
+  EXPECT_GT(std::abs(one.losses.back() - other.losses.back()), 1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(
