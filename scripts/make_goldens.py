@@ -402,6 +402,30 @@ def averages():
     yield "adamw", case(torch.optim.AdamW, 0.5, 2, lr=0.05, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.3)
 
 
+def muon():
+    """torch.optim.Muon, whose iterations are made to run in double precision, not in bfloat16."""
+    def case(rows, columns, **options):
+        p = torch.nn.Parameter(random(rows, columns))
+        tensors = {"parameters": p.detach().clone()}
+        optimizer = torch.optim.Muon([p], **options)
+        gradients, steps = [], []
+        narrow, torch.bfloat16 = torch.bfloat16, torch.float64
+        try:
+            for _ in range(5):
+                p.grad = random(rows, columns)
+                optimizer.step()
+                gradients.append(p.grad.clone())
+                steps.append(p.detach().clone())
+        finally:
+            torch.bfloat16 = narrow
+        return tensors | {"gradients": torch.stack(gradients), "after each step": torch.stack(steps)}
+
+    yield "wide", case(5, 12, lr=0.05, weight_decay=0)
+    yield "tall", case(12, 5, lr=0.05, weight_decay=0.3)
+    yield "plain_momentum", case(7, 4, lr=0.05, momentum=0.8, nesterov=False, ns_steps=3, weight_decay=0)
+    yield "match_adamw", case(6, 6, lr=0.05, adjust_lr_fn="match_rms_adamw", weight_decay=0.1)
+
+
 def schedules():
     """Learning rates of optimizer steps, from the first on."""
     kinds = torch.optim.lr_scheduler
@@ -440,7 +464,7 @@ def schedules():
             kinds.LinearLR(o, start_factor=1, end_factor=0.25, total_iters=6)], milestones=[4, 13]))
 
 
-OF_OPTIM = [optimizers, late_gradients, averages, schedules]
+OF_OPTIM = [optimizers, late_gradients, averages, muon, schedules]
 OPS = [linear, narrow_linear, conv2d, pool2d, global_pool2d, upsample2d, batch_norm, mean_squared_error, relu, gelu, silu, sigmoid, tanh, layer_norm,
        rms_norm, multiply, embedding, rotary_embedding, attention, lstm, softmax_cross_entropy, llama,
        *OF_OPTIM]

@@ -7,9 +7,11 @@
 #include "base/ensure.h"
 #include "base/hash.h"
 #include "lockstep/error.h"
+#include "ops/orthogonalizer.h"
 #include "parallel/rank_program.h"
 #include "parallel/session_programs.h"
 #include "parallel/step_programs.h"
+#include "program/matrix_scratch.h"
 #include "proof/call_proof.h"
 #include "proof/checker.h"
 #include "proof/model_flow.h"
@@ -98,11 +100,34 @@ uint64_t hash_of(const parallel::ProgramPlan& plan) {
       hash, {division.global_batch, division.leaves, division.leaves_at_once, division.leaves_of_shares,
              division.leaf_samples, division.micro_batch, division.micro_batches_per_leaf, division.workers});
   for (const int host : plan.hosts) hash = hash_all(hash, {host});
+  for (const auto* scratch : {&plan.whole_scratch.of_workers, &plan.whole_scratch.of_servers})
+    for (const int64_t bytes : *scratch) hash = hash_all(hash, {bytes});
   return hash_all(hash, {parallel.bucket_bytes.value_or(0), static_cast<int>(parallel.reduction),
                          static_cast<int>(parallel.algorithm), static_cast<int>(parallel.wire),
                          plan.state_slots, plan.shared_memory, static_cast<int>(plan.device),
                          plan.servers_are_apart(), plan.skip_nonfinite, plan.update_as_it_lands,
                          plan.digests_parameters, plan.measures.parameters, plan.measures.proposed_slots});
+}
+
+/// In sessions servers update, on processors.
+parallel::WholeScratch whole_scratch_of(const RunPlan& run) {
+  const CompileOptions& options = run.options;
+  if (options.matrices.empty()) return {};
+  const bool on_gpus = run.facts.device == device::DeviceKind::cuda && !run.layout().has_sessions();
+  const auto kind = [](bool gpu) { return gpu ? device::DeviceKind::cuda : device::DeviceKind::cpu; };
+  const auto bytes_of = [&](const std::string& name, bool gpu, int threads) -> int64_t {
+    const auto found = options.matrices.find(name);
+    if (found == options.matrices.end()) return 0;
+    const auto orthogonalizer = ops::make_orthogonalizer(kind(gpu), found->second, 1, threads);
+    return program::MatrixScratch(found->second, orthogonalizer->workspace_bytes()).size_bytes;
+  };
+  parallel::WholeScratch scratch;
+  for (const auto& parameter : run.graph.parameters) {
+    scratch.of_workers.push_back(bytes_of(parameter.name, on_gpus, options.parallel.intra_op_threads));
+    scratch.of_servers.push_back(bytes_of(parameter.name, on_gpus && options.parallel.servers_on_gpus,
+                                          options.parallel.server_threads));
+  }
+  return scratch;
 }
 
 void ensure_calls(const program::Program& program, const program::ModelCode& code) {
@@ -139,7 +164,8 @@ CompiledRun::CompiledRun(RunPlan plan) : run_(std::move(plan)) {
                             // In sessions servers measure what they serve when a push has come.
                             .update_as_it_lands = !options.clips_gradients && !options.skips_nonfinite &&
                                                   (!options.measures.any() || layout().has_sessions()),
-                            .measures = options.measures});
+                            .measures = options.measures,
+                            .whole_scratch = whole_scratch_of(run_)});
   for (const uint64_t part :
        {model::hash_of(run_.graph), hash_of(run_.partition), hash_of(*training_, run_.partition),
         hash_of(*evaluation_, run_.partition), hash_of(*plan_)})
@@ -232,7 +258,8 @@ void CompiledRun::check_sessions(const std::function<void()>& gets_on) const {
                              .device = plan_->device,
                              .skip_nonfinite = plan_->skip_nonfinite,
                              .update_as_it_lands = plan_->update_as_it_lands,
-                             .measures = plan_->measures};
+                             .measures = plan_->measures,
+                             .whole_scratch = plan_->whole_scratch};
   // What it serves lies where it does beside a worker's.
   if (!ownership_->has_servers()) plan.parallel.servers_on_gpus = true;
   const auto compile_kind = [](const parallel::ProgramPlan& of, int rank) {

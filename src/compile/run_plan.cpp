@@ -125,10 +125,11 @@ void require_halves(const model::Partition& partition, const layout::Layout& lay
           "embedding; use schedule=1f1b");
 }
 
-layout::OwnershipOptions ownership_options(const parallel::ParallelOptions& parallel, int state_slots) {
-  const layout::Layout& layout = parallel.layout;
+layout::OwnershipOptions ownership_options(const CompileOptions& of, const layout::Layout& layout) {
+  const parallel::ParallelOptions& parallel = of.parallel;
   layout::OwnershipOptions options{
-      .workers = layout.workers(), .stages = layout.pp, .state_slots = state_slots};
+      .workers = layout.workers(), .stages = layout.pp, .state_slots = of.state_slots};
+  options.whole = !of.matrices.empty();
   // Along the canonical tree each use is summed by itself, wherever it is computed.
   options.ties_first = parallel.reduction == layout::Reduction::fast || layout.has_sessions();
   if (layout.shard == layout::ShardedState::optimizer) options.owners = {0, layout.dp};
@@ -136,7 +137,7 @@ layout::OwnershipOptions ownership_options(const parallel::ParallelOptions& para
     const bool colocated = layout.placement == layout::ServerPlacement::colocated;
     options.owners = colocated ? layout::RankRange{0, layout.servers / layout.pp}
                                : layout::RankRange{layout.workers(), layout.servers};
-    options.whole = layout.assign == layout::ServerAssignment::whole;
+    options.whole |= layout.assign == layout::ServerAssignment::whole;
     // Of the others any may be lost, also while a checkpoint is written.
     if (layout.mode == layout::ServerMode::asynchronous) options.savers = 1;
   }
@@ -258,6 +259,7 @@ parallel::RunChoice choice_of(const RunPlan& plan) {
   return {.options = plan.options.parallel,
           .layout = plan.layout(),
           .storage = plan.options.storage,
+          .updates_matrices = !plan.options.matrices.empty(),
           .transforms_on_gpu = plan.options.packed_training.has_value(),
           .reads_images = parallel::reads_images(plan.graph),
           .device = plan.facts.device,
@@ -301,7 +303,7 @@ RunPlan plan_run(const CompileOptions& options, const CompileFacts& facts) {
   parallel::require_allowed(choice_of(plan));
   plan.division = divide_batch(plan.options, parallel.layout, plan.graph, facts.device);
   require_own_profile(plan.graph, parallel, facts.device, plan.division.micro_batch);
-  plan.owning = ownership_options(parallel, options.state_slots);
+  plan.owning = ownership_options(plan.options, parallel.layout);
   plan.partition = make_partition(
       plan.graph, parallel, bucket_bytes_of(parallel, plan.graph, plan.owning.owners.count, facts.device),
       plan.division.micro_batch);

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "base/matrix_size.h"
 #include "layout/batch_division.h"
 #include "layout/norm_chunks.h"
 #include "layout/ownership.h"
@@ -26,8 +29,9 @@ struct CompileOptions {
   int64_t micro_batch = 0;   ///< upper bound of samples; 0: none
   int virtual_replicas = 1;  ///< leaves of the canonical tree under REPRODUCIBLE
   parallel::ParallelOptions parallel;
-  int state_slots = 0;             ///< of the optimizer
-  layout::Measures measures = {};  ///< what its updates need besides gradients
+  int state_slots = 0;                              ///< of the optimizer
+  layout::Measures measures = {};                   ///< what its updates need besides gradients
+  std::map<std::string, MatrixSize> matrices = {};  ///< parameters that it updates as matrices
   bool clips_gradients = false;
   bool compares_replicas = true;
   bool measures_noise = false;  ///< require_noise() must hold

@@ -210,6 +210,7 @@ void check_layout(const schema::RunConfig& config, const model::Graph& graph, co
            config.precision().compute() == schema::Precision::FLOAT16 ? DType::float16 : DType::float32,
        .states_async_statistics = config.parallel().has_async_statistics(),
        .statistic = first_statistic(graph),
+       .updates_matrices = config.optimizer().has_muon(),
        .noise_scale = config.metrics().noise_scale_every_steps() > 0,
        .transforms_on_gpu = config.data().transforms_on() == schema::Data::GPU,
        .reads_images = parallel::reads_images(graph),
@@ -232,10 +233,19 @@ void check_ratios(const schema::Optimizer& optimizer, const Document& document) 
                     fmt::format("limits gradients by norms of their parameters, by which {} scales updates "
                                 "already; remove it",
                                 optimizer.has_lars() ? "lars" : "lamb"));
-  for (int g = 0; g < optimizer.groups_size(); ++g)
-    if (!optimizer.groups(g).adaptive_clip() && !optimizer.has_adaptive_clip())
+  if (optimizer.has_adaptive_clip() && optimizer.has_muon())
+    document.refuse(
+        "optimizer.adaptive_clip",
+        "limits gradients by norms, which muon's updates of matrices do not depend on; remove it");
+  for (int g = 0; g < optimizer.groups_size(); ++g) {
+    const auto& group = optimizer.groups(g);
+    if (!group.adaptive_clip() && !optimizer.has_adaptive_clip())
       document.refuse(fmt::format("optimizer.groups[{}].adaptive_clip", g),
                       "is ignored without optimizer.adaptive_clip; remove it");
+    if (group.has_muon() && !optimizer.has_muon())
+      document.refuse(fmt::format("optimizer.groups[{}].muon", g),
+                      "is ignored without optimizer.muon; remove it");
+  }
 }
 
 void check_optimizer(const schema::RunConfig& config, const Document& document) {
@@ -243,7 +253,8 @@ void check_optimizer(const schema::RunConfig& config, const Document& document) 
   if (optimizer.has_sgd() && optimizer.sgd().nesterov() && optimizer.sgd().momentum() == 0)
     document.refuse("optimizer.sgd.nesterov", "needs momentum; set optimizer.sgd.momentum, such as 0.9");
   check_ratios(optimizer, document);
-  if (optimizer.decay_norm_and_bias() && optimizer.weight_decay() == 0)
+  const bool decays_elsewhere = optimizer.has_muon() && optimizer.muon().adamw().weight_decay() != 0;
+  if (optimizer.decay_norm_and_bias() && optimizer.weight_decay() == 0 && !decays_elsewhere)
     document.refuse("optimizer.decay_norm_and_bias", "is ignored without optimizer.weight_decay");
   check_schedule(optimizer, config.trainer().global_batch(), document);
 }

@@ -174,6 +174,16 @@ optim::OptimizerOptions convert_optimizer(const schema::Optimizer& optimizer, in
     options.beta2 = optimizer.lamb().beta2();
     options.epsilon = optimizer.lamb().epsilon();
     options.adapts_without_decay = optimizer.lamb().adapt_without_decay();
+  } else if (optimizer.has_muon()) {
+    const auto& muon = optimizer.muon();
+    options.kind = optim::OptimizerKind::muon;
+    options.momentum = muon.momentum();
+    options.nesterov = muon.nesterov();
+    options.newton_schulz_steps = muon.newton_schulz_steps();
+    options.matrix_scale = static_cast<optim::MatrixScale>(muon.scale());
+    options.beta1 = muon.adamw().beta1();
+    options.beta2 = muon.adamw().beta2();
+    options.epsilon = muon.adamw().epsilon();
   } else {
     const auto& adam = optimizer.has_adam() ? optimizer.adam() : optimizer.adamw();
     options.kind = optimizer.has_adam() ? optim::OptimizerKind::adam : optim::OptimizerKind::adamw;

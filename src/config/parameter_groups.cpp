@@ -1,13 +1,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "base/text.h"
 #include "config/schema.h"
 #include "model/graph.h"
+#include "model/hidden_layers.h"
 
-// Which parameters the groups of an optimizer mean.
+// Which parameters the groups of an optimizer mean, and which are matrices for muon.
 
 namespace lockstep::config {
 namespace {
@@ -37,7 +39,11 @@ std::vector<Candidate> candidates_of(const model::Graph& graph) {
 class GroupFinder {
  public:
   GroupFinder(const schema::Optimizer& optimizer, const model::Graph& graph, const Document& document)
-      : optimizer_(optimizer), graph_(graph), document_(document), candidates_(candidates_of(graph)) {}
+      : optimizer_(optimizer),
+        graph_(graph),
+        document_(document),
+        candidates_(candidates_of(graph)),
+        hidden_(model::hidden_matrices(graph)) {}
 
   optim::GroupRates find() {
     for (int g = 0; g < optimizer_.groups_size(); ++g)
@@ -46,9 +52,9 @@ class GroupFinder {
     optim::GroupRates rates;
     for (const Candidate& candidate : candidates_) {
       const int group = group_of(candidate);
-      if (group < 0) continue;
-      used.insert(group);
-      rates.emplace(candidate.parameter->name, rates_of(group, *candidate.parameter));
+      if (group >= 0) used.insert(group);
+      if (group >= 0 || optimizer_.has_muon())
+        rates.emplace(candidate.parameter->name, rates_of(group, *candidate.parameter));
     }
     for (int g = 0; g < optimizer_.groups_size(); ++g)
       if (!used.contains(g))
@@ -111,28 +117,61 @@ class GroupFinder {
     return group;
   }
 
+  /// `group`: -1 for none.
   optim::ParameterRates rates_of(int group, const model::Parameter& parameter) const {
-    const auto& of = optimizer_.groups(group);
+    const auto& of = group < 0 ? schema::ParameterGroup::default_instance() : optimizer_.groups(group);
+    const MatrixSize matrix = matrix_for_muon(group, parameter);
+    const bool beside_muon = optimizer_.has_muon() && !matrix.is_matrix();
+    const auto& adamw = optimizer_.muon().adamw();
     const bool decays = optimizer_.decay_norm_and_bias() || !parameter.spec.is_norm_or_bias;
+    const double weight_decay =
+        beside_muon && adamw.has_weight_decay() ? adamw.weight_decay() : optimizer_.weight_decay();
+    // One schedule has both rates, which differ by a factor.
+    const double factor = beside_muon ? adamw.learning_rate() / optimizer_.learning_rate() : 1;
     return {.weight_decay = of.has_weight_decay() ? of.weight_decay()
-                            : decays              ? optimizer_.weight_decay()
+                            : decays              ? weight_decay
                                                   : 0,
-            .learning_rate_factor = of.learning_rate_factor(),
-            .clips = of.adaptive_clip()};
+            .learning_rate_factor = of.learning_rate_factor() * factor,
+            .clips = of.adaptive_clip(),
+            .matrix = matrix};
+  }
+
+  /// As which muon updates a parameter.
+  MatrixSize matrix_for_muon(int group, const model::Parameter& parameter) const {
+    if (!optimizer_.has_muon()) return {};
+    const std::optional<MatrixSize> matrix = model::matrix_of(parameter);
+    const bool states = group >= 0 && optimizer_.groups(group).has_muon();
+    if (states && optimizer_.groups(group).muon() && !matrix)
+      document_.refuse(
+          path_of(group) + ".muon",
+          fmt::format("is true, but '{}' is no matrix: it {}; match only weights of one layer each",
+                      parameter.name,
+                      parameter.uses.size() > 1 ? "is shared by layers" : "has one dimension"));
+    const bool updates =
+        states ? optimizer_.groups(group).muon() : nth(hidden_, &parameter - graph_.parameters.data());
+    return updates ? matrix.value_or(MatrixSize{}) : MatrixSize{};
   }
 
   const schema::Optimizer& optimizer_;
   const model::Graph& graph_;
   const Document& document_;
   std::vector<Candidate> candidates_;
+  std::vector<bool> hidden_;  // by parameter
 };
 
 }  // namespace
 
 optim::GroupRates resolve_groups(const schema::Optimizer& optimizer, const model::Graph& graph,
                                  const Document& document) {
-  if (optimizer.groups_size() == 0) return {};
-  return GroupFinder(optimizer, graph, document).find();
+  if (optimizer.groups_size() == 0 && !optimizer.has_muon()) return {};
+  optim::GroupRates rates = GroupFinder(optimizer, graph, document).find();
+  const auto is_matrix = [](const auto& one) { return one.second.matrix.is_matrix(); };
+  if (optimizer.has_muon() && std::ranges::none_of(rates, is_matrix))
+    document.refuse(
+        "optimizer.muon",
+        "has no matrix to update: no linear layer or convolution that learns has layers with weights "
+        "before and behind it; use adamw, or muon: true in optimizer.groups");
+  return rates;
 }
 
 void check_scaled(const optim::OptimizerOptions& optimizer, const optim::GroupRates& groups,

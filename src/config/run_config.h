@@ -92,7 +92,7 @@ struct RunConfig {
   optim::OptimizerOptions optimizer;
   /// optimizer.scale_with_batch, of which optimizer.learning_rate is the product; nothing: as it is stated.
   std::optional<optim::BatchScaling> batch_scaling;
-  optim::GroupRates group_rates;   ///< of parameters in optimizer.groups
+  optim::GroupRates group_rates;   ///< of parameters in optimizer.groups; with muon, of all that learn
   bool evaluates_average = false;  ///< evaluations of the training use the parameters' moving average
   optim::ScheduleOptions schedule;
   PrecisionOptions precision;

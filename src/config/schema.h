@@ -146,7 +146,8 @@ std::optional<optim::BatchScaling> batch_scaling(const schema::Optimizer& optimi
 double peak_rate(const schema::Optimizer& optimizer, int64_t global_batch);
 /// Whether the rate rises from that for another batch: a warm-up is stated, and this batch is larger.
 bool warms_up_to_batch(const schema::Optimizer& optimizer, int64_t global_batch);
-/// The rates of parameters that groups match. Refuses groups and patterns without a parameter.
+/// The rates of parameters that groups match; with muon, of all that learn. Refuses groups and patterns
+/// without a parameter.
 optim::GroupRates resolve_groups(const schema::Optimizer& optimizer, const model::Graph& graph,
                                  const Document& document);
 /// Refuses LAMB and adaptive clipping if groups, or a lack of weight decay, leave them no parameter.

@@ -60,8 +60,9 @@ struct SgdFormula {
   }
 };
 
-/// PyTorch's Adam and AdamW: m and v are running means of g and g²; p -= rate / (1 - beta1^t) m / (sqrt(v /
-/// (1 - beta2^t)) + epsilon). Weight decay is added to g (Adam), or shrinks p by rate * decay first (AdamW).
+/// PyTorch's Adam and AdamW, and what Muon does to all that is no matrix: m and v are running means of g and
+/// g²; p -= rate / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + epsilon). Weight decay is added to g (Adam),
+/// or shrinks p by rate * decay first (AdamW).
 struct AdamFormula {
   static constexpr int kKeptSlots = 0;
   float step_size, shrink, weight_decay, gradient_scale, gain1, beta2, gain2, inverse_correction, epsilon;
@@ -71,7 +72,7 @@ struct AdamFormula {
                                    const UpdateConstants& constants) {
     const double decay = arguments.rates.weight_decay;
     const double rate = constants.learning_rate * arguments.rates.learning_rate_factor;
-    const bool decoupled = options.kind == OptimizerKind::adamw;
+    const bool decoupled = options.kind == OptimizerKind::adamw || options.kind == OptimizerKind::muon;
     step_size = static_cast<float>(
         rate / (1 - power_of_updates(options.beta1, constants.beta1_power, arguments, constants)));
     shrink = static_cast<float>(decoupled ? 1 - rate * decay : 1);
@@ -170,6 +171,53 @@ struct LambFormula {
   }
 };
 
+/// What Muon makes orthogonal (Keller Jordan, 2024, "Muon: An optimizer for hidden layers in neural
+/// networks"): m += (1 - momentum) (g - m); u = nesterov ? g + momentum (m - g) : m. It is called with an
+/// element of u, which it writes.
+struct MuonDirection {
+  static constexpr int kKeptSlots = 0;
+  float gain, momentum, gradient_scale;
+  bool nesterov;
+
+  MuonDirection() = default;
+  LOCKSTEP_HOST_DEVICE MuonDirection(const OptimizerOptions& options, const UpdateArguments& arguments,
+                                     const UpdateConstants&)
+      : gain(static_cast<float>(1 - options.momentum)),
+        momentum(static_cast<float>(options.momentum)),
+        gradient_scale(static_cast<float>(arguments.gradient_scale)),
+        nesterov(options.nesterov) {}
+
+  LOCKSTEP_HOST_DEVICE void operator()(float& u, float g, float& mean) const {
+    const float d = g * gradient_scale;
+    const float m = std::fma(gain, d - mean, mean);
+    mean = m;
+    u = nesterov ? std::fma(momentum, m - d, d) : m;
+  }
+};
+
+/// By what the update of a matrix is multiplied, besides the rate.
+LOCKSTEP_HOST_DEVICE inline double matrix_scale_of(MatrixScale kind, const MatrixSize& matrix) {
+  const double rows = matrix.rows, columns = matrix.columns;
+  if (kind == MatrixScale::match_adamw) return 0.2 * std::sqrt(rows > columns ? rows : columns);
+  return rows > columns ? std::sqrt(rows / columns) : 1;
+}
+
+/// Muon's update, once u is orthogonal: p = p (1 - rate decay) - rate scale u.
+struct MuonFormula {
+  static constexpr int kKeptSlots = 0;
+  float shrink, step;
+
+  MuonFormula() = default;
+  LOCKSTEP_HOST_DEVICE MuonFormula(const OptimizerOptions& options, const UpdateArguments& arguments,
+                                   const UpdateConstants& constants) {
+    const double rate = constants.learning_rate * arguments.rates.learning_rate_factor;
+    shrink = static_cast<float>(1 - rate * arguments.rates.weight_decay);
+    step = static_cast<float>(rate * matrix_scale_of(options.matrix_scale, arguments.rates.matrix));
+  }
+
+  LOCKSTEP_HOST_DEVICE void operator()(float& p, float u) const { p = std::fma(-step, u, p * shrink); }
+};
+
 /// Norms of a parameter, of its mean gradient and of its update before any ratio.
 struct ParameterNorms {
   double gradient = 0, parameter = 0, update = 0;
@@ -258,6 +306,13 @@ auto visit_formula(const OptimizerOptions& options, const Visitor& visitor) {
   if (options.kind != OptimizerKind::sgd) return visit.template operator()<AdamFormula, 2>();
   if (options.momentum != 0) return visit.template operator()<SgdFormula, 1>();
   return visit.template operator()<SgdFormula, 0>();
+}
+
+/// The same for follow_direction().
+template <class Visitor>
+auto visit_matrix_formula(const OptimizerOptions& options, const Visitor& visitor) {
+  return options.average.enabled ? visitor.template operator()<Averaged<MuonFormula>, 1>()
+                                 : visitor.template operator()<MuonFormula, 0>();
 }
 
 }  // namespace lockstep::optim

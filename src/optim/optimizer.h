@@ -7,12 +7,18 @@
 #include <string>
 #include <string_view>
 
+#include "base/matrix_size.h"
 #include "device/device.h"
 #include "lockstep/tensor.h"
 
 namespace lockstep::optim {
 
-enum class OptimizerKind { sgd, adam, adamw, lars, lamb };
+enum class OptimizerKind { sgd, adam, adamw, lars, lamb, muon };
+
+/// By what muon multiplies an orthogonal update. spectral: sqrt(max(1, rows / columns)). match_adamw: 0.2
+/// sqrt(max(rows, columns)), with which elements of updates are about as large as AdamW's (Liu et al., 2025,
+/// "Muon is Scalable for LLM Training").
+enum class MatrixScale { spectral, match_adamw };
 
 /// An exponential moving average of the weights: state that each update moves after it has written the
 /// weights.
@@ -35,10 +41,11 @@ struct AdaptiveClipOptions {
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
   double learning_rate = 0.01;                        ///< peak, before the schedule
-  double momentum = 0;                                ///< sgd, lars
-  bool nesterov = false;                              ///< sgd; needs momentum
+  double momentum = 0;                                ///< sgd, lars, muon
+  bool nesterov = false;                              ///< sgd, where it needs momentum; muon
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adam, adamw, lamb; epsilon: lars, too
-  /// sgd, adam: added to the gradient; adamw: decoupled; lars, lamb: a part of what ratios scale
+                                                      ///< muon: of AdamW, for what is no matrix
+  /// sgd, adam: added to the gradient; adamw, muon: decoupled; lars, lamb: a part of what ratios scale
   double weight_decay = 0;
   bool decay_norm_and_bias =
       false;  ///< whether weight decay also applies to biases and normalisation parameters
@@ -46,6 +53,8 @@ struct OptimizerOptions {
   double trust = 0.001;               ///< lars: the ratio of an update's norm to the parameter's, at rate 1
   bool adapts_without_decay = false;  ///< lamb: also parameters whose weight decay is 0 have a ratio
   AdaptiveClipOptions adaptive_clip;
+  int newton_schulz_steps = 5;  ///< muon
+  MatrixScale matrix_scale = MatrixScale::spectral;
   bool operator==(const OptimizerOptions&) const = default;
 };
 
@@ -57,10 +66,11 @@ struct ParameterRates {
   /// Of a parameter that was frozen at first: the training's updates before its own first one. Adam's
   /// correction counts those after them, as that of PyTorch, which counts each parameter's own.
   uint32_t updates_before = 0;
+  MatrixSize matrix = {};  ///< as which muon updates it; none: AdamW does, element by element
   bool operator==(const ParameterRates&) const = default;
 };
 
-/// The rates of parameters in groups (`optimizer.groups`), by name.
+/// The rates of parameters in groups (`optimizer.groups`), by name; with muon, of all that learn.
 using GroupRates = std::map<std::string, ParameterRates, std::less<>>;
 
 /// The rates of a parameter: its group's, or those that the optimizer states.
@@ -82,7 +92,7 @@ bool is_scaled(const OptimizerOptions& options, const ParameterRates& rates, boo
 float average_gain(const AverageOptions& options, int64_t updates);
 
 /// Numbers of float32 state per parameter element: 0 (sgd), 1 (sgd with momentum, lars), 2 (adam, adamw,
-/// lamb), and 1 more for the average.
+/// lamb, muon), and 1 more for the average. Of what muon updates as matrices the second stays 0.
 int state_slots(const OptimizerOptions& options);
 inline constexpr int kMostStateSlots = 3;
 /// "momentum", "velocity" (LARS), "exp_avg", "exp_avg_sq"; the average is the last slot, "ema".
@@ -127,6 +137,15 @@ struct UpdateArguments {
 /// have moved before.
 void update(const OptimizerOptions& options, const UpdateArguments& arguments,
             const UpdateConstants& constants, device::Stream& stream, int threads = 1);
+
+/// Muon's update of a whole matrix, in two parts: between them ops::Orthogonalizer makes the direction
+/// orthogonal. The first moves the mean of gradients, state[0], and writes the direction to `parameters`, in
+/// place of the parameters.
+void make_direction(const OptimizerOptions& options, const UpdateArguments& arguments,
+                    const UpdateConstants& constants, device::Stream& stream, int threads = 1);
+/// The second: `gradients` is the orthogonal direction, and state[0] the average, if there is one.
+void follow_direction(const OptimizerOptions& options, const UpdateArguments& arguments,
+                      const UpdateConstants& constants, device::Stream& stream, int threads = 1);
 
 struct LambDirection;
 /// Moves LAMB's state, and writes the direction of the update that follows from it, of each element.

@@ -25,6 +25,26 @@ UpdateElements elements_of(const UpdateArguments& arguments, int64_t begin, int6
   return elements;
 }
 
+template <class Formula, int slots>
+void apply(const OptimizerOptions& options, const UpdateArguments& arguments,
+           const UpdateConstants& constants, device::Stream& stream, int threads) {
+  update_loops();  // where it may throw
+  stream.launch([options, arguments, constants = &constants, threads] {
+    const Formula formula(options, arguments, *constants);
+    for_ranges(arguments.count, kRange, threads, [&](int64_t begin, int64_t end) {
+      const auto update = [&](int64_t first, int64_t last) {
+        update_loops().update<Formula, slots>(formula, elements_of(arguments, first, last));
+      };
+      if (arguments.copy.data == nullptr) return update(begin, end);
+      for (int64_t at = begin; at < end; at += kCopied) {
+        const int64_t to = std::min(at + kCopied, end);
+        update(at, to);
+        arguments.copy.from(at).write(arguments.parameters + at, to - at);
+      }
+    });
+  });
+}
+
 }  // namespace
 
 void NarrowCopy::write(const float* values, int64_t count) const {
@@ -36,22 +56,20 @@ void update(const OptimizerOptions& options, const UpdateArguments& arguments,
   for (int slot = 0; slot < state_slots(options); ++slot)
     ensure(arguments.state[slot] != nullptr || arguments.count == 0,
            "an optimizer update was given no state");
-  update_loops();  // where it may throw
-  stream.launch([options, arguments, constants = &constants, threads] {
-    visit_formula(options, [&]<class Formula, int slots> {
-      const Formula formula(options, arguments, *constants);
-      for_ranges(arguments.count, kRange, threads, [&](int64_t begin, int64_t end) {
-        const auto apply = [&](int64_t first, int64_t last) {
-          update_loops().update<Formula, slots>(formula, elements_of(arguments, first, last));
-        };
-        if (arguments.copy.data == nullptr) return apply(begin, end);
-        for (int64_t at = begin; at < end; at += kCopied) {
-          const int64_t to = std::min(at + kCopied, end);
-          apply(at, to);
-          arguments.copy.from(at).write(arguments.parameters + at, to - at);
-        }
-      });
-    });
+  visit_formula(options, [&]<class Formula, int slots> {
+    apply<Formula, slots>(options, arguments, constants, stream, threads);
+  });
+}
+
+void make_direction(const OptimizerOptions& options, const UpdateArguments& arguments,
+                    const UpdateConstants& constants, device::Stream& stream, int threads) {
+  apply<MuonDirection, 1>(options, arguments, constants, stream, threads);
+}
+
+void follow_direction(const OptimizerOptions& options, const UpdateArguments& arguments,
+                      const UpdateConstants& constants, device::Stream& stream, int threads) {
+  visit_matrix_formula(options, [&]<class Formula, int slots> {
+    apply<Formula, slots>(options, arguments, constants, stream, threads);
   });
 }
 

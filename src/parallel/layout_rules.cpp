@@ -171,6 +171,30 @@ Reason library_adds_the_wire(const RunChoice& choice) {
   return "is BFLOAT16, but parallel.algorithm is LIBRARY, and MPI adds no bfloat16; remove one of the two";
 }
 
+// --- Updates of whole matrices.
+
+Reason matrices_have_one_owner(const RunChoice& choice) {
+  if (!choice.updates_matrices || !has_servers(choice) || choice.layout.servers <= 1 ||
+      choice.layout.assign == layout::ServerAssignment::whole)
+    return {};
+  layout::Layout whole = choice.layout;
+  whole.assign = layout::ServerAssignment::whole;
+  return fmt::format(
+      "is SHARDED, so that servers may hold parts of a matrix, but muon updates whole matrices; the nearest "
+      "layout that works is '{}'",
+      layout::to_string(whole));
+}
+
+Reason matrices_have_one_device(const RunChoice& choice) {
+  const bool on_processors = has_dedicated_servers(choice) && !choice.options.servers_on_gpus;
+  if (!choice.updates_matrices || !is_reproducible(choice) || !on_processors ||
+      choice.device != device::DeviceKind::cuda)
+    return {};
+  return "is CPU, but products of muon have other bits there than on GPUs, so that REPRODUCIBLE would depend "
+         "on "
+         "the layout; use GPU, or parallel.reduction: FAST";
+}
+
 // --- What workers must meet for, after each step.
 
 Reason results_have_an_order(const RunChoice& choice) {
@@ -269,6 +293,8 @@ constexpr LayoutRule kRules[] = {
     {"cpus_have_a_tree", "parallel.algorithm", cpus_have_a_tree},
     {"threads_have_servers", "parallel.server_threads", threads_have_servers},
     {"servers_can_use_gpus", "parallel.server_device", servers_can_use_gpus},
+    {"matrices_have_one_owner", "parallel.assign", matrices_have_one_owner},
+    {"matrices_have_one_device", "parallel.server_device", matrices_have_one_device},
     {"rate_has_pushes", "parallel.async_learning_rate", rate_has_pushes},
     {"pushes_are_float32", "parallel.wire", pushes_are_float32},
     {"library_adds_the_wire", "parallel.wire", library_adds_the_wire},

@@ -23,7 +23,8 @@ struct RunChoice {
   bool states_async_statistics = false;  ///< how servers average running statistics
   /// The first running statistic of the model; "": it has none. nullopt: the model is not known.
   std::optional<std::string> statistic = {};
-  bool noise_scale = false;  ///< of gradients, is measured
+  bool updates_matrices = false;  ///< the optimizer works on whole matrices
+  bool noise_scale = false;       ///< of gradients, is measured
   /// Samples of a step, and of the largest micro-batch. 0: not known.
   int64_t global_batch = 0, largest_micro_batch = 0;
   std::optional<bool> stages_share_parameters = {};

@@ -11,6 +11,12 @@
 
 namespace lockstep::parallel {
 
+/// Scratch with which updates work on a whole parameter (program/matrix_scratch.h), by parameter; 0: element
+/// by element. Lists are empty if no parameter is updated so.
+struct WholeScratch {
+  std::vector<int64_t> of_workers, of_servers;
+};
+
 /// Everything that determines the programs of replicas, stages and servers. Programs are pure functions of it
 /// and of the rank.
 struct ProgramPlan {
@@ -31,6 +37,7 @@ struct ProgramPlan {
   bool update_as_it_lands = false;  ///< neither clipping nor a check for non-finite gradients needs a
                                     ///< whole-step verdict, nor an update what is measured
   layout::Measures measures = {};   ///< what updates need besides gradients
+  WholeScratch whole_scratch = {};
 
   /// Whether gradients are rounded to a narrower type before they are summed: under FAST if they cross to
   /// other ranks; under REPRODUCIBLE always, since bits do not depend on the layout.
@@ -42,6 +49,10 @@ struct ProgramPlan {
   /// Whether ranks that only serve compute on their hosts' processors, beside workers on GPUs.
   bool servers_are_apart() const {
     return device == device::DeviceKind::cuda && ownership.has_servers() && !parallel.servers_on_gpus;
+  }
+  /// Of a rank, by parameter.
+  const std::vector<int64_t>& whole_scratch_of(int rank) const {
+    return ownership.is_worker(rank) ? whole_scratch.of_workers : whole_scratch.of_servers;
   }
   device::DeviceKind device_of(int rank) const {
     return servers_are_apart() && !ownership.is_worker(rank) ? device::DeviceKind::cpu : device;

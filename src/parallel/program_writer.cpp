@@ -13,14 +13,15 @@ namespace lockstep::parallel {
 ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const model::Partition& partition,
                              const program::ModelCode& code, const layout::Ownership& ownership,
                              int state_slots, int rank, const std::vector<layout::SavedPart>& share,
-                             const ServerRoom& room)
+                             const ServerRoom& room, const std::vector<int64_t>& whole_scratch)
     : graph_(graph),
       partition_(partition),
       code_(code),
       ownership_(ownership),
       state_slots_(state_slots),
       rank_(rank),
-      share_(share) {
+      share_(share),
+      whole_scratch_(whole_scratch) {
   program.name = std::move(name);
   const int segments = static_cast<int>(partition.segments.size());
   for (int s = 0; s < segments; ++s) {
@@ -76,6 +77,7 @@ ProgramWriter::ProgramWriter(std::string name, const model::Graph& graph, const 
 void ProgramWriter::place_parameter(int segment, const model::BucketEntry& first) {
   auto& place = program.parameter(first.parameter);
   place.size_bytes = first.count * 4;
+  if (!whole_scratch_.empty()) place.whole_scratch = nth(whole_scratch_, first.parameter);
   const layout::ByteSpan held = ownership_.held(segment, rank_),
                          updated = ownership_.updated_by(segment, rank_),
                          owned = ownership_.owned(first.parameter, rank_);

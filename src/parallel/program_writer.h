@@ -44,10 +44,12 @@ std::vector<layout::ByteSpan> gradients_of(program::InstructionKind backward, co
 /// see the same parameters at the same place.
 class ProgramWriter {
  public:
-  /// For a rank that saves `share` of a checkpoint.
+  /// For a rank that saves `share` of a checkpoint, with the scratch of updates of whole parameters, by
+  /// parameter (ProgramPlan::whole_scratch_of).
   ProgramWriter(std::string name, const model::Graph& graph, const model::Partition& partition,
                 const program::ModelCode& code, const layout::Ownership& ownership, int state_slots, int rank,
-                const std::vector<layout::SavedPart>& share, const ServerRoom& room = {});
+                const std::vector<layout::SavedPart>& share, const ServerRoom& room,
+                const std::vector<int64_t>& whole_scratch);
 
   program::Program program;
 
@@ -174,6 +176,8 @@ class ProgramWriter {
   /// Whether this rank updates all of a segment's parameters, so that updates can write their copy. A copy
   /// of what is frozen is made in every step all the same: nothing else would mend a bit of it that flips.
   bool updates_all(int segment) const;
+  /// Scratch of an update of what this rank owns of a segment.
+  int64_t update_scratch_bytes(int segment) const;
   layout::ByteSpan complete_gradients(int segment, GradientsOf of) const;
   /// A range of what this rank holds of a segment's parameters. REQUIRES: the rank holds it.
   program::ByteRange parameter_range(int segment, const layout::ByteSpan& bytes) const;
@@ -198,6 +202,7 @@ class ProgramWriter {
   const layout::Ownership& ownership_;
   int state_slots_, rank_;
   const std::vector<layout::SavedPart>& share_;
+  const std::vector<int64_t>& whole_scratch_;
   std::vector<int> parameters_, states_;     // by segment; -1 if it has none
   std::vector<int> narrow_parameters_;       // likewise, of their rounded copies
   int snapshot_ = -1;                        // -1 if the share is empty

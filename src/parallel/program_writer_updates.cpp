@@ -1,6 +1,8 @@
 // Instructions that complete a step: gradients of tied parameters, agreement, updates; and copies of
 // parameters in a narrower type, which updates write.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <utility>
@@ -109,6 +111,14 @@ void ProgramWriter::read_verdict(program::Instruction& instruction, UpdateVerdic
          {verdict_, static_cast<int64_t>(offsetof(program::Verdict, finite)), sizeof(double)}});
 }
 
+int64_t ProgramWriter::update_scratch_bytes(int segment) const {
+  int64_t most = 0;
+  for (const program::ParameterPlace& place : program.parameters)
+    if (place.uses[0].segment == segment && place.owned_end > place.owned_begin)
+      most = std::max(most, place.whole_scratch);
+  return most;
+}
+
 void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict, const layout::Slice& slice) {
   const layout::ByteSpan all = ownership_.updated_by(segment, rank_);
   const layout::ByteSpan updated = layout::slice_of(all, slice);
@@ -140,6 +150,9 @@ void ProgramWriter::update(int lane, int segment, UpdateVerdict verdict, const l
                                .range = {copy, updated.begin / 4 * width, updated.size() / 4 * width},
                                .dtype = graph_.compute});
   }
+  if (const int64_t bytes = update_scratch_bytes(segment); bytes > 0)
+    update.operands.push_back({program::Role::temporary, 0, program::Access::write,
+                               program.whole(scratch(fmt::format("m{}", segment), bytes))});
   program.instructions.push_back(std::move(update));
 }
 

@@ -67,7 +67,7 @@ program::Transport plain_transport(const ProgramPlan& plan) {
 ProgramWriter begin_program(const ProgramPlan& plan, const char* name, int rank,
                             const program::ModelCode& code) {
   ProgramWriter writer(name, plan.graph, plan.partition, code, plan.ownership, plan.state_slots, rank,
-                       nth(plan.shares, rank), server_room(plan, rank));
+                       nth(plan.shares, rank), server_room(plan, rank), plan.whole_scratch_of(rank));
   auto& program = writer.program;
   program.rank = rank;
   program.world_size = plan.ownership.ranks();

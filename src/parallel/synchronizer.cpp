@@ -37,6 +37,15 @@ bool ties_within(const ProgramPlan& plan, int segment) {
   });
 }
 
+/// Whether a slice might hold a part of what is updated as a whole.
+bool updates_wholes(const ProgramPlan& plan, int segment) {
+  const auto& scratch = plan.whole_scratch.of_workers;
+  return !scratch.empty() &&
+         std::ranges::any_of(plan.partition.bucket(segment).entries, [&](const model::BucketEntry& entry) {
+           return nth(scratch, entry.parameter) > 0;
+         });
+}
+
 /// Below which a model so large, or with so many workers, would make too many slices of a step.
 int64_t least_slice_bytes(const ProgramPlan& plan, const Contributions& contributions) {
   int64_t bytes = 0, nodes = 0;
@@ -156,7 +165,7 @@ bool Synchronizer::cuts_buckets() const {
 }
 
 int Synchronizer::slices(int segment) const {
-  if (!cuts_buckets() || ties_within(plan_, segment)) return 1;
+  if (!cuts_buckets() || ties_within(plan_, segment) || updates_wholes(plan_, segment)) return 1;
   int64_t most = 0;
   for (int position = 0; position < plan_.ownership.owners().count; ++position)
     most = std::max(most, size_of(plan_.ownership.gradients(segment, position, position + 1)));

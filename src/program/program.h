@@ -202,6 +202,8 @@ struct ParameterPlace {
   };
   std::vector<State> states;               ///< by slot; none if this rank holds none
   int64_t owned_begin = 0, owned_end = 0;  ///< bytes of it that this rank updates
+  /// Bytes of scratch with which an update works on all of its elements together; 0: each by itself.
+  int64_t whole_scratch = 0;
   /// Whether it never changes: its uses have no gradients.
   bool is_frozen() const { return !uses.empty() && uses[0].bucket_offset == kNoGradient; }
   bool operator==(const ParameterPlace&) const = default;

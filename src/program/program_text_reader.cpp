@@ -147,9 +147,12 @@ class Reader {
         place.owned_begin = line.number<int64_t>();
         line.expect('+');
         place.owned_end = place.owned_begin + line.number<int64_t>();
+      } else if (key == "whole") {
+        place.whole_scratch = line.number<int64_t>();
       } else {
         line.fail(fmt::format(
-            "unknown field '{}'; expected buffer, offset, size, narrow, narrow_offset, state, owns or uses",
+            "unknown field '{}'; expected buffer, offset, size, narrow, narrow_offset, state, owns, whole or "
+            "uses",
             key));
       }
     }

@@ -83,6 +83,7 @@ class Writer {
       put(" state={}@{}", quoted(program_.buffers.at(static_cast<size_t>(state.buffer)).name), state.offset);
     if (place.owned_end > place.owned_begin)
       put(" owns={}+{}", place.owned_begin, place.owned_end - place.owned_begin);
+    if (place.whole_scratch != 0) put(" whole={}", place.whole_scratch);
     put(" uses");
     for (const auto& use : place.uses) put(" {}+{}", use.segment, use.bucket_offset);
     put("\n");

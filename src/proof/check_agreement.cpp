@@ -89,6 +89,10 @@ void check_agreement(std::span<const program::Program> programs, Findings& findi
       if (known->size_bytes != place.size_bytes || known->uses != place.uses)
         findings.add(kStructure, rank, -1,
                      fmt::format("parameter '{}' has another size or other uses than elsewhere", place.name));
+      if ((known->whole_scratch != 0) != (place.whole_scratch != 0))
+        findings.add(kStructure, rank, -1,
+                     fmt::format("parameter '{}' is updated as a whole {}", place.name,
+                                 place.whole_scratch != 0 ? "only here" : "elsewhere, but not here"));
     }
   }
   check_buckets(parameters, findings);

@@ -131,6 +131,15 @@ class Declarations {
       fail(fmt::format(
           "this rank owns bytes {} to {} of parameter '{}'; expected whole elements of its {} bytes",
           place.owned_begin, place.owned_end, place.name, place.size_bytes));
+    const int64_t owned = place.owned_end - place.owned_begin;
+    if (place.whole_scratch != 0 && owned != 0 && owned != place.size_bytes)
+      fail(fmt::format(
+          "this rank owns bytes {} to {} of parameter '{}', which is updated as a whole; expected "
+          "all of its {} bytes, or none",
+          place.owned_begin, place.owned_end, place.name, place.size_bytes));
+    if (!is_sound(place.whole_scratch))
+      fail(fmt::format("the update of parameter '{}' has {} bytes of scratch; expected 0 to {}", place.name,
+                       place.whole_scratch, kMostBytes));
   }
 
   const program::Program& program_;

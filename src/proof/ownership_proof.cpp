@@ -15,6 +15,7 @@ void OwnershipProof::before(const Place& at) {
     if (parameters.role != program::Role::parameters) continue;
     for (const HeldPart& part : machine().held().in(at.rank, parameters.range)) {
       check_owned(at, part);
+      check_whole(at, part);
       check_state(at, part);
     }
   }
@@ -28,6 +29,23 @@ void OwnershipProof::check_owned(const Place& at, const HeldPart& part) {
          fmt::format("it updates bytes {} to {} of '{}', but this rank owns {} to {}", part.position, end,
                      place.name, place.owned_begin, place.owned_end));
   updated_bytes_[{at.rank, at.iteration}] += end - part.position;
+}
+
+/// What is updated as a whole is updated by one instruction, which has the room that this takes.
+void OwnershipProof::check_whole(const Place& at, const HeldPart& part) {
+  const program::ParameterPlace& place = program(at).parameters[part.place];
+  if (place.whole_scratch == 0) return;
+  if (part.end - part.begin != place.size_bytes)
+    fail(at, "whole",
+         fmt::format("it updates {} of the {} bytes of '{}', which is updated as a whole",
+                     part.end - part.begin, place.size_bytes, place.name));
+  const auto has_room = [&](const program::Operand& operand) {
+    return operand.role == program::Role::temporary && operand.range.size_bytes >= place.whole_scratch;
+  };
+  if (std::ranges::none_of(instruction(at).operands, has_room))
+    fail(at, "scratch",
+         fmt::format("it updates '{}' as a whole, for which it needs a temporary of {} bytes", place.name,
+                     place.whole_scratch));
 }
 
 void OwnershipProof::check_state(const Place& at, const HeldPart& part) {

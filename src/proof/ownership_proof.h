@@ -22,6 +22,7 @@ class OwnershipProof : public Proof {
 
  private:
   void check_owned(const Place& at, const HeldPart& part);
+  void check_whole(const Place& at, const HeldPart& part);
   void check_state(const Place& at, const HeldPart& part);
   void check_proposed(const Place& at);
   void check_proposed(const Place& at, const HeldPart& part, int64_t size_bytes,

@@ -119,6 +119,8 @@ int64_t staging_bytes(const program::Program& program, const model::Graph& graph
       size_bytes += static_cast<int64_t>(sizeof(program::AgreeRecord));
     if (instruction.kind == program::InstructionKind::snapshot) size_bytes += program::kMetricBytes;
     if (device == device::DeviceKind::cuda) size_bytes += session_staging_bytes(instruction);
+    if (instruction.kind == program::InstructionKind::serve)
+      size_bytes += served_scratch_bytes(program, instruction);
   }
   size_bytes += (staged[0] + staged[1]) * Staging::size_bytes_for(batch_fields(graph, micro_batch, packed));
   return size_bytes;

@@ -66,6 +66,7 @@ struct ExecutionContext {
   const std::vector<uint32_t>* updates_before = nullptr;
   double clip_norm = 0;                ///< 0: none
   int update_threads = 1;              ///< that sums and updates may use (StepKernels)
+  int matrix_threads = 1;              ///< likewise products of updates
   SumOrder sum_order = SumOrder::own;  ///< of processors
   double static_count = 1;             ///< terms of the loss in a global batch
   double statistic_scale = 1;          ///< 1 / leaves, or micro-batches if smaller, of a global batch

@@ -52,6 +52,11 @@ Action bind_digest(const Binding& binding);
 /// The optimizer for parameters in `updated`: everything that is the same in each of their updates, without
 /// addresses.
 UpdateCall make_update(const Binding& binding, const program::ByteRange& updated);
+/// Prepares what makes the call's matrices orthogonal, on `device`, or on its host's processor. Returns how
+/// many bytes of scratch they need, one after the other.
+int64_t make_orthogonalizers(UpdateCall& call, device::DeviceKind kind, int threads, device::Device& device);
+/// Then gives them this scratch.
+void use_scratch(UpdateCall& call, std::byte* scratch);
 /// The optimizer on the part of parameters that the operands hold, with as many bytes of state for each slot.
 Action bind_update(const Binding& binding);
 /// Completes a receive that began when the step was granted.
@@ -62,6 +67,8 @@ Action bind_push(const Binding& binding);
 ServedRange bind_serve(const Binding& binding);
 /// Host memory that one of these three needs, if the device has its own memory.
 int64_t session_staging_bytes(const program::Instruction& instruction);
+/// Host memory in which a `serve` updates whole matrices.
+int64_t served_scratch_bytes(const program::Program& program, const program::Instruction& serve);
 /// Copies what it reads, one operand after the other, so that training can continue while the copy is saved.
 /// Then calls ExecutionContext::snapshot.
 Action bind_snapshot(const Binding& binding);

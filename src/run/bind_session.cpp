@@ -162,6 +162,11 @@ ServedRange bind_serve(const Binding& binding) {
   }
   range.update.parameters = reinterpret_cast<float*>(range.contents);
   range.update.whole_step = range.update.predicated = true;
+  if (!range.update.matrices.empty()) {
+    range.scratch = device.allocate_host(make_orthogonalizers(range.update, device::DeviceKind::cpu,
+                                                              binding.context().matrix_threads, device));
+    use_scratch(range.update, range.scratch.data());
+  }
   if (!optim::measures_parameters(range.update.optimizer)) return range;
   std::vector<int64_t> elements;
   std::vector<bool> is_norm_or_bias;
@@ -171,6 +176,14 @@ ServedRange bind_serve(const Binding& binding) {
   }
   range.measures.emplace(range.update, elements, is_norm_or_bias);
   return range;
+}
+
+int64_t served_scratch_bytes(const program::Program& program, const program::Instruction& serve) {
+  int64_t most = 0;
+  for (const program::ParameterPlace& place : program.parameters)
+    if (place.uses[0].segment == serve.segment && place.owned_end > place.owned_begin)
+      most = std::max(most, place.whole_scratch);
+  return most;
 }
 
 int64_t session_staging_bytes(const program::Instruction& instruction) {

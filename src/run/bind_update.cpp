@@ -5,6 +5,7 @@
 #include "base/ensure.h"
 #include "base/index.h"
 #include "lockstep/error.h"
+#include "program/matrix_scratch.h"
 #include "program/regions.h"
 #include "run/bind.h"
 #include "tensor/convert.h"
@@ -52,17 +53,50 @@ UpdateCall make_update(const Binding& binding, const program::ByteRange& updated
     const int64_t to = std::min(updated.offset + updated.size_bytes, place.offset + place.size_bytes);
     if (place.buffer != updated.buffer || from >= to) continue;
     const auto& spec = context.graph.parameters[p].spec;
-    call.pieces.push_back(
-        {.offset = (from - updated.offset) / 4,
-         .count = (to - from) / 4,
-         .rates = optim::rates_of(context.optimizer, context.group_rates, place.name, spec.is_norm_or_bias),
-         .is_statistic = spec.role == ops::ParameterRole::statistic,
-         .momentum = spec.momentum,
-         .parameter = static_cast<int32_t>(p)});
+    const UpdateCall::Piece piece{
+        .offset = (from - updated.offset) / 4,
+        .count = (to - from) / 4,
+        .rates = optim::rates_of(context.optimizer, context.group_rates, place.name, spec.is_norm_or_bias),
+        .is_statistic = spec.role == ops::ParameterRole::statistic,
+        .momentum = spec.momentum,
+        .parameter = static_cast<int32_t>(p)};
+    if (!piece.rates.matrix.is_matrix()) {
+      call.pieces.push_back(piece);
+      continue;
+    }
+    if (piece.count != piece.rates.matrix.count())
+      throw InternalError(fmt::format("{} has {} elements of '{}', which is updated as a matrix of {} x {}",
+                                      binding.describe(), piece.count, place.name, piece.rates.matrix.rows,
+                                      piece.rates.matrix.columns));
+    call.matrices.push_back({.piece = piece});
   }
   std::sort(call.pieces.begin(), call.pieces.end(),
             [](const auto& a, const auto& b) { return a.offset < b.offset; });
   return call;
+}
+
+int64_t make_orthogonalizers(UpdateCall& call, device::DeviceKind kind, int threads, device::Device& device) {
+  int64_t bytes = 0;
+  for (UpdateCall::Matrix& matrix : call.matrices) {
+    const MatrixSize& size = matrix.piece.rates.matrix;
+    matrix.orthogonalizer = ops::make_orthogonalizer(kind, size, call.optimizer.newton_schulz_steps, threads);
+    matrix.orthogonalizer->prepare(device);
+    bytes =
+        std::max(bytes, program::MatrixScratch(size, matrix.orthogonalizer->workspace_bytes()).size_bytes);
+  }
+  return bytes;
+}
+
+void use_scratch(UpdateCall& call, std::byte* scratch) {
+  for (UpdateCall::Matrix& matrix : call.matrices) {
+    const int64_t count = matrix.piece.count, chunks = layout::chunks_in(count);
+    const program::MatrixScratch places(matrix.piece.rates.matrix, matrix.orthogonalizer->workspace_bytes());
+    matrix.direction = reinterpret_cast<float*>(scratch);
+    matrix.squares = {.pieces = {{.data = matrix.direction, .count = count, .first_chunk = 0}},
+                      .chunks = chunks,
+                      .sums = reinterpret_cast<double*>(scratch + places.squares)};
+    matrix.workspace = scratch + places.workspace;
+  }
 }
 
 Action bind_update(const Binding& binding) {
@@ -103,6 +137,12 @@ Action bind_update(const Binding& binding) {
         DType::float64));
   else if (optim::measures_parameters(call.optimizer))
     throw InternalError(fmt::format("{} has no scales, which the optimizer needs", binding.describe()));
+  if (!call.matrices.empty()) {
+    const int64_t bytes = make_orthogonalizers(call, binding.context().device.kind(),
+                                               binding.context().matrix_threads, binding.context().device);
+    binding.at_least(program::Role::temporary, bytes);
+    use_scratch(call, binding.required(program::Role::temporary, 0));
+  }
   call.verdict = reinterpret_cast<const program::Verdict*>(binding.required(program::Role::verdict, 0));
   call.constants = reinterpret_cast<const StepScalars*>(binding.required(program::Role::constants, 0));
   call.whole_step = binding.find(program::Role::verdict, 1) != nullptr;

@@ -11,6 +11,7 @@
 #include "device/device.h"
 #include "layout/norm_chunks.h"
 #include "lockstep/tensor.h"
+#include "ops/orthogonalizer.h"
 #include "optim/formulas.h"
 #include "optim/optimizer.h"
 #include "program/step_scalars.h"
@@ -131,7 +132,16 @@ struct UpdateCall {
     float momentum;
     int32_t parameter = 0;  ///< of the model, and index into `scales`
   };
+  /// A parameter that is updated as a whole: the update's direction is made, then made orthogonal.
+  struct Matrix {
+    Piece piece;
+    float* direction = nullptr;
+    NormCall squares = {};  ///< of the direction
+    std::shared_ptr<ops::Orthogonalizer> orthogonalizer = nullptr;
+    void* workspace = nullptr;
+  };
   std::vector<Piece> pieces;
+  std::vector<Matrix> matrices = {};
   optim::OptimizerOptions optimizer;
   float* parameters = nullptr;
   optim::NarrowCopy copy = {};  ///< of the parameters, gaps between pieces excepted

@@ -196,6 +196,73 @@ TEST(LayerwiseOptimizers, LeaveGroupsOfOlderRunsAsTheyAre) {
   for (const auto& [path, value] : fields_of(group)) EXPECT_NE(path, "optimizer.groups[0].adaptive_clip");
 }
 
+/// Layers with weights before and behind a hidden one.
+constexpr const char* kThreeLayers = R"(
+format_version: 1
+trainer { steps: 3 global_batch: 16 seed: 1 }
+model { mlp { image: 4 image: 4 image: 1 hidden: 6 hidden: 5 classes: 3 } }
+data { synthetic { samples: 64 eval_samples: 32 classes: 3 shape: 4 shape: 4 shape: 1 } }
+optimizer { learning_rate: 0.02 weight_decay: 0.1 muon { adamw { learning_rate: 0.005 } } }
+)";
+
+TEST(Muon, UpdatesHiddenMatricesAndAdamwTheRest) {
+  const RunConfig run = parse(kThreeLayers);
+  EXPECT_EQ(run.optimizer.kind, optim::OptimizerKind::muon);
+  EXPECT_EQ(run.optimizer.learning_rate, 0.02);
+  EXPECT_EQ(run.optimizer.momentum, 0.95);
+  EXPECT_TRUE(run.optimizer.nesterov);
+  EXPECT_EQ(run.optimizer.newton_schulz_steps, 5);
+  EXPECT_EQ(run.optimizer.matrix_scale, optim::MatrixScale::spectral);
+  EXPECT_EQ(run.optimizer.beta1, 0.9);
+  EXPECT_EQ(run.optimizer.beta2, 0.95);
+  // AdamW's rate is a quarter of the schedule's, which is Muon's.
+  EXPECT_EQ(run.group_rates, (optim::GroupRates{{"fc1.weight", {0.1, 0.25}},
+                                                {"fc1.bias", {0, 0.25}},
+                                                {"fc2.weight", {0.1, 1, true, {5, 6}}},
+                                                {"fc2.bias", {0, 0.25}},
+                                                {"fc3.weight", {0.1, 0.25}},
+                                                {"fc3.bias", {0, 0.25}}}));
+}
+
+TEST(Muon, LetsGroupsSayOtherwise) {
+  const RunConfig run = parse(
+      kThreeLayers, {"optimizer.muon={scale: MATCH_ADAMW adamw: {learning_rate: 0.04 weight_decay: 0.3}}",
+                     "optimizer.groups=[{parameters: \"fc1.weight\" muon: true learning_rate_factor: 0.5}, "
+                     "{parameters: \"fc2.*\" muon: false}, "
+                     "{parameters: \"fc3.weight\" weight_decay: 0}]"});
+  EXPECT_EQ(run.optimizer.matrix_scale, optim::MatrixScale::match_adamw);
+  EXPECT_EQ(run.group_rates, (optim::GroupRates{{"fc1.weight", {0.1, 0.5, true, {6, 16}}},
+                                                {"fc1.bias", {0, 2}},
+                                                {"fc2.weight", {0.3, 2}},
+                                                {"fc2.bias", {0, 2}},
+                                                {"fc3.weight", {0, 2}},
+                                                {"fc3.bias", {0, 2}}}));
+  const RunConfig again = parse(run.effective_text);
+  EXPECT_EQ(again.group_rates, run.group_rates);
+  EXPECT_EQ(again.math_hash, run.math_hash);
+  EXPECT_NE(parse(kThreeLayers).math_hash, run.math_hash);
+}
+
+TEST(Muon, ThatContradictsItselfIsRefused) {
+  EXPECT_THAT(refusal(kThreeLayers, {"optimizer.muon={}"}), Mentions("optimizer.muon.adamw"));
+  EXPECT_THAT(refusal(kThreeLayers, {"optimizer.muon={adamw: {}}"}),
+              Mentions("optimizer.muon.adamw.learning_rate"));
+  EXPECT_THAT(refusal(kThreeLayers, {"optimizer.muon={momentum: 1 adamw: {learning_rate: 1}}"}),
+              Mentions("optimizer.muon.momentum: expected"));
+  EXPECT_THAT(refusal(kThreeLayers, {"optimizer.adaptive_clip={}"}),
+              Mentions("optimizer.adaptive_clip: ... muon"));
+  EXPECT_THAT(refusal(kThreeLayers, {"model.frozen=[\"fc2\"]"}), Mentions("optimizer.muon: ... no matrix"));
+  EXPECT_THAT(refusal(kThreeLayers, {"optimizer.groups={parameters: \"fc1.*\" muon: true}"}),
+              Mentions("optimizer.groups[0].muon: ... 'fc1.bias'"));
+  EXPECT_THAT(refusal(kSmallConfig, {"optimizer.groups={parameters: \"fc1.weight\" muon: false}"}),
+              Mentions("optimizer.groups[0].muon: ... optimizer.muon"));
+  EXPECT_THAT(refusal(kSmallGpt, {"optimizer.muon={adamw: {learning_rate: 1}}",
+                                  "optimizer.groups={parameters: \"wte.weight\" muon: true}"}),
+              Mentions("optimizer.groups[0].muon: ... 'wte.weight'"));
+  EXPECT_THAT(refusal(kThreeLayers, {"parallel.sync=PS", "parallel.servers=2"}),
+              Mentions("parallel.assign ... assign=whole"));
+}
+
 TEST(Groups, TheFirstThatMatchesCounts) {
   const RunConfig run =
       parse(kSmallConfig, {"optimizer.weight_decay=0.1",

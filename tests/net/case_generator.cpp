@@ -19,7 +19,7 @@ constexpr int kMostRanks = 6;
 constexpr int kTries = 30;  // of a layout, before the model is left to two replicas
 
 std::string draw_optimizer(Draw& draw) {
-  switch (draw.weighted({4, 3, 1, 1, 1, 1})) {
+  switch (draw.weighted({4, 3, 1, 1, 1, 1, 1})) {
     case 0:
       return draw.percent(50) ? "sgd {}" : "sgd { momentum: 0.9 }";
     case 1:  // mostly with an epsilon that does not make large updates of rounding errors
@@ -31,6 +31,12 @@ std::string draw_optimizer(Draw& draw) {
     case 4:
       return draw.percent(70) ? "lamb { epsilon: 0.001 adapt_without_decay: true }"
                               : "lamb { beta1: 0.8 epsilon: 0.01 adapt_without_decay: true }";
+    case 5:
+      return draw.of<std::string>(
+          {"muon { adamw { learning_rate: 0.01 epsilon: 0.001 } }",
+           "muon { scale: MATCH_ADAMW adamw { learning_rate: 0.003 epsilon: 0.01 weight_decay: 0.1 } }",
+           "muon { momentum: 0.5 nesterov: false newton_schulz_steps: 2 "
+           "adamw { learning_rate: 0.01 beta1: 0.8 epsilon: 0.01 } }"});
     default:
       return "sgd { momentum: 0.5 nesterov: true }";
   }
@@ -101,8 +107,9 @@ Training draw_training(Draw& draw, int64_t classes, bool on_gpu) {
   training.decay_norm_and_bias = draw.percent(30);
   if (draw.percent(40)) training.clip_norm = draw.of({0.1, 0.5, 5.0});
   if (draw.percent(25)) training.ema = draw_average(draw);
-  if (!is_lars && !training.optimizer.starts_with("lamb") && draw.percent(15))
-    training.adaptive_clip = draw.of({0.02, 0.1, 0.5});
+  const bool takes_no_clip =
+      is_lars || training.optimizer.starts_with("lamb") || training.optimizer.starts_with("muon");
+  if (!takes_no_clip && draw.percent(15)) training.adaptive_clip = draw.of({0.02, 0.1, 0.5});
   draw_precision(draw, training);
   training.nonfinite = draw.of({"LOCATE", "IGNORE", "IGNORE", "SKIP"});
   training.check_every_steps = draw.of<int64_t>({0, 1, 100});

@@ -29,6 +29,8 @@ TEST(StateSlots, HaveTheAverageLast) {
 TEST(StateSlots, OfLambAreThoseOfAdamAndOfLarsItsOwn) {
   ASSERT_EQ(state_slots({.kind = OptimizerKind::lars}), 1);  // also without momentum, which may come later
   EXPECT_EQ(state_slot_name({.kind = OptimizerKind::lars}, 0), "velocity") << "of other sign and unit";
+  ASSERT_EQ(state_slots({.kind = OptimizerKind::muon}), 2);
+  EXPECT_EQ(state_slot_name({.kind = OptimizerKind::muon}, 0), "exp_avg");
   ASSERT_EQ(state_slots({.kind = OptimizerKind::lamb}), 2);
   EXPECT_EQ(state_slot_name({.kind = OptimizerKind::lamb}, 0), "exp_avg");
   EXPECT_EQ(state_slot_name({.kind = OptimizerKind::lamb}, 1), "exp_avg_sq");

@@ -21,7 +21,7 @@ struct RuleCase {
   bool states_async_statistics = false;
   bool allowed_states_async_statistics = false;
   std::optional<std::string> statistic = "";
-  bool noise_scale = false, histograms = false, writes_samples = false;
+  bool noise_scale = false, histograms = false, writes_samples = false, updates_matrices = false;
   int64_t largest_micro_batch = 0, allowed_largest_micro_batch = 0;  // of a batch of 8
   std::optional<bool> stages_share_parameters = {}, allowed_stages_share_parameters = {};
   bool transforms_on_gpu = false;
@@ -97,6 +97,28 @@ std::vector<RuleCase> cases() {
        .options = {.servers_on_gpus = true},
        .allowed_options = {},
        .device = kCpu},
+      {.rule = "matrices_have_one_owner",
+       .layout = servers,
+       .allowed_layout = servers + ",assign=whole",
+       .updates_matrices = true},
+      {.rule = "matrices_have_one_owner",
+       .layout = async,
+       .allowed_layout = "dp=2,sync=ps,servers=1,mode=async",
+       .updates_matrices = true},
+      {.rule = "matrices_have_one_device",
+       .layout = "dp=2,sync=ps",
+       .allowed_layout = "dp=2,sync=ps,placement=colocated",
+       .options = with(automatic, kExact),
+       .allowed_options = with(automatic, kExact),
+       .updates_matrices = true,
+       .device = kGpu},
+      {.rule = "matrices_have_one_device",
+       .layout = "dp=2,sync=ps",
+       .allowed_layout = "dp=2,sync=ps",
+       .options = with(automatic, kExact),
+       .allowed_options = {.reduction = kExact, .servers_on_gpus = true},
+       .updates_matrices = true,
+       .device = kGpu},
       {"rate_has_pushes",
        stale,
        async,
@@ -173,6 +195,7 @@ std::optional<Refusal> refusal_of(const RuleCase& one, bool allowed) {
        .storage = one.storage,
        .states_async_statistics = allowed ? one.allowed_states_async_statistics : one.states_async_statistics,
        .statistic = one.statistic,
+       .updates_matrices = one.updates_matrices,
        .noise_scale = one.noise_scale,
        .global_batch = 8,
        .largest_micro_batch = allowed ? one.allowed_largest_micro_batch : one.largest_micro_batch,

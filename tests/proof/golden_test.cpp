@@ -40,11 +40,11 @@ INSTANTIATE_TEST_SUITE_P(All, Golden, testing::ValuesIn(program::golden_names())
                          [](const auto& info) { return info.param; });
 
 TEST(Goldens, AreAllThere) {
-  EXPECT_THAT(
-      program::golden_names(),
-      testing::ElementsAre("dp1_tree", "dp2_boundary", "dp2_evaluate", "dp2_fast", "dp2_fp16", "dp2_lamb",
-                           "dp2_ring", "dp2_sharded", "dp2_tree", "dp2_wire", "dp3_ordered", "pp2_1f1b",
-                           "pp2_interleaved", "pp2_zero_bubble", "ps_async", "ps_stale", "ps_sync"));
+  EXPECT_THAT(program::golden_names(),
+              testing::ElementsAre("dp1_tree", "dp2_boundary", "dp2_evaluate", "dp2_fast", "dp2_fp16",
+                                   "dp2_lamb", "dp2_muon", "dp2_ring", "dp2_sharded", "dp2_tree", "dp2_wire",
+                                   "dp3_ordered", "pp2_1f1b", "pp2_interleaved", "pp2_zero_bubble",
+                                   "ps_async", "ps_stale", "ps_sync"));
 }
 
 }  // namespace

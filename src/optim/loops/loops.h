@@ -29,11 +29,14 @@ struct UpdateLoops : UpdateLoop<SgdFormula, 0>,
                      UpdateLoop<AdamFormula, 2>,
                      UpdateLoop<LarsFormula, 1>,
                      UpdateLoop<LambFormula, 2>,
+                     UpdateLoop<MuonDirection, 1>,
+                     UpdateLoop<MuonFormula, 0>,
                      UpdateLoop<Averaged<SgdFormula>, 1>,
                      UpdateLoop<Averaged<SgdFormula>, 2>,
                      UpdateLoop<Averaged<AdamFormula>, 3>,
                      UpdateLoop<Averaged<LarsFormula>, 2>,
-                     UpdateLoop<Averaged<LambFormula>, 3> {
+                     UpdateLoop<Averaged<LambFormula>, 3>,
+                     UpdateLoop<Averaged<MuonFormula>, 1> {
   const char* instruction_set = nullptr;
   /// values[i] moves towards means[i].
   void (*statistic)(const StatisticFormula& formula, float* values, const float* means,

@@ -69,9 +69,10 @@ void move_statistic(const StatisticFormula& formula, float* values, const float*
 
 constinit const UpdateLoops kUpdateLoops {
   {update<SgdFormula, 0>}, {update<SgdFormula, 1>}, {update<AdamFormula, 2>}, {update<LarsFormula, 1>},
-      {update<LambFormula, 2>}, {update<Averaged<SgdFormula>, 1>}, {update<Averaged<SgdFormula>, 2>},
+      {update<LambFormula, 2>}, {update<MuonDirection, 1>}, {update<MuonFormula, 0>},
+      {update<Averaged<SgdFormula>, 1>}, {update<Averaged<SgdFormula>, 2>},
       {update<Averaged<AdamFormula>, 3>}, {update<Averaged<LarsFormula>, 2>},
-      {update<Averaged<LambFormula>, 3>},
+      {update<Averaged<LambFormula>, 3>}, {update<Averaged<MuonFormula>, 1>},
 #if defined(__AVX512F__)
       "AVX-512",
 #elif defined(__AVX2__) && defined(__FMA__)

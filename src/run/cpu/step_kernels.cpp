@@ -156,9 +156,32 @@ class CpuStepKernels : public StepKernels {
         arguments.state[slot] = call.state[slot] + piece.offset;
       lockstep::optim::update(call.optimizer, arguments, call.constants->update, stream, threads_);
     }
+    for (const auto& matrix : call.matrices) update_matrix(call, matrix, stream);
   }
 
  private:
+  void update_matrix(const UpdateCall& call, const UpdateCall::Matrix& matrix, device::Stream& stream) {
+    const auto& piece = matrix.piece;
+    const int slots = optim::state_slots(call.optimizer);
+    optim::UpdateArguments arguments{
+        .parameters = matrix.direction,
+        .gradients = call.gradients + piece.offset,
+        .state = {call.state[0] + piece.offset},
+        .count = piece.count,
+        .rates = piece.rates,
+        .gradient_scale = program::update_scale(*call.verdict, call.constants->kernels, call.static_count,
+                                                call.whole_step)};
+    optim::make_direction(call.optimizer, arguments, call.constants->update, stream, threads_);
+    sum_squares(matrix.squares, stream);
+    matrix.orthogonalizer->run(matrix.direction, matrix.squares.sums, matrix.squares.chunks, matrix.workspace,
+                               stream);
+    arguments.parameters = call.parameters + piece.offset;
+    arguments.copy = call.copy.from(piece.offset);
+    arguments.gradients = matrix.direction;
+    arguments.state[0] = call.state[slots - 1] + piece.offset;
+    optim::follow_direction(call.optimizer, arguments, call.constants->update, stream, threads_);
+  }
+
   using Squares = double (*)(const float*, int64_t);
   Squares squares() const { return as_gpus_ ? sum_of_squares_as_gpus : sum_of_squares; }
   /// Chunks' sums, in their order.

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cstring>
+#include <span>
+#include <utility>
 
 #include "base/ensure.h"
 #include "device/cuda/kernel.h"
@@ -257,10 +259,9 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
   apply<Slots>(formula, call, piece.offset + begin, piece.offset + end);
 }
 
-template <class Formula, int Slots>
-void launch_update(const UpdateCall& call, device::Stream& stream) {
-  for (size_t first = 0; first < call.pieces.size(); first += kMostPieces) {
-    UpdatePieces part{.parameters = call.parameters,
+/// What pieces of a call share.
+UpdatePieces shared_by_pieces(const UpdateCall& call) {
+  return UpdatePieces{.parameters = call.parameters,
                       .copy = call.copy,
                       .gradients = call.gradients,
                       .state = {call.state[0], call.state[1], call.state[2]},
@@ -272,17 +273,48 @@ void launch_update(const UpdateCall& call, device::Stream& stream) {
                       .statistic_scale = call.statistic_scale,
                       .whole_step = call.whole_step,
                       .predicated = call.predicated};
+}
+
+template <class Formula, int Slots>
+void launch_update(const UpdatePieces& shared, std::span<const UpdateCall::Piece> pieces,
+                   device::Stream& stream) {
+  for (size_t first = 0; first < pieces.size(); first += kMostPieces) {
+    UpdatePieces part = shared;
     int64_t blocks = 0;
-    for (size_t p = first; p < std::min(first + kMostPieces, call.pieces.size()); ++p) {
+    for (size_t p = first; p < std::min(first + kMostPieces, pieces.size()); ++p) {
       part.first_block[part.count] = static_cast<int>(blocks);
-      part.piece[part.count++] = call.pieces[p];
-      blocks += (call.pieces[p].count + kUpdateElements - 1) / kUpdateElements;
+      part.piece[part.count++] = pieces[p];
+      blocks += (pieces[p].count + kUpdateElements - 1) / kUpdateElements;
     }
     ensure(blocks <= 0x7fffffff, "a launch has fewer than 2^31 blocks");
     if (blocks > 0)
       device::launch(stream, {.blocks = static_cast<unsigned>(blocks), .threads = kThreads},
                      update_kernel<Formula, Slots>, part);
   }
+}
+
+/// Its parts go through the kernel of all updates: 16 bytes move for each element to the direction, 12 from
+/// it, or 20 with an average.
+void launch_matrix(const UpdateCall& call, const UpdateCall::Matrix& matrix, device::Stream& stream,
+                   StepKernels& kernels) {
+  UpdateCall::Piece piece = matrix.piece;
+  const int64_t offset = std::exchange(piece.offset, 0);
+  UpdatePieces shared = shared_by_pieces(call);
+  shared.parameters = matrix.direction;
+  shared.copy = {};
+  shared.gradients = call.gradients + offset;
+  shared.state[0] = call.state[0] + offset;
+  launch_update<optim::MuonDirection, 1>(shared, {&piece, 1}, stream);
+  kernels.sum_squares(matrix.squares, stream);
+  matrix.orthogonalizer->run(matrix.direction, matrix.squares.sums, matrix.squares.chunks, matrix.workspace,
+                             stream);
+  shared.parameters = call.parameters + offset;
+  shared.copy = call.copy.from(offset);
+  shared.gradients = matrix.direction;
+  shared.state[0] = call.state[optim::state_slots(call.optimizer) - 1] + offset;
+  optim::visit_matrix_formula(call.optimizer, [&]<class Formula, int slots> {
+    launch_update<Formula, slots>(shared, {&piece, 1}, stream);
+  });
 }
 
 /// A block for each chunk of all pieces.
@@ -378,8 +410,10 @@ class GpuStepKernels : public StepKernels {
   }
 
   void update(const UpdateCall& call, device::Stream& stream) override {
-    optim::visit_formula(call.optimizer,
-                         [&]<class Formula, int slots> { launch_update<Formula, slots>(call, stream); });
+    optim::visit_formula(call.optimizer, [&]<class Formula, int slots> {
+      launch_update<Formula, slots>(shared_by_pieces(call), call.pieces, stream);
+    });
+    for (const UpdateCall::Matrix& matrix : call.matrices) launch_matrix(call, matrix, stream, *this);
   }
 };
 

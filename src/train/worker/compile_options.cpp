@@ -1,6 +1,8 @@
 #include "train/worker/compile_options.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "base/ensure.h"
 #include "data/packed_images.h"
@@ -19,6 +21,13 @@ std::optional<pixels::PackedLayout> packed_layout(const config::RunConfig& confi
   return data::packed_layout(config.data, {shape[0], shape[1], shape[2]}, training);
 }
 
+std::map<std::string, MatrixSize> matrices_of(const config::RunConfig& config) {
+  std::map<std::string, MatrixSize> matrices;
+  for (const auto& [name, rates] : config.group_rates)
+    if (rates.matrix.is_matrix()) matrices.emplace(name, rates.matrix);
+  return matrices;
+}
+
 }  // namespace
 
 compile::CompileOptions compile_options(const config::RunConfig& config) {
@@ -33,6 +42,7 @@ compile::CompileOptions compile_options(const config::RunConfig& config) {
           .state_slots = optim::state_slots(config.optimizer),
           .measures = {.parameters = optim::measures_parameters(config.optimizer),
                        .proposed_slots = optim::proposed_slots(config.optimizer)},
+          .matrices = matrices_of(config),
           .clips_gradients = config.trainer.clip_norm != 0,
           .compares_replicas = config.trainer.check_every_steps > 0,
           .skips_nonfinite = config.trainer.nonfinite != config::NonFinitePolicy::ignore,

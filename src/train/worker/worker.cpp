@@ -175,6 +175,7 @@ run::ExecutionContext Worker::make_context(const program::ModelCode& code,
           .updates_before = &updates_before_,
           .clip_norm = config_.trainer.clip_norm,
           .update_threads = is_worker() ? 1 : config_.parallel.server_threads,
+          .matrix_threads = is_worker() ? config_.parallel.intra_op_threads : config_.parallel.server_threads,
           .sum_order =
               compiled_->device() == device::DeviceKind::cuda ? run::SumOrder::as_gpus : run::SumOrder::own,
           .static_count = static_cast<double>(division.global_batch) *

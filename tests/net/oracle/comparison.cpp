@@ -62,9 +62,11 @@ bool is_near_kink(const Expected& exact, const config::RunConfig& config) {
 }
 
 /// Adam with its own epsilon moves a parameter as far for a gradient of rounding errors as for any other, as
-/// does LARS; LAMB does so with any epsilon.
+/// does LARS; LAMB and Muon do so with any epsilon.
 bool amplifies_errors(const config::RunConfig& config) {
-  if (config.optimizer.kind == optim::OptimizerKind::lamb) return true;
+  if (config.optimizer.kind == optim::OptimizerKind::lamb ||
+      config.optimizer.kind == optim::OptimizerKind::muon)
+    return true;
   return config.optimizer.kind != optim::OptimizerKind::sgd && config.optimizer.epsilon < 1e-5;
 }
 

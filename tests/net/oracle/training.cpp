@@ -115,7 +115,49 @@ double OracleTraining::norm_of(const Step& step) const {
   return std::sqrt(sum);
 }
 
-/// As PyTorch's SGD, Adam, AdamW and AveragedModel; LARS, LAMB and adaptive clipping by their papers.
+namespace {
+
+/// As muon.py has it. Of a tall matrix the transpose is taken, which comes to the same.
+Values orthogonal(const Values& direction, const MatrixSize& size, int iterations) {
+  const bool is_tall = size.rows > size.columns;
+  const int64_t rows = std::min(size.rows, size.columns), columns = std::max(size.rows, size.columns);
+  const auto at = [&](int64_t r, int64_t c) {
+    return static_cast<size_t>(is_tall ? c * rows + r : r * columns + c);
+  };
+  const auto of = [rows](int64_t r, int64_t c) { return static_cast<size_t>(r * rows + c); };
+  double squares = 0;
+  for (const double u : direction) squares += u * u;
+  Values x = direction;
+  for (double& value : x) value /= std::sqrt(squares) + 1e-7;
+  for (int i = 0; i < iterations; ++i) {
+    Values a(static_cast<size_t>(rows * rows)), factor(a.size()), next(x.size());
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < rows; ++c)
+        for (int64_t k = 0; k < columns; ++k) a[of(r, c)] += x[at(r, k)] * x[at(c, k)];
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < rows; ++c) {
+        for (int64_t k = 0; k < rows; ++k) factor[of(r, c)] += 2.0315 * a[of(r, k)] * a[of(k, c)];
+        factor[of(r, c)] -= 4.7750 * a[of(r, c)];
+      }
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < columns; ++c) {
+        next[at(r, c)] = 3.4445 * x[at(r, c)];
+        for (int64_t k = 0; k < rows; ++k) next[at(r, c)] += factor[of(r, k)] * x[at(k, c)];
+      }
+    x = next;
+  }
+  return x;
+}
+
+double scale_of(optim::MatrixScale kind, const MatrixSize& size) {
+  const double rows = size.rows, columns = size.columns;
+  return kind == optim::MatrixScale::match_adamw ? 0.2 * std::sqrt(std::max(rows, columns))
+                                                 : std::sqrt(std::max(1.0, rows / columns));
+}
+
+}  // namespace
+
+/// As PyTorch's SGD, Adam, AdamW, Muon and AveragedModel; LARS, LAMB and adaptive clipping by their papers.
 void OracleTraining::update(int64_t step, const Step& computed, double scale, std::vector<Values>& parameters,
                             OptimizerState& state) const {
   const optim::OptimizerOptions& o = config_.optimizer;
@@ -130,7 +172,7 @@ void OracleTraining::update(int64_t step, const Step& computed, double scale, st
     const double decay = has_group                                        ? group->second.weight_decay
                          : o.decay_norm_and_bias || !spec.is_norm_or_bias ? o.weight_decay
                                                                           : 0;
-    // Of LAMB the norms are known once its moments have moved.
+    // Of LAMB the norms are known once its moments have moved; Muon's are orthogonal.
     Values directions;
     if (o.kind == optim::OptimizerKind::lamb && learns(p))
       for (size_t i = 0; i < parameters[p].size(); ++i) {
@@ -142,6 +184,16 @@ void OracleTraining::update(int64_t step, const Step& computed, double scale, st
                                  (std::sqrt(second / (1 - std::pow(o.beta2, updates))) + o.epsilon) +
                              decay * parameters[p][i]);
       }
+    const MatrixSize matrix = has_group && learns(p) ? group->second.matrix : MatrixSize{};
+    if (matrix.is_matrix()) {
+      for (size_t i = 0; i < parameters[p].size(); ++i) {
+        const double d = computed.gradients[p][i] * scale;
+        double& mean = state.first[p][i];
+        mean += (1 - o.momentum) * (d - mean);
+        directions.push_back(o.nesterov ? d + o.momentum * (mean - d) : mean);
+      }
+      directions = orthogonal(directions, matrix, o.newton_schulz_steps);
+    }
     const double ratio =
         learns(p) ? ratio_of(p, computed.gradients[p], scale, decay, parameters[p], directions) : 1;
     for (size_t i = 0; i < parameters[p].size(); ++i) {
@@ -149,6 +201,8 @@ void OracleTraining::update(int64_t step, const Step& computed, double scale, st
       const double gradient = computed.gradients[p][i];
       if (is_statistic(graph_.parameters[p])) {
         value += static_cast<double>(spec.momentum) * (gradient - value);
+      } else if (matrix.is_matrix()) {
+        value -= rate * decay * value + rate * scale_of(o.matrix_scale, matrix) * directions[i];
       } else if (o.kind == optim::OptimizerKind::lars) {
         first = o.momentum * first - rate * ratio * (gradient * scale + decay * value);
         value += first;
@@ -159,7 +213,8 @@ void OracleTraining::update(int64_t step, const Step& computed, double scale, st
         first = o.momentum * first + d;
         value -= rate * (o.nesterov ? d + o.momentum * first : first);
       } else {
-        if (o.kind == optim::OptimizerKind::adamw) value -= rate * decay * value;
+        if (o.kind == optim::OptimizerKind::adamw || o.kind == optim::OptimizerKind::muon)
+          value -= rate * decay * value;
         const double d =
             gradient * scale * ratio + (o.kind == optim::OptimizerKind::adam ? decay * value : 0);
         first = o.beta1 * first + (1 - o.beta1) * d;

@@ -138,6 +138,24 @@ TEST(GpuLayerwise, HasTheSameBitsOnAnyNumberOfGpus) {
     }
 }
 
+/// Muon, whose products a GPU's library computes. Servers on processors would have other bits.
+TEST(GpuMuon, HasTheSameBitsOnAnyNumberOfGpus) {
+  NEEDS_GPUS(3);
+  for (const char* type : {"FLOAT32", "BFLOAT16"}) {
+    const config::RunConfig config = config_of(
+        kModels[1],
+        {std::string("precision.compute=") + type, "optimizer.muon={adamw: {learning_rate: 0.003}}"});
+    const Trace one = train_on_gpu(config, 1);
+    for (const char* layout :
+         {"dp=2", "dp=3,shard=optimizer", "dp=2,sync=ps,placement=colocated", "dp=1,pp=2"}) {
+      config::RunConfig other = config;
+      other.parallel.layout = layout::parse_layout(layout);
+      EXPECT_EQ(train_on_gpu(other, other.parallel.layout.world_size()), one) << layout << ", " << type;
+    }
+    if (std::string(type) == "FLOAT32") expect_close(one, train_on_threads(config, 1), 1e-4);
+  }
+}
+
 /// Micro-batches hold as many leaves as make a node of the tree, so that kernels of several sizes work in one
 /// job: with 20 leaves 4, 2 and 1 of them on three GPUs, with 8 leaves all of them on one and 2 and 1 on
 /// three.

@@ -32,9 +32,25 @@ void expect_refused(const std::string& golden, const std::string& from, const st
 }
 
 TEST(Binding, AcceptsGoldensAsTheyStand) {
-  for (const char* golden : {"dp2_fast", "dp2_lamb", "dp2_sharded", "pp2_1f1b", "pp2_zero_bubble", "ps_sync"})
+  for (const char* golden :
+       {"dp2_fast", "dp2_lamb", "dp2_muon", "dp2_sharded", "pp2_1f1b", "pp2_zero_bubble", "ps_sync"})
     for (const program::Program& program : program::load_golden(golden))
       EXPECT_NO_THROW(bind(*model_of_golden(golden), program)) << golden;
+}
+
+TEST(Binding, RefusesAMatrixWithoutRoomOrInPart) {
+  const std::string update = "updates parameters:param.0 state:state.0[0+128] state.1:state.0[128+128]";
+  expect_refused("dp2_muon", update + " writes temporary:muon", update + " writes temporary:muon[0+64]",
+                 "64 bytes");
+  expect_refused("dp2_muon", update + " writes temporary:muon", update, "temporary");
+  expect_refused("dp2_muon",
+                 "reads gradients:grad.0 verdict:verdict[0+32] verdict.1:verdict[32+32] "
+                 "predicate:verdict[48+8] constants:constants " +
+                     update,
+                 "reads gradients:grad.0[0+64] verdict:verdict[0+32] verdict.1:verdict[32+32] "
+                 "predicate:verdict[48+8] constants:constants "
+                 "updates parameters:param.0[0+64] state:state.0[0+64] state.1:state.0[128+64]",
+                 "16 elements of 'fc.weight'");
 }
 
 TEST(Binding, RefusesAKindThatNoExecutorRuns) {

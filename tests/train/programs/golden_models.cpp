@@ -86,13 +86,14 @@ struct Recipe {
 
 std::vector<Recipe> recipes() {
   constexpr auto momentum = optim::OptimizerKind::sgd, adam = optim::OptimizerKind::adam,
-                 lamb = optim::OptimizerKind::lamb;
+                 lamb = optim::OptimizerKind::lamb, muon = optim::OptimizerKind::muon;
   const ModelSpec small = two_layers(4, linear(8), 2), with_tie = tied({"fc"});
   return {{"dp1_tree", one_layer(), {}, 4, 2, 1, 1, adam, 0.5},
           {"dp2_boundary", one_layer(), {}, 4, 2, 1, 2, momentum, 0},
           {"dp2_evaluate", small, {"fc"}, 4, 4, 1, 2, momentum, 0},
           {"dp2_fast", embedding_first(), {"embed", "gelu"}, 4, 2, 2, 2, momentum, 0.5},
           {"dp2_lamb", two_layers(255, Linear{.units = 512}, 256), {"fc"}, 4, 2, 1, 2, lamb, 0.5},
+          {"dp2_muon", small, {"fc"}, 4, 2, 1, 2, muon, 0.5},
           {"dp2_ring", embedding_first(), {"embed", "gelu"}, 4, 2, 2, 2, momentum, 0.5},
           // Half of either bucket ends on the border of a chunk of 65,536 elements.
           {"dp2_sharded", two_layers(255, Linear{.units = 512}, 256), {"fc"}, 4, 2, 1, 2, adam, 0.5},
@@ -139,6 +140,10 @@ std::unique_ptr<GoldenModel> model_of_golden(const std::string& golden) {
   model->optimizer = {.kind = recipe->optimizer, .learning_rate = 0.1};
   if (recipe->optimizer == optim::OptimizerKind::sgd) model->optimizer.momentum = 0.9;
   if (recipe->optimizer == optim::OptimizerKind::lamb) model->optimizer.weight_decay = 0.1;
+  if (recipe->optimizer == optim::OptimizerKind::muon) {
+    model->optimizer.momentum = 0.95;
+    model->group_rates = {{"fc.weight", {.matrix = {8, 4}}}};
+  }
   model->clip_norm = recipe->clip_norm;
   model->wire = recipe->wire;
   return model;

@@ -18,6 +18,7 @@ struct GoldenModel {
   model::Partition partition;
   layout::BatchDivision division;
   optim::OptimizerOptions optimizer;
+  optim::GroupRates group_rates;
   double clip_norm = 0;
   DType wire = DType::float32;
 

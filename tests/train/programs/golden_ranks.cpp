@@ -5,7 +5,9 @@
 #include <cstring>
 #include <mutex>
 
+#include "ops/orthogonalizer.h"
 #include "parallel/step_programs.h"
+#include "program/matrix_scratch.h"
 
 namespace lockstep::train {
 namespace {
@@ -41,7 +43,12 @@ struct Rank {
         device(d),
         memory(d, std::span(&plan, 1)),
         code(m.code(trains(program))),
-        context{.graph = m.graph, .code = *code, .memory = memory, .device = d, .optimizer = m.optimizer} {
+        context{.graph = m.graph,
+                .code = *code,
+                .memory = memory,
+                .device = d,
+                .optimizer = m.optimizer,
+                .group_rates = m.group_rates} {
     code->prepare(d);
     context.clip_norm = m.clip_norm;
     context.static_count = static_cast<double>(m.division.global_batch * m.graph.loss_positions());
@@ -138,6 +145,22 @@ std::unique_ptr<device::Device> make_device(const GoldenRun& run) {
   return run.asynchronous ? device::make_async_cpu_device(*run.asynchronous) : device::make_cpu_device();
 }
 
+/// As compile::CompiledRun has it.
+parallel::WholeScratch whole_scratch_of(const GoldenModel& model) {
+  parallel::WholeScratch scratch;
+  for (const auto& parameter : model.graph.parameters) {
+    const auto found = model.group_rates.find(parameter.name);
+    const MatrixSize size = found == model.group_rates.end() ? MatrixSize{} : found->second.matrix;
+    int64_t bytes = 0;
+    if (size.is_matrix())
+      bytes = program::MatrixScratch(
+                  size, ops::make_orthogonalizer(device::DeviceKind::cpu, size, 1)->workspace_bytes())
+                  .size_bytes;
+    scratch.of_workers.push_back(bytes);
+  }
+  return scratch;
+}
+
 program::Program compiled_for_one(const GoldenModel& model,
                                   program::Program (*compile)(const parallel::ProgramPlan&, int)) {
   layout::BatchDivision division = model.division;
@@ -156,7 +179,8 @@ program::Program compiled_for_one(const GoldenModel& model,
       .shares = ownership.shares(),
       .state_slots = slots,
       .measures = {.parameters = optim::measures_parameters(model.optimizer),
-                   .proposed_slots = optim::proposed_slots(model.optimizer)}};
+                   .proposed_slots = optim::proposed_slots(model.optimizer)},
+      .whole_scratch = whole_scratch_of(model)};
   program::Program program = compile(plan, 0);
   program::derive_dependencies(program);
   return program;
