@@ -166,7 +166,7 @@ run() {
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_hwloc_base_binding_policy=none
   # Both hosts share this machine's cores, and neither knows of the other's ranks.
   export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1
-  on host-a mpirun --host "$(hosts | paste -sd ,)" --map-by node "${options[@]}" "$@"
+  on host-a mpirun --host "$(hosts | paste -sd ,)" --map-by node --rank-by slot "${options[@]}" "$@"
 }
 
 case "$action" in

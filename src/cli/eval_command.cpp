@@ -41,8 +41,8 @@ config::RunConfig load_config(const EvalArguments& arguments) {
   if (!arguments.config.path.empty())
     return config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
   // As many processes as there are, however many have trained.
-  return config::load_run_config(kept_of(arguments.checkpoint), overrides,
-                                 arguments.config.layout.value_or("pp=1"));
+  return config::load_kept_config(kept_of(arguments.checkpoint), overrides,
+                                  arguments.config.layout.value_or("pp=1"));
 }
 
 /// Nothing of what trained is read but the checkpoint.

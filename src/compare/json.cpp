@@ -242,6 +242,7 @@ Json to_json(const CompareResults& results) {
             {"cores", results.cores},
             {"device", results.device},
             {"hostfile", results.hosts_text},
+            {"ranks", results.ranks},
             {"machine", {{"cpu", results.cpu}, {"kernel", results.kernel}, {"mpirun", results.mpirun}}},
             {"threads", results.threads},
             {"server_threads", results.server_threads},
@@ -296,7 +297,8 @@ CompareResults compare_results_from_text(const std::string& text, const std::str
                            .seed = demand_whole_number<uint64_t>(json.at("seed")),
                            .threads = demand_whole_number<int>(json.at("threads")),
                            .server_threads = demand_whole_number<int>(json.at("server_threads")),
-                           .kill_rank = demand_whole_number<int>(json.at("kill_rank"))};
+                           .kill_rank = demand_whole_number<int>(json.at("kill_rank")),
+                           .ranks = json.value("ranks", "")};
     for (const Json& row : json.at("rows")) results.rows.push_back(row_from(row));
     for (const Json& row : json.at("forecasts")) results.forecasts.push_back(row_from(row));
     for (const Json& tie : json.at("ties")) results.ties.push_back(tie_from(tie));

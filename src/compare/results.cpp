@@ -48,6 +48,7 @@ std::string CompareResults::first_difference(const CompareResults& other) const 
     return one.link == two.link && one.workers == two.workers && one.layout == two.layout &&
            one.global_batch == two.global_batch;
   };
+  const bool has_links = std::ranges::any_of(rows, [](const CompareRow& row) { return !row.link.empty(); });
   const std::pair<const char*, bool> fields[] = {
       {"the config", config_hash == other.config_hash},
       {"lockstep's version", version == other.version},
@@ -60,6 +61,7 @@ std::string CompareResults::first_difference(const CompareResults& other) const 
       {"the machine", host == other.host},
       {"the hosts", hosts_text == other.hosts_text},
       {"--workers, --layouts or --link", std::ranges::equal(rows, other.rows, same)},
+      {"the order of ranks on the hosts", !has_links || ranks == other.ranks},
       {"--predict", std::ranges::equal(forecasts, other.forecasts, same)},
   };
   for (const auto& [name, is_same] : fields)

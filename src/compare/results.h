@@ -143,6 +143,7 @@ struct CompareResults {
   uint64_t seed = 0;                    ///< likewise
   int threads = 1, server_threads = 1;  ///< that a worker and a dedicated server compute with
   int kill_rank = -1;                   ///< of the worker that is killed once; -1: nobody asked
+  std::string ranks = "by host";  ///< on the hosts of --link; "" in files of builds in which they alternated
   std::vector<CompareRow> rows;
   std::vector<CompareRow> forecasts;  ///< with more workers than there are: predicted alone
   std::vector<CompareTie> ties;

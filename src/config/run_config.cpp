@@ -159,9 +159,12 @@ std::string describe_batch_scaling(const RunConfig& config) {
       scaling.rule == optim::ScalingRule::linear ? ratio : fmt::format("the square root of {}", ratio));
 }
 
-RunConfig parse_run_config(const std::string& text, const std::string& name,
-                           const std::vector<std::string>& overrides,
-                           const std::optional<std::string>& layout_option, const OwnParts& own) {
+namespace {
+
+/// `trains`: the optimizer is judged, too.
+RunConfig read_run_config(const std::string& text, const std::string& name,
+                          const std::vector<std::string>& overrides,
+                          const std::optional<std::string>& layout_option, const OwnParts& own, bool trains) {
   schema::RunConfig config;
   Document document(config, text, name);
   for (const auto& assignment : overrides) document.apply(assignment);
@@ -194,7 +197,7 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
 
   RunConfig run = convert(config, std::move(model), layout);
   run.group_rates = resolve_groups(config.optimizer(), *graph, document);
-  check_scaled(run.optimizer, run.group_rates, *graph, document);
+  if (trains) check_scaled(run.optimizer, run.group_rates, *graph, document);
   run.graph = std::move(graph);
   run.states_virtual_replicas = states_virtual_replicas;
   run.data.own_train = own.samples.train;
@@ -208,6 +211,14 @@ RunConfig parse_run_config(const std::string& text, const std::string& name,
   run.math_fields = math_fields(config, run.model);
   run.math_hash = hash_of(run.math_fields);
   return run;
+}
+
+}  // namespace
+
+RunConfig parse_run_config(const std::string& text, const std::string& name,
+                           const std::vector<std::string>& overrides,
+                           const std::optional<std::string>& layout, const OwnParts& own) {
+  return read_run_config(text, name, overrides, layout, own, true);
 }
 
 std::string kept_text(const RunConfig& config) {
@@ -225,6 +236,11 @@ std::string kept_text(const RunConfig& config) {
 RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides,
                           const std::optional<std::string>& layout) {
   return parse_run_config(read_file(path, "config"), path, overrides, layout);
+}
+
+RunConfig load_kept_config(const std::string& path, const std::vector<std::string>& overrides,
+                           const std::optional<std::string>& layout) {
+  return read_run_config(read_file(path, "config"), path, overrides, layout, {}, false);
 }
 
 }  // namespace lockstep::config

@@ -142,6 +142,10 @@ RunConfig load_run_config(const std::string& path, const std::vector<std::string
 RunConfig parse_run_config(const std::string& text, const std::string& name,
                            const std::vector<std::string>& overrides,
                            const std::optional<std::string>& layout = {}, const OwnParts& own = {});
+/// Likewise the config that a run has kept, to use its checkpoints without training: an optimizer that would
+/// do nothing of its own is no reason to refuse them.
+RunConfig load_kept_config(const std::string& path, const std::vector<std::string>& overrides,
+                           const std::optional<std::string>& layout);
 
 /// The model as text proto of plain layers (a `Model` of lockstep.proto, with presets and repeated blocks
 /// expanded), and back. Checks what the reader of configs checks, but not shapes: make_graph does.

@@ -23,7 +23,8 @@ class Evaluator {
   const model::Graph& graph() const { return graph_; }
   int64_t batch() const { return batch_; }
   /// Memory of a parameter, in the graph's order: whoever loads the model writes it before the next
-  /// evaluation.
+  /// evaluation. Call it anew before every later write: kernels keep weights that they have packed until
+  /// then.
   Tensor parameter(int id);
   /// Memory of a model input, as the graph names it. Throws ConfigError if there is none of this name.
   Tensor input(std::string_view name) const;

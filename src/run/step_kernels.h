@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/host_device.h"
-#include "base/index.h"
 #include "device/device.h"
 #include "layout/norm_chunks.h"
 #include "lockstep/tensor.h"
@@ -161,7 +160,7 @@ struct UpdateCall {
 template <class Call>
 void tell_updates_before(Call& call, const std::vector<uint32_t>& of_parameters) {
   for (auto& piece : call.pieces) {
-    const uint32_t now = of_parameters.empty() ? 0 : nth(of_parameters, piece.parameter);
+    const uint32_t now = of_parameters.empty() ? 0 : of_parameters[static_cast<size_t>(piece.parameter)];
     if (piece.rates.updates_before != now) piece.rates.updates_before = now;
   }
 }

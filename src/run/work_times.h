@@ -21,6 +21,10 @@ struct WorkTimes {
   std::vector<double> waited_ms;
 
   double kind_ms(program::InstructionKind kind) const { return kinds_ms[static_cast<size_t>(kind)]; }
+  /// Updates and what they propose before: profiles and predictions have one time for both.
+  double updates_ms() const {
+    return kind_ms(program::InstructionKind::update) + kind_ms(program::InstructionKind::propose);
+  }
 };
 
 /// The times of kernels and instructions of some iterations, of executors whose lanes are streams: a device

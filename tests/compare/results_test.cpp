@@ -159,6 +159,16 @@ TEST(CompareResults, LinksHaveSentencesAndFirstRowsOfTheirOwn) {
   EXPECT_NE(found.first_difference(other), "");
 }
 
+TEST(CompareResults, OverLinksWithRanksThatAlternatedAreAnotherComparison) {
+  const auto by_older_build = [](const CompareResults& found) {
+    auto json = to_json(found);
+    json.erase("ranks");
+    return compare_results_from_text(json.dump(), "results.json");
+  };
+  EXPECT_EQ(over_links().first_difference(by_older_build(over_links())), "the order of ranks on the hosts");
+  EXPECT_EQ(results().first_difference(by_older_build(results())), "") << "one host";
+}
+
 TEST(ComparePage, SplitsStepsUpAndShowsWhatLinksMove) {
   const std::string page = compare_page(over_links());
   // Of 40 ms: an eighth computing, 15 of 30 that it waited in servers' hands no more than 10, the rest of

@@ -191,5 +191,21 @@ TEST(Loading, AMissingFileIsComparedWithItsNeighbours) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Loading, AKeptConfigMayHaveAnOptimizerThatNobodyWouldTrainWith) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "lockstep_kept_config_loading";
+  std::filesystem::create_directories(folder);
+  const std::string path = (folder / "config.effective.textproto").string();
+  std::ofstream(path) << kSmallConfig;
+  const std::string groups = "optimizer.groups={parameters: \"*\" adaptive_clip: false}";
+  const std::vector<std::vector<std::string>> all = {{"optimizer.lamb={}"},
+                                                     {"optimizer.adaptive_clip={}", groups}};
+  for (const auto& ignored : all) {
+    EXPECT_THROW(load_run_config(path, ignored), ConfigError) << ignored[0];
+    EXPECT_EQ(load_kept_config(path, ignored, "pp=1").trainer.steps, 5) << ignored[0];
+  }
+  EXPECT_THROW(load_kept_config(path, {"optimizer.lars={trust: 0}"}, "pp=1"), ConfigError);
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace lockstep::config

@@ -15,7 +15,7 @@
 #include "program/matrix_scratch.h"
 #include "run/step_kernels.h"
 
-namespace lockstep::run {
+namespace lockstep::run::matrices {
 namespace {
 
 using optim::OptimizerOptions;
@@ -250,7 +250,7 @@ class Machine {
     constants.update = {.learning_rate = o.learning_rate,
                         .beta1_power = std::pow(o.beta1, updates),
                         .beta2_power = std::pow(o.beta2, updates),
-                        .average_gain = updates == 1 ? 1 : 1 - o.average.decay};
+                        .average_gain = static_cast<float>(updates == 1 ? 1 : 1 - o.average.decay)};
     fill(constants_, std::vector{constants});
     UpdateCall update{.optimizer = o,
                       .parameters = parameters_,
@@ -403,4 +403,4 @@ INSTANTIATE_TEST_SUITE_P(Devices, MatrixUpdates,
                          });
 
 }  // namespace
-}  // namespace lockstep::run
+}  // namespace lockstep::run::matrices

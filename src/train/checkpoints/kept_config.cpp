@@ -28,8 +28,9 @@ OpenedRun open_run(const std::string& checkpoint, const std::string& config,
                    const std::string& advice) {
   overrides.push_back("parallel.profile=\"\"");  // of training steps
   // In one process, however many have trained.
-  OpenedRun opened{config::load_run_config(config.empty() ? kept_config_of(checkpoint, advice) : config,
-                                           overrides, "pp=1"),
+  OpenedRun opened{config.empty()
+                       ? config::load_kept_config(kept_config_of(checkpoint, advice), overrides, "pp=1")
+                       : config::load_run_config(config, overrides, "pp=1"),
                    checkpoint::Checkpoint(find_checkpoint(checkpoint)),
                    {}};
   require_same_model(opened.checkpoint.manifest(), opened.config.math_fields);

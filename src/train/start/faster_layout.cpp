@@ -123,7 +123,7 @@ model::Profile profile_of_run(World& world, const Worker& worker, int64_t steps)
   for (const run::WorkTimes* work : {worker.work_times(), worker.observed_work_times()}) {
     if (work == nullptr) continue;
     for (size_t node = 0; node < nodes.size(); ++node) nodes[node] += work->nodes_ms[node];
-    updates += each * work->kind_ms(program::InstructionKind::update);
+    updates += each * work->updates_ms();
   }
   for (model::NodeTime& node : nodes) node *= each / micro_batches;
   const int64_t updated = run.ownership().owned_bytes(worker.rank()) / int64_t{sizeof(float)};
@@ -135,7 +135,7 @@ model::Profile profile_of_run(World& world, const Worker& worker, int64_t steps)
 double overhead_of_run(const Worker& worker, const plan::StepCosts& costs, int64_t steps) {
   double rest = 0;
   for (const double ms : worker.work_times()->kinds_ms) rest += ms;
-  rest -= worker.work_times()->kind_ms(program::InstructionKind::update);
+  rest -= worker.work_times()->updates_ms();
   return std::max(1e-3 * rest / static_cast<double>(steps) - plan::other_seconds(worker.compiled(), costs),
                   0.0);
 }

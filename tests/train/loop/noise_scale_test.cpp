@@ -21,6 +21,7 @@ Scales measure(const config::RunConfig& config, const std::string& layout, int64
   run_ranks(ranks, [&](int rank, comm::Communicator& world) {
     Worker worker(with(config, layout), {.rank = rank, .world_size = ranks, .asynchronous = {}});
     worker.connect(world);
+    worker.compiled().require_noise();
     NoiseScale noise(worker, {.every_steps = every_steps,
                               .mailbox = mailboxes[static_cast<size_t>(rank)].get(),
                               .write = [&](int64_t step, double scale) { scales[step] = scale; }});

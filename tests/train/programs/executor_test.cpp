@@ -218,6 +218,24 @@ TEST(InlineExecutor, AccountsForItsTimeWithoutOverlap) {
   });
 }
 
+TEST(InlineExecutor, CountsWhatUpdatesProposeAsUpdates) {
+  run_ranks(1, [&](int rank, comm::Communicator& world) {
+    EmptyBatches batches;
+    const config::RunConfig lamb =
+        config::parse_run_config(kExecutorConfig, "test", {"optimizer.lamb={adapt_without_decay: true}"});
+    ProgramRank self(lamb, rank, batches, world);
+    const auto executor = run::make_inline_executor(self.programs.step, self.context, {});
+    executor->run({});
+    executor->finish();
+    const run::WorkTimes& work = *executor->work_times();
+    const double updates = work.kind_ms(program::InstructionKind::update),
+                 proposed = work.kind_ms(program::InstructionKind::propose);
+    EXPECT_GT(updates, 0);
+    EXPECT_GT(proposed, 0);
+    EXPECT_EQ(work.updates_ms(), updates + proposed);
+  });
+}
+
 TEST(Executors, ScatterGatherAndBroadcast) {
   std::vector<std::string> texts;
   for (int rank = 0; rank < 3; ++rank)
