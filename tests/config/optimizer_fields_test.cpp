@@ -218,7 +218,7 @@ TEST(Muon, UpdatesHiddenMatricesAndAdamwTheRest) {
   // AdamW's rate is a quarter of the schedule's, which is Muon's.
   EXPECT_EQ(run.group_rates, (optim::GroupRates{{"fc1.weight", {0.1, 0.25}},
                                                 {"fc1.bias", {0, 0.25}},
-                                                {"fc2.weight", {0.1, 1, true, {5, 6}}},
+                                                {"fc2.weight", {0.1, 1, true, 0, {5, 6}}},
                                                 {"fc2.bias", {0, 0.25}},
                                                 {"fc3.weight", {0.1, 0.25}},
                                                 {"fc3.bias", {0, 0.25}}}));
@@ -231,7 +231,7 @@ TEST(Muon, LetsGroupsSayOtherwise) {
                      "{parameters: \"fc2.*\" muon: false}, "
                      "{parameters: \"fc3.weight\" weight_decay: 0}]"});
   EXPECT_EQ(run.optimizer.matrix_scale, optim::MatrixScale::match_adamw);
-  EXPECT_EQ(run.group_rates, (optim::GroupRates{{"fc1.weight", {0.1, 0.5, true, {6, 16}}},
+  EXPECT_EQ(run.group_rates, (optim::GroupRates{{"fc1.weight", {0.1, 0.5, true, 0, {6, 16}}},
                                                 {"fc1.bias", {0, 2}},
                                                 {"fc2.weight", {0.3, 2}},
                                                 {"fc2.bias", {0, 2}},

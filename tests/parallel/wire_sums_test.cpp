@@ -8,6 +8,7 @@
 
 #include "compile/compiled_run.h"
 #include "model/presets.h"
+#include "model/shared_graph.h"
 
 namespace lockstep::compile {
 namespace {
@@ -17,8 +18,8 @@ constexpr auto kFast = layout::Reduction::fast, kExact = layout::Reduction::repr
 CompileOptions options_of(const std::string& layout, layout::Reduction reduction, DType wire,
                           bool as_it_lands = false) {
   CompileOptions options{
-      .model = model::make_gpt(
-          {.vocabulary = 70, .context = 8, .layers = 2, .heads = 2, .width = 32, .tied_head = true}),
+      .graph = model::share_graph(model::make_gpt(
+          {.vocabulary = 70, .context = 8, .layers = 2, .heads = 2, .width = 32, .tied_head = true})),
       .global_batch = 48,
       .micro_batch = 3,
       .virtual_replicas = 8,
