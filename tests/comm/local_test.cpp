@@ -75,7 +75,7 @@ TEST(LocalCommunicator, RoundsEverySumOfTwoBytes) {
   const auto sum = [](const std::vector<float>& values) {
     std::vector<bfloat16> sums;
     for (const float value : values) sums.emplace_back(value);
-    run_ranks(static_cast<int>(values.size()), [&](Communicator& world) {
+    run_world(static_cast<int>(values.size()), [&](Communicator& world) {
       HostStream stream;
       world.all_reduce(&sums[static_cast<size_t>(world.rank())], 1, DType::bfloat16, ReduceOp::sum, stream);
       world.synchronize(stream, soon());

@@ -145,7 +145,7 @@ TEST(Judge, LeavesOutWhoHasLeft) {
 TEST(Judge, CountsWaitsFromTheLossOfARankOnThatTheOthersGoOnWithout) {
   // Until rank 1 was found stuck, the others waited for it for longer than all of them may wait.
   const auto spared = [](double seconds) {
-    RankState rank = state({slot(Activity::compute, 300)}, 5);
+    RankState rank = judge_state({slot(Activity::compute, 300)}, 5);
     rank.left = rank.spared = true;
     rank.spared_seconds = seconds;
     return rank;

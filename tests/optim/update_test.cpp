@@ -108,7 +108,7 @@ TEST_F(Update, FollowsPyTorchForFiveSteps) {
 }
 
 TEST_F(Update, OfAParameterThatWasFrozenIsPyTorchsOfOneWithoutGradientsUntilThen) {
-  const GoldenCase cases[] = {
+  const GoldenUpdate cases[] = {
       {"adam", {.kind = OptimizerKind::adam, .learning_rate = 0.05, .weight_decay = 0.1}},
       {"adamw",
        {.kind = OptimizerKind::adamw,
@@ -117,7 +117,7 @@ TEST_F(Update, OfAParameterThatWasFrozenIsPyTorchsOfOneWithoutGradientsUntilThen
         .beta2 = 0.95,
         .epsilon = 1e-3,
         .weight_decay = 0.3}}};
-  for (const GoldenCase& c : cases) {
+  for (const GoldenUpdate& c : cases) {
     const auto golden = testing::read_golden("late_gradients", c.name);
     const auto& initial = golden.at("parameters").values;
     const size_t count = initial.size();

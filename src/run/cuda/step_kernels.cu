@@ -311,7 +311,9 @@ void launch_matrix(const UpdateCall& call, const UpdateCall::Matrix& matrix, dev
   shared.parameters = call.parameters + offset;
   shared.copy = call.copy.from(offset);
   shared.gradients = matrix.direction;
-  shared.state[0] = call.state[optim::state_slots(call.optimizer) - 1] + offset;
+  // By the formulas: kernels are linked without what counts slots otherwise.
+  const int slots_of_all = optim::visit_formula(call.optimizer, []<class Formula, int slots> { return slots; });
+  shared.state[0] = call.state[slots_of_all - 1] + offset;
   optim::visit_matrix_formula(call.optimizer, [&]<class Formula, int slots> {
     launch_update<Formula, slots>(shared, {&piece, 1}, stream);
   });
