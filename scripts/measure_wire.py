@@ -70,9 +70,13 @@ def row(options, name, config, data_dir, batch, steps):
     results, sent = {}, {}
     for wire in WIRES:
         overrides = [*common, f"parallel.wire={wire}"]
-        # On several hosts: on one, shared memory would take what is counted here.
-        ranks = run(command_of(options, "inspect", config, [*overrides, "parallel.algorithm=TREE"]) + ["--world", str(options.replicas)])["ranks"]
+        # On several hosts: on one, shared memory takes what is counted here.
+        ranks = run(command_of(options, "inspect", config, overrides) + ["--world", str(options.replicas), "--several-hosts"])["ranks"]
         sent[wire] = max(rank["wire_bytes_theory"] for rank in ranks)
+    if options.replicas > 1 and not sent["BFLOAT16"] < 0.75 * sent["FLOAT32"]:
+        sys.exit(f"{name}: a worker would send {sent['BFLOAT16']} bytes with BFLOAT16 and {sent['FLOAT32']} with FLOAT32: not fewer")
+    for wire in WIRES:
+        overrides = [*common, f"parallel.wire={wire}"]
         results[wire] = [run(command_of(options, "train", config, [*overrides, f"trainer.seed={seed}"]) +
                              ["--data-dir", str(data_dir), "--quiet", "--device", "cpu"])
                          for seed in options.seeds]

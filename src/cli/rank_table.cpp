@@ -32,7 +32,9 @@ RankShare share_of(const compile::CompiledRun& run, int rank) {
   RankShare share{.rank = rank, .role = run.role_of(rank)};
   for (const auto& buffer : programs.step.buffers) {
     if (buffer.space == program::Space::parameters) share.parameters += buffer.size_bytes;
-    if (buffer.space == program::Space::gradients) share.gradients += buffer.size_bytes;
+    // By category, too: those that are rounded for the wire lie in the arena.
+    if (buffer.space == program::Space::gradients || buffer.category == program::Category::gradients)
+      share.gradients += buffer.size_bytes;
     if (buffer.space == program::Space::optimizer) share.optimizer_state += buffer.size_bytes;
   }
   for (const auto& place : programs.step.parameters) share.updated += place.owned_end - place.owned_begin;

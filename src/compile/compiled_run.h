@@ -76,6 +76,8 @@ class CompiledRun {
   std::string_view role_of(int rank) const;
   /// The terms without steps, which the beginning of a session adds. REQUIRES: layout().has_sessions().
   program::SessionTerms session_terms() const;
+  /// Whether gradients are rounded to the wire's type before they are summed.
+  bool narrows_gradients() const { return plan_->narrows_gradients(); }
   /// Whether workers' steps have digests of the parameters that they read (the instruction `digest`).
   bool digests_parameters() const { return plan_->digests_parameters; }
   /// The parts of a checkpoint that each rank saves.

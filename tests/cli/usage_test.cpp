@@ -217,9 +217,10 @@ TEST(Config, CheckRefusesWhatInspectRefusesInItsWords) {
 TEST(Inspect, ShowsWhoHoldsUpdatesSavesAndSendsWhat) {
   const SmallConfig config;
   constexpr int64_t kParameters = 4 * (16 * 8 + 8 + 8 * 3 + 3);
-  const auto ranks_of = [&](const std::string& layout) {
-    return Json::parse(
-        lockstep({"inspect", config.path(), "--json", "--several-hosts", "--layout", layout}).out)["ranks"];
+  const auto ranks_of = [&](const std::string& layout, const std::string& wire = "FLOAT32") {
+    return Json::parse(lockstep({"inspect", config.path(), "--json", "--several-hosts", "--layout", layout,
+                                 "--set", "parallel.wire=" + wire})
+                           .out)["ranks"];
   };
   const auto sum = [](const Json& ranks, const char* what) {
     int64_t bytes = 0;
@@ -241,6 +242,15 @@ TEST(Inspect, ShowsWhoHoldsUpdatesSavesAndSendsWhat) {
   EXPECT_GT(whole[0]["wire_bytes_theory"], kParameters)
       << "half of the gradients, half of the sums, and an agreement";
   EXPECT_EQ(ranks_of("dp=1")[0]["wire_bytes_theory"], 0);
+
+  // Of one leaf each: bytes of a gradient in float32 and, with a narrower wire, two more of what travels.
+  const Json wide = ranks_of("dp=4"), narrow = ranks_of("dp=4", "BFLOAT16");
+  for (size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_GT(wide[rank]["gradient_bytes"], 0);
+    EXPECT_EQ(2 * narrow[rank]["gradient_bytes"].get<int64_t>(),
+              3 * wide[rank]["gradient_bytes"].get<int64_t>());
+    EXPECT_LT(narrow[rank]["wire_bytes_theory"], wide[rank]["wire_bytes_theory"]);
+  }
 
   const std::string text = lockstep({"inspect", config.path(), "--layout", "dp=4,shard=optimizer"}).out;
   EXPECT_THAT(text, AllOf(HasSubstr("bytes that each rank holds, updates, saves and sends"),

@@ -100,6 +100,8 @@ TEST(WireSums, SendHalfTheBytesWithinHosts) {
     for (const char* layout : {"dp=2", "dp=4", "dp=8", "dp=2,pp=2"})
       expect_half(layout, reduction, {.shared_memory = true});
     expect_half("dp=4,aggregate=host", reduction, {.hosts = {0, 0, 1, 1}});
+    expect_half("dp=4,sync=ps,servers=2,placement=colocated,aggregate=host", reduction,
+                {.hosts = {0, 0, 1, 1}});
     expect_half("dp=4,sync=ps,servers=1,aggregate=host", reduction, {.hosts = {0, 0, 1, 1, 2}});
   }
 }

@@ -22,20 +22,20 @@ using optim::OptimizerOptions;
 using Doubles = std::vector<double>;
 using Floats = std::vector<float>;
 
-constexpr double kLossScale = 4, kStaticCount = 16, kCount = 8;  // half of the terms were ignored
-constexpr int kSteps = 10;
+constexpr double kMatrixLossScale = 4, kStaticMatrices = 16, kMatrices = 8;  // half of the terms were ignored
+constexpr int kMatrixSteps = 10;
 
-struct Tensor {
+struct MatrixTensor {
   int64_t count;
   MatrixSize matrix;  ///< none: AdamW
   double rate_factor = 1, weight_decay = 0;
 };
 
 // Tall, of more than one chunk of squares; wide; a bias; square.
-const Tensor kTensors[] = {{8200 * 8, {8200, 8}, 1, 0.1},
-                           {24 * 50, {24, 50}, 0.5, 0},
-                           {33, {}, 0.25, 0.05},
-                           {19 * 19, {19, 19}, 1, 0}};
+const MatrixTensor kMatrixTensors[] = {{8200 * 8, {8200, 8}, 1, 0.1},
+                                       {24 * 50, {24, 50}, 0.5, 0},
+                                       {33, {}, 0.25, 0.05},
+                                       {19 * 19, {19, 19}, 1, 0}};
 
 Floats drawn(int64_t count, unsigned seed) {
   std::mt19937 random(seed);
@@ -44,17 +44,17 @@ Floats drawn(int64_t count, unsigned seed) {
   return values;
 }
 
-struct Problem {
+struct MatrixProblem {
   OptimizerOptions optimizer;
   /// A step whose gradients are not finite; -1: none.
   int bad_step = -1;
 
   Floats first(size_t tensor) const {
-    return drawn(kTensors[tensor].count, 100 + static_cast<unsigned>(tensor));
+    return drawn(kMatrixTensors[tensor].count, 100 + static_cast<unsigned>(tensor));
   }
   Floats gradient(size_t tensor, int step) const {
     Floats values =
-        drawn(kTensors[tensor].count, static_cast<unsigned>(7 * step) + static_cast<unsigned>(tensor));
+        drawn(kMatrixTensors[tensor].count, static_cast<unsigned>(7 * step) + static_cast<unsigned>(tensor));
     if (step == bad_step && tensor == 1) values[3] = std::numeric_limits<float>::infinity();
     return values;
   }
@@ -105,15 +105,15 @@ Doubles orthogonal(Doubles x, MatrixSize size, int iterations) {
   return size.rows > size.columns ? transposed(x, rows, columns) : x;
 }
 
-struct Expected {
+struct ExpectedMatrices {
   std::vector<Doubles> parameters, averages;
 };
 
-Expected expected_of(const Problem& problem) {
+ExpectedMatrices expected_matrices(const MatrixProblem& problem) {
   const OptimizerOptions& o = problem.optimizer;
-  Expected all;
+  ExpectedMatrices all;
   std::vector<Doubles> first, second;
-  for (size_t t = 0; t < std::size(kTensors); ++t) {
+  for (size_t t = 0; t < std::size(kMatrixTensors); ++t) {
     const Floats values = problem.first(t);
     all.parameters.emplace_back(values.begin(), values.end());
     all.averages.emplace_back(values.size());
@@ -121,17 +121,17 @@ Expected expected_of(const Problem& problem) {
     second.emplace_back(values.size());
   }
   int updates = 0;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kMatrixSteps; ++step) {
     if (step == problem.bad_step) continue;
     ++updates;
     const double gain = updates == 1 ? 1 : 1 - o.average.decay;
-    for (size_t t = 0; t < std::size(kTensors); ++t) {
-      const Tensor& tensor = kTensors[t];
+    for (size_t t = 0; t < std::size(kMatrixTensors); ++t) {
+      const MatrixTensor& tensor = kMatrixTensors[t];
       Doubles &w = all.parameters[t], u;
       const double rate = o.learning_rate * tensor.rate_factor;
       const Floats gradient = problem.gradient(t, step);
       for (size_t i = 0; i < w.size(); ++i) {
-        const double g = static_cast<double>(gradient[i]) * kStaticCount / kCount / kLossScale;
+        const double g = static_cast<double>(gradient[i]) * kStaticMatrices / kMatrices / kMatrixLossScale;
         double &m = first[t][i], &v = second[t][i];
         if (tensor.matrix.is_matrix()) {
           m += (1 - o.momentum) * (g - m);
@@ -160,15 +160,15 @@ Expected expected_of(const Problem& problem) {
 }
 
 /// The kernels' work on one device.
-class Machine {
+class MatrixMachine {
  public:
-  Machine(device::DeviceKind kind, const Problem& problem, int threads = 1)
+  MatrixMachine(device::DeviceKind kind, const MatrixProblem& problem, int threads = 1)
       : problem_(problem),
         device_(kind == device::DeviceKind::cuda ? device::make_cuda_device(0) : device::make_cpu_device()),
         stream_(device_->create_stream("compute")),
         kernels_(make_step_kernels(kind, threads)) {
     int64_t end = 0, scratch = 0;
-    for (const Tensor& tensor : kTensors) {
+    for (const MatrixTensor& tensor : kMatrixTensors) {
       offsets_.push_back(end);
       end += (tensor.count + 15) / 16 * 16;
       orthogonalizers_.push_back(nullptr);
@@ -193,7 +193,7 @@ class Machine {
     constants_ = put(std::vector<StepScalars>(1));
   }
 
-  void train(int steps = kSteps) {
+  void train(int steps = kMatrixSteps) {
     int updates = 0;
     for (int step = 0; step < steps; ++step) {
       this->step(step, updates + 1);
@@ -230,7 +230,7 @@ class Machine {
   std::vector<Floats> cut(const Floats& all) const {
     std::vector<Floats> parts;
     for (size_t t = 0; t < offsets_.size(); ++t)
-      parts.emplace_back(all.begin() + offsets_[t], all.begin() + offsets_[t] + kTensors[t].count);
+      parts.emplace_back(all.begin() + offsets_[t], all.begin() + offsets_[t] + kMatrixTensors[t].count);
     return parts;
   }
 
@@ -241,12 +241,12 @@ class Machine {
       std::ranges::copy(problem_.gradient(t, number), gradients.begin() + offsets_[t]);
     fill(gradients_, gradients);
     program::Verdict verdict;
-    verdict.count = kCount;
+    verdict.count = kMatrices;
     verdict.finite = number == problem_.bad_step ? 0 : 1;
     verdict.gradient_scale = 1;
     fill(verdict_, std::vector{verdict});
     StepScalars constants;
-    constants.kernels.loss_scale = kLossScale;
+    constants.kernels.loss_scale = kMatrixLossScale;
     constants.update = {.learning_rate = o.learning_rate,
                         .beta1_power = std::pow(o.beta1, updates),
                         .beta2_power = std::pow(o.beta2, updates),
@@ -261,9 +261,9 @@ class Machine {
                       .constants = constants_,
                       .whole_step = true,
                       .predicated = true,
-                      .static_count = kStaticCount};
+                      .static_count = kStaticMatrices};
     for (size_t t = 0; t < offsets_.size(); ++t) {
-      const Tensor& tensor = kTensors[t];
+      const MatrixTensor& tensor = kMatrixTensors[t];
       const UpdateCall::Piece piece{.offset = offsets_[t],
                                     .count = tensor.count,
                                     .rates = {.weight_decay = tensor.weight_decay,
@@ -291,7 +291,7 @@ class Machine {
     stream_->synchronize();
   }
 
-  Problem problem_;
+  MatrixProblem problem_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<StepKernels> kernels_;
@@ -306,13 +306,13 @@ class Machine {
   StepScalars* constants_ = nullptr;
 };
 
-struct NamedProblem {
+struct NamedMatrixProblem {
   const char* name;
-  Problem problem;
+  MatrixProblem problem;
 };
 
-std::vector<NamedProblem> problems() {
-  Problem plain{muon()}, momentum = plain, average = plain, skips = plain;
+std::vector<NamedMatrixProblem> matrix_problems() {
+  MatrixProblem plain{muon()}, momentum = plain, average = plain, skips = plain;
   momentum.optimizer.nesterov = false;
   momentum.optimizer.momentum = 0.8;
   momentum.optimizer.newton_schulz_steps = 3;
@@ -323,10 +323,10 @@ std::vector<NamedProblem> problems() {
 }
 
 /// The emulated GPU takes its time.
-std::vector<NamedProblem> problems_of(device::DeviceKind kind) {
-  std::vector<NamedProblem> some = problems();
+std::vector<NamedMatrixProblem> matrix_problems_of(device::DeviceKind kind) {
+  std::vector<NamedMatrixProblem> some = matrix_problems();
   if (kind == device::DeviceKind::cuda)
-    std::erase_if(some, [](const NamedProblem& one) { return std::string(one.name) == "muon"; });
+    std::erase_if(some, [](const NamedMatrixProblem& one) { return std::string(one.name) == "muon"; });
   return some;
 }
 
@@ -348,10 +348,10 @@ class MatrixUpdates : public ::testing::TestWithParam<device::DeviceKind> {
 };
 
 TEST_P(MatrixUpdates, OfTenStepsAreThoseOfDoublePrecision) {
-  for (const auto& [name, problem] : problems_of(GetParam())) {
-    Machine machine(GetParam(), problem);
+  for (const auto& [name, problem] : matrix_problems_of(GetParam())) {
+    MatrixMachine machine(GetParam(), problem);
     machine.train();
-    const Expected expected = expected_of(problem);
+    const ExpectedMatrices expected = expected_matrices(problem);
     const auto found = machine.parameters();
     for (size_t t = 0; t < expected.parameters.size(); ++t) {
       EXPECT_LE(worst_difference(found[t], expected.parameters[t]), 1e-6) << name << ", parameter " << t;
@@ -362,7 +362,7 @@ TEST_P(MatrixUpdates, OfTenStepsAreThoseOfDoublePrecision) {
 }
 
 TEST_P(MatrixUpdates, WriteCopiesAndLeaveTheSecondSlot) {
-  Machine machine(GetParam(), {muon()});
+  MatrixMachine machine(GetParam(), {muon()});
   machine.train(2);
   const auto found = machine.parameters();
   const auto copies = machine.copies();
@@ -372,13 +372,13 @@ TEST_P(MatrixUpdates, WriteCopiesAndLeaveTheSecondSlot) {
                 static_cast<float>(bfloat16(found[t][i])))
           << t << ", " << i;
     const Floats second = machine.state(1)[t];
-    EXPECT_EQ(second == Floats(second.size(), 0.0f), kTensors[t].matrix.is_matrix()) << t;
+    EXPECT_EQ(second == Floats(second.size(), 0.0f), kMatrixTensors[t].matrix.is_matrix()) << t;
   }
 }
 
 TEST_P(MatrixUpdates, MoveNothingInAStepThatIsNotFinite) {
   // Its gradients are those of no step: state and parameters are as if it had not been.
-  Machine skipped(GetParam(), {muon(), 2}), shorter(GetParam(), {muon()}), longer(GetParam(), {muon()});
+  MatrixMachine skipped(GetParam(), {muon(), 2}), shorter(GetParam(), {muon()}), longer(GetParam(), {muon()});
   skipped.train(3);
   shorter.train(2);
   longer.train(3);
@@ -389,7 +389,7 @@ TEST_P(MatrixUpdates, MoveNothingInAStepThatIsNotFinite) {
 }
 
 TEST(MatrixUpdatesOfCpus, HaveTheSameBitsOnSeveralThreads) {
-  Machine one(device::DeviceKind::cpu, {muon()}), three(device::DeviceKind::cpu, {muon()}, 3);
+  MatrixMachine one(device::DeviceKind::cpu, {muon()}), three(device::DeviceKind::cpu, {muon()}, 3);
   one.train(3);
   three.train(3);
   EXPECT_EQ(one.parameters(), three.parameters());

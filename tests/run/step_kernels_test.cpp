@@ -80,7 +80,7 @@ TEST(CpuStepKernels, OnSeveralThreadsGiveTheSameBits) {
   const auto a = numbers(kCount, 1), b = numbers(kCount, 2);
   const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("compute");
-  std::vector<std::vector<float>> sums;
+  std::vector<std::vector<float>> sums, widened;
   std::vector<std::vector<double>> squares;
   for (const int threads : {1, 3}) {
     const auto kernels = make_cpu_step_kernels(threads);
@@ -88,8 +88,14 @@ TEST(CpuStepKernels, OnSeveralThreadsGiveTheSameBits) {
     NormCall call{.pieces = {{b.data(), kCount, 0}}, .weight_chunks = 4, .chunks = 4};
     call.sums = squares.emplace_back(4, -1.0).data();
     kernels->sum_squares(call, *stream);
+    std::vector<bfloat16> narrow(kCount);
+    kernels->cast(narrow.data(), DType::bfloat16, a.data(), DType::float32, kCount, *stream);
+    kernels->cast(widened.emplace_back(kCount).data(), DType::float32, narrow.data(), DType::bfloat16, kCount,
+                  *stream);
   }
   EXPECT_EQ(sums[0], sums[1]);
+  EXPECT_EQ(widened[0], widened[1]);
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_EQ(widened[1][i], static_cast<float>(bfloat16(a[i]))) << i;
   EXPECT_EQ(squares[0], squares[1]);
   EXPECT_GT(squares[0][3], 0);
 }

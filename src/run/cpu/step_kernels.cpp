@@ -54,7 +54,13 @@ class CpuStepKernels : public StepKernels {
 
   void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count,
             device::Stream& stream) override {
-    stream.launch([=] { tensor::convert(to, to_type, from, from_type, count); });
+    stream.launch([=, threads = threads_] {
+      const int64_t to_width = size_of(to_type), from_width = size_of(from_type);
+      for_ranges(count, kRange, threads, [&](int64_t begin, int64_t end) {
+        tensor::convert(static_cast<std::byte*>(to) + begin * to_width, to_type,
+                        static_cast<const std::byte*>(from) + begin * from_width, from_type, end - begin);
+      });
+    });
   }
 
   void agree(const AgreementCall& call, device::Stream& stream) override {

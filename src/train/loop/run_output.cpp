@@ -210,7 +210,7 @@ void RunOutput::show_start() {
   if (has_stages && verbose) text += plan::describe(plan::summarize_pipeline(compiled), compiled.layout());
   text += plan::describe_step(compiled);
   text += describe(config.precision, worker_->device().kind());
-  if (config.parallel.wire != DType::float32)
+  if (compiled.narrows_gradients())
     text += fmt::format("gradients are summed over workers as {}\n", name_of(config.parallel.wire));
   if (config.batch_scaling) text += config::describe_batch_scaling(config) + "\n";
   if (config.parallel.reduction == layout::Reduction::fast && config.states_virtual_replicas)
