@@ -15,7 +15,7 @@
 #include "program/matrix_scratch.h"
 #include "run/step_kernels.h"
 
-namespace lockstep::run::matrices {
+namespace lockstep::run {
 namespace {
 
 using optim::OptimizerOptions;
@@ -403,4 +403,4 @@ INSTANTIATE_TEST_SUITE_P(Devices, MatrixUpdates,
                          });
 
 }  // namespace
-}  // namespace lockstep::run::matrices
+}  // namespace lockstep::run
