@@ -182,7 +182,13 @@ schema::RunConfig with_own_rate(schema::RunConfig config, Fields& fields) {
                     scaling.has_warmup_epochs() ? fmt::format("{} epochs", exact(scaling.warmup_epochs()))
                                                 : fmt::format("{} steps", scaling.warmup_steps())));
   }
-  optimizer.set_learning_rate(peak_rate(optimizer, global_batch));
+  const double peak = peak_rate(optimizer, global_batch);
+  // AdamW's rate beside muon follows in proportion.
+  if (optimizer.has_muon()) {
+    auto& adamw = *optimizer.mutable_muon()->mutable_adamw();
+    adamw.set_learning_rate(adamw.learning_rate() * (peak / optimizer.learning_rate()));
+  }
+  optimizer.set_learning_rate(peak);
   optimizer.clear_scale_with_batch();
   return config;
 }

@@ -146,7 +146,9 @@ class GroupFinder {
           path_of(group) + ".muon",
           fmt::format("is true, but '{}' is no matrix: it {}; match only weights of one layer each",
                       parameter.name,
-                      parameter.uses.size() > 1 ? "is shared by layers" : "has one dimension"));
+                      parameter.uses.size() > 1         ? "is shared by layers"
+                      : parameter.spec.shape.rank() < 2 ? "has one dimension"
+                                                        : "has other sides than a matrix here may have"));
     const bool updates =
         states ? optimizer_.groups(group).muon() : nth(hidden_, &parameter - graph_.parameters.data());
     return updates ? matrix.value_or(MatrixSize{}) : MatrixSize{};

@@ -92,11 +92,12 @@ bool is_scaled(const OptimizerOptions& options, const ParameterRates& rates, boo
 float average_gain(const AverageOptions& options, int64_t updates);
 
 /// Numbers of float32 state per parameter element: 0 (sgd), 1 (sgd with momentum, lars), 2 (adam, adamw,
-/// lamb, muon), and 1 more for the average. Of what muon updates as matrices the second stays 0.
+/// lamb, muon), and 1 more for the average. Of what muon updates as matrices nobody reads the second.
 int state_slots(const OptimizerOptions& options);
 inline constexpr int kMostStateSlots = 3;
-/// "momentum", "velocity" (LARS), "exp_avg", "exp_avg_sq"; the average is the last slot, "ema".
-std::string_view state_slot_name(const OptimizerOptions& options, int slot);
+/// "momentum", "velocity" (LARS), "exp_avg", "exp_avg_sq"; the average is the last slot, "ema". Of what muon
+/// updates as this matrix: "muon_mean", "muon_unused".
+std::string_view state_slot_name(const OptimizerOptions& options, int slot, const MatrixSize& matrix = {});
 
 /// Per-step numbers that updates read through a pointer, as kernels of ops read ops::StepConstants.
 struct UpdateConstants {

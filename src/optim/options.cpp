@@ -38,13 +38,16 @@ int state_slots(const OptimizerOptions& options) {
   return visit_formula(options, []<class Formula, int slots> { return slots; });
 }
 
-std::string_view state_slot_name(const OptimizerOptions& options, int slot) {
+std::string_view state_slot_name(const OptimizerOptions& options, int slot, const MatrixSize& matrix) {
   ensure(slot >= 0 && slot < state_slots(options), "the optimizer has no such state slot");
   if (options.average.enabled && slot + 1 == state_slots(options)) return "ema";
   if (options.kind == OptimizerKind::sgd) return "momentum";
   // It holds the last change, with its rate and sign, where SGD's holds gradients: neither may go on as the
   // other.
   if (options.kind == OptimizerKind::lars) return "velocity";
+  // Adam must not go on with it: beside a full mean, squares of 0 would make one huge step.
+  if (options.kind == OptimizerKind::muon && matrix.is_matrix())
+    return slot == 0 ? "muon_mean" : "muon_unused";
   return slot == 0 ? "exp_avg" : "exp_avg_sq";
 }
 

@@ -107,7 +107,7 @@ int64_t staged_bytes(const program::Program& program, int group) {
 
 int64_t staging_bytes(const program::Program& program, const model::Graph& graph, int64_t micro_batch,
                       device::DeviceKind device, const std::optional<program::PackedInput>& packed) {
-  int64_t size_bytes = 0;
+  int64_t size_bytes = 0, served_scratch = 0;
   bool staged[2] = {};
   for (const auto& instruction : program.instructions) {
     if (instruction.kind == program::InstructionKind::load &&
@@ -120,8 +120,9 @@ int64_t staging_bytes(const program::Program& program, const model::Graph& graph
     if (instruction.kind == program::InstructionKind::snapshot) size_bytes += program::kMetricBytes;
     if (device == device::DeviceKind::cuda) size_bytes += session_staging_bytes(instruction);
     if (instruction.kind == program::InstructionKind::serve)
-      size_bytes += served_scratch_bytes(program, instruction);
+      served_scratch = std::max(served_scratch, served_scratch_bytes(program, instruction));
   }
+  size_bytes += served_scratch;
   size_bytes += (staged[0] + staged[1]) * Staging::size_bytes_for(batch_fields(graph, micro_batch, packed));
   return size_bytes;
 }

@@ -67,7 +67,7 @@ Action bind_push(const Binding& binding);
 ServedRange bind_serve(const Binding& binding);
 /// Host memory that one of these three needs, if the device has its own memory.
 int64_t session_staging_bytes(const program::Instruction& instruction);
-/// Host memory in which a `serve` updates whole matrices.
+/// Host memory in which a `serve` updates whole matrices; a session has it once, for its largest.
 int64_t served_scratch_bytes(const program::Program& program, const program::Instruction& serve);
 /// Copies what it reads, one operand after the other, so that training can continue while the copy is saved.
 /// Then calls ExecutionContext::snapshot.

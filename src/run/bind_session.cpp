@@ -162,11 +162,8 @@ ServedRange bind_serve(const Binding& binding) {
   }
   range.update.parameters = reinterpret_cast<float*>(range.contents);
   range.update.whole_step = range.update.predicated = true;
-  if (!range.update.matrices.empty()) {
-    range.scratch = device.allocate_host(make_orthogonalizers(range.update, device::DeviceKind::cpu,
-                                                              binding.context().matrix_threads, device));
-    use_scratch(range.update, range.scratch.data());
-  }
+  range.scratch_bytes =
+      make_orthogonalizers(range.update, device::DeviceKind::cpu, binding.context().matrix_threads, device);
   if (!optim::measures_parameters(range.update.optimizer)) return range;
   std::vector<int64_t> elements;
   std::vector<bool> is_norm_or_bias;

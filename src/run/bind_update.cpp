@@ -64,6 +64,10 @@ UpdateCall make_update(const Binding& binding, const program::ByteRange& updated
       call.pieces.push_back(piece);
       continue;
     }
+    // Proofs take a program's word for what is updated as a whole.
+    if (place.whole_scratch == 0)
+      throw InternalError(fmt::format("{} updates '{}' as a matrix, which the program does not say",
+                                      binding.describe(), place.name));
     if (piece.count != piece.rates.matrix.count())
       throw InternalError(fmt::format("{} has {} elements of '{}', which is updated as a matrix of {} x {}",
                                       binding.describe(), piece.count, place.name, piece.rates.matrix.rows,

@@ -156,7 +156,8 @@ struct UpdateCall {
 };
 
 /// Tells a call's pieces ParameterRates::updates_before, by parameter of the model; empty: all are 0. Writes
-/// only what differs, because kernels of a launch before may still read the rest.
+/// only what differs, because kernels of a launch before may still read the rest. Matrices need none: muon
+/// has no such correction.
 template <class Call>
 void tell_updates_before(Call& call, const std::vector<uint32_t>& of_parameters) {
   for (auto& piece : call.pieces) {

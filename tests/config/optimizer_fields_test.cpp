@@ -243,6 +243,21 @@ TEST(Muon, LetsGroupsSayOtherwise) {
   EXPECT_NE(parse(kThreeLayers).math_hash, run.math_hash);
 }
 
+/// AdamW's rate follows the batch, too, so a hash must not take it as it is stated.
+TEST(Muon, HasTheMathematicsOfBothRatesThatFollowTheBatch) {
+  const auto muon = [](const char* rate, const char* of_adamw, std::vector<std::string> more = {}) {
+    more.push_back(std::string("optimizer.learning_rate=") + rate);
+    more.push_back(std::string("optimizer.muon={adamw: {learning_rate: ") + of_adamw + "}}");
+    return parse(kThreeLayers, more);
+  };
+  const RunConfig scaled = muon("0.02", "0.005", {"optimizer.scale_with_batch={from: 8 rule: LINEAR}"});
+  const RunConfig stated = muon("0.04", "0.01");
+  EXPECT_EQ(scaled.optimizer.learning_rate, stated.optimizer.learning_rate);
+  EXPECT_EQ(scaled.group_rates, stated.group_rates);
+  EXPECT_EQ(scaled.math_hash, stated.math_hash);
+  EXPECT_NE(scaled.math_hash, muon("0.04", "0.005").math_hash) << "another rate of AdamW";
+}
+
 TEST(Muon, ThatContradictsItselfIsRefused) {
   EXPECT_THAT(refusal(kThreeLayers, {"optimizer.muon={}"}), Mentions("optimizer.muon.adamw"));
   EXPECT_THAT(refusal(kThreeLayers, {"optimizer.muon={adamw: {}}"}),

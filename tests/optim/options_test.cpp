@@ -31,6 +31,13 @@ TEST(StateSlots, OfLambAreThoseOfAdamAndOfLarsItsOwn) {
   EXPECT_EQ(state_slot_name({.kind = OptimizerKind::lars}, 0), "velocity") << "of other sign and unit";
   ASSERT_EQ(state_slots({.kind = OptimizerKind::muon}), 2);
   EXPECT_EQ(state_slot_name({.kind = OptimizerKind::muon}, 0), "exp_avg");
+  // Of a matrix no square is kept, without which the mean is no state of Adam's.
+  const MatrixSize matrix{.rows = 3, .columns = 5};
+  const OptimizerOptions averaged{.kind = OptimizerKind::muon, .average = {.enabled = true}};
+  EXPECT_EQ(state_slot_name(averaged, 0, matrix), "muon_mean");
+  EXPECT_EQ(state_slot_name(averaged, 1, matrix), "muon_unused");
+  EXPECT_EQ(state_slot_name(averaged, 2, matrix), "ema");
+  EXPECT_EQ(state_slot_name(averaged, 1), "exp_avg_sq") << "of what is no matrix";
   ASSERT_EQ(state_slots({.kind = OptimizerKind::lamb}), 2);
   EXPECT_EQ(state_slot_name({.kind = OptimizerKind::lamb}, 0), "exp_avg");
   EXPECT_EQ(state_slot_name({.kind = OptimizerKind::lamb}, 1), "exp_avg_sq");

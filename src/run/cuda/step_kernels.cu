@@ -293,8 +293,9 @@ void launch_update(const UpdatePieces& shared, std::span<const UpdateCall::Piece
   }
 }
 
-/// Its parts go through the kernel of all updates: 16 bytes move for each element to the direction, 12 from
-/// it, or 20 with an average.
+/// Its parts go through the kernel of all updates: 20 bytes move for each element to the direction (which the
+/// kernel reads before it writes it, though nothing follows from what was there), 12 from it, or 20 with an
+/// average.
 void launch_matrix(const UpdateCall& call, const UpdateCall::Matrix& matrix, device::Stream& stream,
                    StepKernels& kernels) {
   UpdateCall::Piece piece = matrix.piece;

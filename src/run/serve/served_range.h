@@ -22,10 +22,10 @@ struct ServedRange {
   std::vector<std::byte*> landings;  ///< by slot and worker
   std::vector<std::byte*> copies;    ///< of older versions
   std::vector<std::byte*>
-      outboxes;                 ///< by worker: of slices of answers, shared with the server's other ranges
-  int64_t outbox_bytes = 0;     ///< of each
-  UpdateCall update;            ///< of all of it, without what differs from push to push
-  device::Buffer scratch = {};  ///< of updates of whole matrices
+      outboxes;               ///< by worker: of slices of answers, shared with the server's other ranges
+  int64_t outbox_bytes = 0;   ///< of each
+  UpdateCall update;          ///< of all of it, without what differs from push to push
+  int64_t scratch_bytes = 0;  ///< that updates of its whole matrices need (use_scratch)
   std::optional<ServedMeasures> measures = {};  ///< if the optimizer needs norms of parameters
 
   std::byte* landing(int slot, int worker) const { return nth(landings, slot * workers + worker); }

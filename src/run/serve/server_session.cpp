@@ -48,6 +48,7 @@ ServerSession::ServerSession(const SessionPorts& ports, std::vector<int> workers
     ranges_.push_back(bind_serve({program, context, nullptr, kernels_, i}));
     serves_.push_back(i);
   }
+  share_scratch();
   ensure(static_cast<int>(ranges_.size()) == nth(terms.ranges, server), "each range has a serve");
   const int copies = program::kept_copies(terms, server);
   for (ServedRange& range : ranges_) {
@@ -66,6 +67,15 @@ ServerSession::ServerSession(const SessionPorts& ports, std::vector<int> workers
           ports.to_workers, rank, static_cast<int>(channels_.size()) - 1, terms, ranges_);
   }
   facts_.resize(static_cast<size_t>(slots_) * workers.size());
+}
+
+/// Ranges are updated one after the other.
+void ServerSession::share_scratch() {
+  int64_t most = 0;
+  for (const ServedRange& range : ranges_) most = std::max(most, range.scratch_bytes);
+  if (most == 0) return;
+  scratch_ = device_.allocate_host(most);
+  for (ServedRange& range : ranges_) use_scratch(range.update, scratch_.data());
 }
 
 void ServerSession::begin(const ServerInputs& inputs) {
@@ -419,9 +429,12 @@ void ServerSession::scale_push(const ServedRange& range, int slot, int worker, i
   const auto scale = static_cast<float>(facts(slot, worker, clock).gradient_scale);
   if (scale == 1) return;
   auto* gradients = reinterpret_cast<float*>(range.landing(slot, worker));
-  for (const auto& piece : range.update.pieces)
+  const auto scale_piece = [&](const UpdateCall::Piece& piece) {
     for (int64_t i = piece.offset; i < piece.offset + piece.count && !piece.is_statistic; ++i)
       gradients[i] *= scale;
+  };
+  for (const UpdateCall::Piece& piece : range.update.pieces) scale_piece(piece);
+  for (const UpdateCall::Matrix& matrix : range.update.matrices) scale_piece(matrix.piece);
 }
 
 void ServerSession::update(ServedRange& range, const std::byte* gradients) {

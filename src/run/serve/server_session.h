@@ -112,6 +112,7 @@ class ServerSession {
   int64_t next_number();
   void copy_from_device();
   void copy_to_device();
+  void share_scratch();
   bool current_is_sent();
   void sum_pushes(const ServedRange& range, int slot, int64_t clock);
   void scale_push(const ServedRange& range, int slot, int worker, int64_t clock);
@@ -130,6 +131,7 @@ class ServerSession {
   std::unique_ptr<device::Device> processor_;
   std::unique_ptr<device::Stream> stream_;
   std::vector<ServedRange> ranges_;
+  device::Buffer scratch_;         // of updates of whole matrices
   std::vector<int> serves_;        // by range: its instruction
   std::vector<Channel> channels_;  // by worker
   std::vector<StepFacts> facts_;   // by slot and worker, of the last step whose last push is announced

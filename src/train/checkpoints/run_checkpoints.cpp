@@ -208,8 +208,7 @@ void RunCheckpoints::begin(int64_t step) {
 }
 
 checkpoint::CheckpointShare RunCheckpoints::own_share() const {
-  return checkpoint_share(worker_->compiled(), worker_->config().optimizer, worker_->rank(),
-                          worker_->snapshot());
+  return checkpoint_share(worker_->compiled(), worker_->config(), worker_->rank(), worker_->snapshot());
 }
 
 checkpoint::SaveOutcome RunCheckpoints::save_in_foreground(comm::Communicator& world,
@@ -340,7 +339,7 @@ void RunCheckpoints::load_averages(const std::string& path) {
 
 std::set<std::string> RunCheckpoints::load_state(const checkpoint::Checkpoint& checkpoint,
                                                  const checkpoint::BeforeRead& before_read) {
-  const auto records = optimizer_records(worker_->compiled(), worker_->config().optimizer);
+  const auto records = optimizer_records(worker_->compiled(), worker_->config());
   const StateChange change = state_change_of(checkpoint, worker_->config().math_fields, records);
   if (!change.is_explained) checkpoint.require_exactly(checkpoint::FileKind::optimizer, records);
   if (change.is_explained) {

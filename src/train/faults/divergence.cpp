@@ -167,7 +167,7 @@ ReplicaComparison::ReplicaComparison(const Worker& worker) : worker_(worker) {
       worker.is_worker() ? parameter_tensors(worker) : std::vector<checkpoint::NamedTensor>{});
   // What one rank alone holds has nothing to be compared with.
   if (!compiled.ownership().has_owners())
-    add(optimizer_records(compiled, worker.config().optimizer), optimizer_tensors(worker));
+    add(optimizer_records(compiled, worker.config()), optimizer_tensors(worker));
   if (worker_.is_worker()) hashes_.resize(tensors_.size());
 }
 

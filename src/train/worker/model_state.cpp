@@ -18,10 +18,11 @@
 namespace lockstep::train {
 namespace {
 
-std::string state_name(const compile::CompiledRun& compiled, const optim::OptimizerOptions& optimizer,
-                       int parameter, int slot) {
-  return compiled.graph().parameter(parameter).name + "." +
-         std::string(optim::state_slot_name(optimizer, slot));
+std::string state_name(const compile::CompiledRun& compiled, const config::RunConfig& config, int parameter,
+                       int slot) {
+  const model::Parameter& of = compiled.graph().parameter(parameter);
+  const auto rates = optim::rates_of(config.optimizer, config.group_rates, of.name, of.spec.is_norm_or_bias);
+  return of.name + "." + std::string(optim::state_slot_name(config.optimizer, slot, rates.matrix));
 }
 
 std::vector<checkpoint::TensorChunks> hashes_of(const Worker& worker,
@@ -191,27 +192,27 @@ std::vector<checkpoint::NamedTensor> optimizer_tensors(const Worker& worker) {
     const checkpoint::Slice slice =
         elements_of({places[p].owned_begin, places[p].owned_end}, parameters[p].spec.shape);
     for (int slot = 0; slot < optim::state_slots(optimizer); ++slot)
-      tensors.push_back({state_name(worker.compiled(), optimizer, static_cast<int>(p), slot), DType::float32,
-                         parameters[p].spec.shape, worker.state_data(static_cast<int>(p), slot), slice});
+      tensors.push_back({state_name(worker.compiled(), worker.config(), static_cast<int>(p), slot),
+                         DType::float32, parameters[p].spec.shape,
+                         worker.state_data(static_cast<int>(p), slot), slice});
   }
   return tensors;
 }
 
 std::vector<checkpoint::TensorRecord> optimizer_records(const compile::CompiledRun& compiled,
-                                                        const optim::OptimizerOptions& optimizer) {
+                                                        const config::RunConfig& config) {
   std::vector<checkpoint::TensorRecord> records;
   const auto& parameters = compiled.graph().parameters;
   for (size_t p = 0; p < parameters.size(); ++p)
     for (int slot = 0; slot < compiled.state_slot_count(); ++slot)
       if (parameters[p].has_state())
-        records.push_back({state_name(compiled, optimizer, static_cast<int>(p), slot), DType::float32,
+        records.push_back({state_name(compiled, config, static_cast<int>(p), slot), DType::float32,
                            parameters[p].spec.shape});
   return records;
 }
 
 checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compiled,
-                                             const optim::OptimizerOptions& optimizer, int rank,
-                                             std::byte* snapshot) {
+                                             const config::RunConfig& config, int rank, std::byte* snapshot) {
   const auto& shares = compiled.checkpoint_shares();
   checkpoint::CheckpointShare share;
   for (const auto& part : nth(shares, rank)) {
@@ -220,7 +221,7 @@ checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compile
     if (part.slot < 0)
       share.parameters.push_back({parameter.name, DType::float32, parameter.spec.shape, snapshot, slice});
     else
-      share.state.push_back({state_name(compiled, optimizer, part.parameter, part.slot), DType::float32,
+      share.state.push_back({state_name(compiled, config, part.parameter, part.slot), DType::float32,
                              parameter.spec.shape, snapshot, slice});
     snapshot += part.bytes.size();
   }

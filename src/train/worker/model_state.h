@@ -23,7 +23,7 @@ std::vector<checkpoint::TensorRecord> parameter_records(const compile::CompiledR
 std::vector<checkpoint::NamedTensor> optimizer_tensors(const Worker& worker);
 /// The records of all optimizer state, on whichever rank it is.
 std::vector<checkpoint::TensorRecord> optimizer_records(const compile::CompiledRun& compiled,
-                                                        const optim::OptimizerOptions& optimizer);
+                                                        const config::RunConfig& config);
 
 /// The tensor, readable for the host (Worker::window) until the next one is shown.
 checkpoint::NamedTensor shown(const Worker& worker, checkpoint::NamedTensor tensor);
@@ -31,8 +31,7 @@ checkpoint::NamedTensor shown(const Worker& worker, checkpoint::NamedTensor tens
 /// What `rank` saves of a checkpoint: its tensors are at `snapshot`, one after the other
 /// (CompiledRun::checkpoint_shares).
 checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compiled,
-                                             const optim::OptimizerOptions& optimizer, int rank,
-                                             std::byte* snapshot);
+                                             const config::RunConfig& config, int rank, std::byte* snapshot);
 
 /// Copies on the host of the parameters and optimizer state that a rank owns, for another worker that
 /// continues with the same parts. No tensors of ranks that own nothing.

@@ -155,6 +155,26 @@ TEST(GpuSession, WithABoundOfZeroHasTheBitsOfServersThatWaitForAll) {
   }
 }
 
+/// Servers on processors, whose memory for whole matrices the plan has once, however many they serve.
+TEST(GpuSession, UpdatesMatricesOnServers) {
+  const auto config = small(kSmallMlp, {"optimizer.muon={adamw: {learning_rate: 0.002}}",
+                                        "optimizer.groups={parameters: \"fc1.weight\" muon: true}"});
+  const EndedRank dedicated = train_on(kGpu, config, "dp=1,sync=ps,mode=async")[0];
+  EXPECT_EQ(train_on(kGpu, config, "dp=1,sync=ps,placement=colocated,mode=async")[0].state_hash,
+            dedicated.state_hash)
+      << "where servers are changes no bit";
+  const EndedRank cpu = train_on(kCpu, config, "dp=1,sync=ps,mode=async")[0];
+  ASSERT_EQ(cpu.records.size(), dedicated.records.size());
+  for (size_t i = 0; i < cpu.records.size(); ++i)
+    EXPECT_NEAR(dedicated.records[i].loss, cpu.records[i].loss, 2e-2 * cpu.records[i].loss) << "step " << i;
+  for (const std::string layout :
+       {"dp=2,sync=ps,mode=stale", "dp=2,sync=ps,servers=2,assign=whole,mode=async"}) {
+    const auto ended = train_on(kGpu, config, layout);
+    EXPECT_EQ(ended[0].outcome.steps, 5) << layout;
+    EXPECT_TRUE(std::isfinite(ended[0].outcome.evaluation->loss)) << layout;
+  }
+}
+
 TEST(GpuSession, LearnsThoughWorkersDoNotWaitForEachOther) {
   const auto config = small(kSmallMlp, {"trainer.steps=40", "trainer.eval_every_steps=0",
                                         "model.mlp.dropout=0", "trainer.clip_norm=0"});

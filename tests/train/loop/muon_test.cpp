@@ -8,6 +8,7 @@
 #include <cmath>
 #include <utility>
 
+#include "data/test_files.h"
 #include "lockstep/error.h"
 #include "train/loop/divided_models.h"
 #include "train/loop/resumed_layouts.h"
@@ -17,6 +18,7 @@
 namespace lockstep::train {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 const std::string kMuon = "optimizer.muon={adamw: {learning_rate: 0.002}}";
@@ -96,6 +98,28 @@ TEST(MuonRuns, HaveTheSameBitsOnSeveralThreads) {
   EXPECT_EQ(train_on_threads(config_of(kMlp, {kMuon, "parallel.intra_op_threads=3"}), 1), one);
 }
 
+/// A matrix's mean of gradients, without their squares, would be read as AdamW's state, and the other way
+/// round.
+TEST(MuonRuns, DoNotGoOnFromStateThatOtherUpdatesMade) {
+  const auto training = [](std::vector<std::string> optimizer) {
+    optimizer.insert(optimizer.end(), {"trainer.eval_every_steps=0", "checkpoint.resume_automatic=true",
+                                       "checkpoint.allow_config_change=true"});
+    return config_of(kLenet, optimizer);
+  };
+  const std::vector<std::string> muon{kMuon}, groups{kMuon, kGroups}, adamw{"optimizer.adamw={}"};
+  for (const auto& [first, second] :
+       {std::pair(muon, adamw), std::pair(adamw, muon), std::pair(muon, groups), std::pair(groups, muon)}) {
+    const test::TemporaryDirectory folder;
+    train_until(training(first), "dp=1", 2, folder.path());
+    try {
+      train_until(training(second), "dp=1", 0, folder.path());
+      ADD_FAILURE() << first.back() << ", then " << second.back() << " should be refused";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), AnyOf(HasSubstr(".muon_mean'"), HasSubstr(".exp_avg'")));
+    }
+  }
+}
+
 /// Shards end on borders of parameters, so that each matrix has one owner.
 TEST(MuonPlans, CutShardsBetweenParameters) {
   const std::string layout = "dp=3,shard=optimizer";
@@ -113,7 +137,7 @@ TEST(MuonPlans, CutShardsBetweenParameters) {
   EXPECT_GT(owners_of("optimizer.adamw={}"), 0);
 }
 
-/// Scratch is that of the largest matrix that a rank updates, once.
+/// Each update has scratch of its largest matrix, at most.
 TEST(MuonPlans, CountScratch) {
   const auto workspace_of = [](const std::string& optimizer) {
     const auto run = compile_run(config_of(kGpt, {optimizer}), {.world_size = 1});

@@ -53,8 +53,10 @@ class ThawedLayers : public testing::Test {
 };
 
 TEST_F(ThawedLayers, LearnToTheSameBitsInEveryLayoutAndAfterAnotherResume) {
-  for (const std::string optimizer : {"adamw", "lamb"}) {
-    const std::vector<std::string> chosen = {"optimizer." + optimizer + "={}"};
+  for (const std::string optimizer : {"adamw", "lamb", "muon"}) {
+    // Beside muon it is AdamW that counts.
+    const std::string fields = optimizer == "muon" ? "adamw: {learning_rate: 0.002}" : "";
+    const std::vector<std::string> chosen = {"optimizer." + optimizer + "={" + fields + "}"};
     const config::RunConfig config = config_with(chosen);
     const std::string first = begun(optimizer, chosen), one = copy_of(first, optimizer + "-one");
     EXPECT_EQ(since(first, 4), Since());
@@ -84,10 +86,11 @@ TEST_F(ThawedLayers, FrozenAgainBeginAnewAgain) {
   EXPECT_EQ(since(folder, 8), (Since{{"fc1.weight", 6}, {"fc1.bias", 6}}));
 }
 
+class ThawedLayersWithAdamW : public ThawedLayers, public testing::WithParamInterface<const char*> {};
+
 /// Adam's first update of a parameter moves each element by the rate, whatever its gradient.
-TEST_F(ThawedLayers, BeginAsIfTheTrainingBegan) {
-  const std::vector<std::string> chosen = {"optimizer.adamw={}", "optimizer.weight_decay=0",
-                                           "parallel.reduction=FAST"};
+TEST_P(ThawedLayersWithAdamW, BeginAsIfTheTrainingBegan) {
+  const std::vector<std::string> chosen = {GetParam(), "optimizer.weight_decay=0", "parallel.reduction=FAST"};
   const config::RunConfig config = config_with(chosen);
   const std::string first = begun("begun", chosen);
   for (const char* layout : {"dp=1", "dp=1,sync=ps,mode=async", "dp=1,sync=ps,mode=stale"}) {
@@ -121,6 +124,11 @@ TEST_F(ThawedLayers, BeginAsIfTheTrainingBegan) {
     EXPECT_GT(moved, before.size() / 2) << layout;
   }
 }
+
+// Beside muon AdamW updates fc1, at the rate of all.
+INSTANTIATE_TEST_SUITE_P(All, ThawedLayersWithAdamW,
+                         testing::Values("optimizer.adamw={}",
+                                         "optimizer.muon={adamw: {learning_rate: 0.01}}"));
 
 }  // namespace
 }  // namespace lockstep::train

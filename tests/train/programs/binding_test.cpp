@@ -43,6 +43,7 @@ TEST(Binding, RefusesAMatrixWithoutRoomOrInPart) {
   expect_refused("dp2_muon", update + " writes temporary:muon", update + " writes temporary:muon[0+64]",
                  "64 bytes");
   expect_refused("dp2_muon", update + " writes temporary:muon", update, "temporary");
+  expect_refused("dp2_muon", " whole=262144 uses", " uses", "'fc.weight' as a matrix");
   expect_refused("dp2_muon",
                  "reads gradients:grad.0 verdict:verdict[0+32] verdict.1:verdict[32+32] "
                  "predicate:verdict[48+8] constants:constants " +

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <random>
 #include <span>
 
 #include "layout/layout.h"
@@ -58,7 +59,8 @@ class EagerWorker {
   }
 
   /// Is called with the ranges that a step got, before it pushes them.
-  std::function<void(const std::vector<std::vector<std::byte>>& ranges)> on_answer;
+  std::function<void(std::vector<std::vector<std::byte>>& ranges)> on_answer;
+  double gradient_scale = 1;  ///< that its pushes tell
 
   /// Steps of which everything is pushed.
   int64_t steps() const { return step_; }
@@ -105,7 +107,7 @@ class EagerWorker {
                      .range = static_cast<int32_t>(i),
                      .clock = step_,
                      .completes = i + 1 == ranges_.size() ? 1 : 0,
-                     .facts = {.count = 1}};
+                     .facts = {.count = 1, .gradient_scale = gradient_scale}};
         return to_servers_.start(comm::send_to(server_, &question_, sizeof question_));
       });
       do_transfer([this, i, size_of] {
@@ -150,19 +152,21 @@ std::vector<Ports> open_ports(int ranks) {
 }
 
 /// A dedicated server of two workers, and its memory.
-class ServerOfTwo : public ::testing::Test {
- protected:
+struct ServedModel {
   static constexpr int kWorkers = 2;
 
-  static compile::CompiledRun compiled() {
-    config::RunConfig config = config::parse_run_config(kServerSessionConfig, "test", {});
-    config.parallel.layout = layout::parse_layout("dp=2,sync=ps,mode=async");
-    return compile_run(config, {.world_size = kWorkers + 1});
+  static config::RunConfig config_with(const char* layout, const std::vector<std::string>& overrides) {
+    config::RunConfig config = config::parse_run_config(kServerSessionConfig, "test", overrides);
+    config.parallel.layout = layout::parse_layout(layout);
+    return config;
   }
 
-  ServerOfTwo() {
+  explicit ServedModel(const char* layout, const std::vector<std::string>& overrides = {})
+      : config_(config_with(layout, overrides)) {
     for (const auto& instruction : programs_.serve.instructions)
       for (const auto& operand : instruction.operands) {
+        if (operand.role == program::Role::state)
+          std::fill_n(memory_.at(programs_.serve, operand.range), operand.range.size_bytes, std::byte{0});
         if (operand.role != program::Role::parameters) continue;
         ranges_.push_back(operand.range.size_bytes);
         contents_.emplace_back(reinterpret_cast<float*>(memory_.at(programs_.serve, operand.range)),
@@ -174,7 +178,8 @@ class ServerOfTwo : public ::testing::Test {
     return {ports, {0, 1}, 0, terms, programs_.serve, context_};
   }
 
-  compile::CompiledRun run_ = compiled();
+  config::RunConfig config_;
+  compile::CompiledRun run_ = compile_run(config_, {.world_size = kWorkers + 1});
   compile::CompiledRun::RankPrograms programs_ = run_.compile(kWorkers);
   std::unique_ptr<device::Device> device_ = device::make_cpu_device();
   run::ProgramMemory memory_{*device_, std::span(&programs_.serve_plan, 1)};
@@ -182,11 +187,77 @@ class ServerOfTwo : public ::testing::Test {
                                  .code = run_.training_code(),
                                  .memory = memory_,
                                  .device = *device_,
-                                 .optimizer = {.learning_rate = 0.1},
+                                 .optimizer = config_.optimizer,
+                                 .group_rates = config_.group_rates,
                                  .communicators = {}};
   std::vector<int64_t> ranges_;             // their bytes
   std::vector<std::span<float>> contents_;  // of each
 };
+
+class ServerOfTwo : public ::testing::Test, protected ServedModel {
+ protected:
+  ServerOfTwo() : ServedModel("dp=2,sync=ps,mode=async") {}
+};
+
+/// What one update of a model makes of its parameters if muon updates its hidden layer. One worker pushes
+/// `factor` times its gradients, and says that they are clipped to `gradient_scale` times what it pushes.
+std::vector<std::vector<float>> updated_by_muon(float factor, double gradient_scale) {
+  ServedModel served("dp=2,sync=ps,mode=stale,bound=1",
+                     {"model.mlp.hidden=[8, 6]", "optimizer.muon={adamw: {learning_rate: 0.05}}"});
+  for (const std::span<float> contents : served.contents_)
+    for (size_t i = 0; i < contents.size(); ++i) contents[i] = static_cast<float>(i % 7) / 8;
+  auto ports = open_ports(ServedModel::kWorkers + 1);
+  const program::SessionTerms terms = served.run_.session_terms();
+  run::ServerSession server = served.make_server({*ports.back().first, *ports.back().second}, terms);
+  server.begin({.steps = 1,
+                .constants =
+                    [](int64_t, int64_t) {
+                      return run::StepScalars{
+                          .kernels = {},
+                          .update = {.learning_rate = 0.1, .beta1_power = 0.9, .beta2_power = 0.95}};
+                    },
+                .stop_requested = {},
+                .before_update = {}});
+  std::deque<EagerWorker> workers;
+  for (int worker = 0; worker < ServedModel::kWorkers; ++worker) {
+    EagerWorker& its = workers.emplace_back(ports[static_cast<size_t>(worker)], ServedModel::kWorkers,
+                                            served.ranges_, terms);
+    its.gradient_scale = worker == 0 ? gradient_scale : 1;
+    its.on_answer = [by = worker == 0 ? factor : 1.0f, random = std::mt19937(static_cast<unsigned>(worker))](
+                        std::vector<std::vector<std::byte>>& ranges) mutable {
+      for (auto& range : ranges) {
+        const std::span<float> gradients(reinterpret_cast<float*>(range.data()), range.size() / 4);
+        for (float& gradient : gradients)
+          gradient = by * (static_cast<float>(random()) / 2147483648.0f - 1.0f);
+      }
+    };
+  }
+  for (int turn = 0; turn < 20'000 && !server.is_over(); ++turn) {
+    for (EagerWorker& worker : workers) worker.advance();
+    server.advance();
+  }
+  EXPECT_TRUE(server.is_over());
+  EXPECT_EQ(server.totals().updates, 1);
+  std::vector<std::vector<float>> contents;
+  for (const std::span<float> of_range : served.contents_)
+    contents.emplace_back(of_range.begin(), of_range.end());
+  return contents;
+}
+
+/// With a bound, servers clip what was pushed: of matrices, too. A quarter is exact.
+TEST(ServerOfMatrices, ClipsThePushesOfOneWorker) {
+  const auto clipped = updated_by_muon(1, 0.25);
+  EXPECT_EQ(clipped, updated_by_muon(0.25f, 1));
+  const auto whole = updated_by_muon(1, 1);
+  ASSERT_EQ(whole.size(), clipped.size());
+  size_t large = 0;  // the matrix, and the first layer's weights
+  for (size_t i = 0; i < whole.size(); ++i)
+    if (whole[i].size() >= 48) {
+      ++large;
+      EXPECT_NE(whole[i], clipped[i]) << "range " << i;
+    }
+  EXPECT_GE(large, 1u);
+}
 
 TEST_F(ServerOfTwo, DoesABoundedAmountOfWorkInACallHoweverFastWorkersAre) {
   constexpr int64_t kSteps = 40;
