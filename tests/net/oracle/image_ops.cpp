@@ -29,7 +29,7 @@ int64_t stride_of(const Pool2d& op) { return op.stride == 0 ? op.kernel : op.str
 
 }  // namespace
 
-Values forward_of_image_op(const Conv2d& op, const OpCall& call) {
+Values forward_of(const Conv2d& op, const OpCall& call) {
   const int64_t all = call.input_shapes[0][2], out = op.channels, area = op.kernel * op.kernel;
   const int64_t in = all / op.groups, of_group = out / op.groups;
   const Values &x = *call.inputs[0], &weight = *call.parameters[0];
@@ -44,7 +44,7 @@ Values forward_of_image_op(const Conv2d& op, const OpCall& call) {
   return y;
 }
 
-OpGradients backward_of_image_op(const Conv2d& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const Conv2d& op, const OpCall& call, const Values& dy) {
   const int64_t all = call.input_shapes[0][2], out = op.channels, area = op.kernel * op.kernel;
   const int64_t in = all / op.groups, of_group = out / op.groups;
   const Values &x = *call.inputs[0], &weight = *call.parameters[0];
@@ -106,7 +106,7 @@ void find_kinks(const Pool2d& op, const OpCall& call, const Windows& windows) {
 
 }  // namespace
 
-Values forward_of_image_op(const Pool2d& op, const OpCall& call) {
+Values forward_of(const Pool2d& op, const OpCall& call) {
   const int64_t channels = call.input_shapes[0][2];
   const Values& x = *call.inputs[0];
   const Windows windows = windows_of(op, call);
@@ -123,7 +123,7 @@ Values forward_of_image_op(const Pool2d& op, const OpCall& call) {
   return y;
 }
 
-OpGradients backward_of_image_op(const Pool2d& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const Pool2d& op, const OpCall& call, const Values& dy) {
   const int64_t channels = call.input_shapes[0][2];
   const Windows windows = windows_of(op, call);
   Values dx(call.inputs[0]->size());
@@ -179,14 +179,14 @@ void for_parts(const Upsample2d& op, const OpCall& call, const Work& work) {
 
 }  // namespace
 
-Values forward_of_image_op(const Upsample2d& op, const OpCall& call) {
+Values forward_of(const Upsample2d& op, const OpCall& call) {
   Values y(static_cast<size_t>(call.samples * call.output_shape.count()));
   for_parts(op, call,
             [&](int64_t to, int64_t from, double weight) { y[to] += weight * (*call.inputs[0])[from]; });
   return y;
 }
 
-OpGradients backward_of_image_op(const Upsample2d& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const Upsample2d& op, const OpCall& call, const Values& dy) {
   Values dx(call.inputs[0]->size());
   for_parts(op, call, [&](int64_t to, int64_t from, double weight) { dx[from] += weight * dy[to]; });
   return {{dx}, {}};

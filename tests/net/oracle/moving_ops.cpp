@@ -88,20 +88,20 @@ OpGradients moved_back(const Moving& op, const OpCall& call, const Values& dy) {
 
 }  // namespace
 
-Values forward_of_moving_op(const Concatenate& op, const OpCall& call) { return moved(op, call); }
-OpGradients backward_of_moving_op(const Concatenate& op, const OpCall& call, const Values& dy) {
+Values forward_of(const Concatenate& op, const OpCall& call) { return moved(op, call); }
+OpGradients backward_of(const Concatenate& op, const OpCall& call, const Values& dy) {
   return moved_back(op, call, dy);
 }
-Values forward_of_moving_op(const Slice& op, const OpCall& call) { return moved(op, call); }
-OpGradients backward_of_moving_op(const Slice& op, const OpCall& call, const Values& dy) {
+Values forward_of(const Slice& op, const OpCall& call) { return moved(op, call); }
+OpGradients backward_of(const Slice& op, const OpCall& call, const Values& dy) {
   return moved_back(op, call, dy);
 }
-Values forward_of_moving_op(const Transpose& op, const OpCall& call) { return moved(op, call); }
-OpGradients backward_of_moving_op(const Transpose& op, const OpCall& call, const Values& dy) {
+Values forward_of(const Transpose& op, const OpCall& call) { return moved(op, call); }
+OpGradients backward_of(const Transpose& op, const OpCall& call, const Values& dy) {
   return moved_back(op, call, dy);
 }
 
-Values forward_of_moving_op(const PrependToken&, const OpCall& call) {
+Values forward_of(const PrependToken&, const OpCall& call) {
   const int64_t count = call.input_shapes[0].count();
   Values y;
   for (int64_t s = 0; s < call.samples; ++s) {
@@ -111,7 +111,7 @@ Values forward_of_moving_op(const PrependToken&, const OpCall& call) {
   return y;
 }
 
-OpGradients backward_of_moving_op(const PrependToken&, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const PrependToken&, const OpCall& call, const Values& dy) {
   const int64_t count = call.input_shapes[0].count(), channels = call.input_shapes[0][1];
   OpGradients gradients{{{}}, {Values(static_cast<size_t>(channels))}};
   for (int64_t s = 0; s < call.samples; ++s) {

@@ -48,7 +48,7 @@ void normalized_backward(const OpCall& call, const Values& dn, Values& dx, doubl
 
 }  // namespace
 
-Values forward_of_norm_op(const BatchNorm& op, const OpCall& call) {
+Values forward_of(const BatchNorm& op, const OpCall& call) {
   const int64_t channels = call.input_shapes[0][-1], rows = call.rows();
   const Values& x = *call.inputs[0];
   Values y(x.size());
@@ -63,7 +63,7 @@ Values forward_of_norm_op(const BatchNorm& op, const OpCall& call) {
   return y;
 }
 
-OpGradients backward_of_norm_op(const BatchNorm& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const BatchNorm& op, const OpCall& call, const Values& dy) {
   const int64_t channels = call.input_shapes[0][-1], rows = call.rows();
   const auto size = static_cast<size_t>(channels);
   const Values& x = *call.inputs[0];
@@ -86,7 +86,7 @@ OpGradients backward_of_norm_op(const BatchNorm& op, const OpCall& call, const V
   return gradients;
 }
 
-Values forward_of_norm_op(const LayerNorm& op, const OpCall& call) {
+Values forward_of(const LayerNorm& op, const OpCall& call) {
   const int64_t channels = call.input_shapes[0][-1], rows = call.rows();
   const Values& x = *call.inputs[0];
   Values y(x.size());
@@ -100,7 +100,7 @@ Values forward_of_norm_op(const LayerNorm& op, const OpCall& call) {
   return y;
 }
 
-OpGradients backward_of_norm_op(const LayerNorm& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const LayerNorm& op, const OpCall& call, const Values& dy) {
   const int64_t channels = call.input_shapes[0][-1], rows = call.rows();
   const auto size = static_cast<size_t>(channels);
   const Values& x = *call.inputs[0];
@@ -134,7 +134,7 @@ double inverse_root(const RmsNorm& op, const OpCall& call, int64_t row) {
 
 }  // namespace
 
-Values forward_of_norm_op(const RmsNorm& op, const OpCall& call) {
+Values forward_of(const RmsNorm& op, const OpCall& call) {
   const int64_t channels = call.input_shapes[0][-1];
   Values y = *call.inputs[0];
   for (int64_t r = 0; r < call.rows(); ++r) {
@@ -144,7 +144,7 @@ Values forward_of_norm_op(const RmsNorm& op, const OpCall& call) {
   return y;
 }
 
-OpGradients backward_of_norm_op(const RmsNorm& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const RmsNorm& op, const OpCall& call, const Values& dy) {
   const int64_t channels = call.input_shapes[0][-1];
   const Values &x = *call.inputs[0], &weight = *call.parameters[0];
   Values dx(x.size()), dw(static_cast<size_t>(channels));

@@ -16,7 +16,7 @@ double largest(const Values& values) {
   return most;
 }
 
-Values forward_of_common_op(const Linear& op, const OpCall& call) {
+Values forward_of(const Linear& op, const OpCall& call) {
   const int64_t in = call.input_shapes[0][-1], rows = call.rows();
   const Values &x = *call.inputs[0], &weight = *call.parameters[0];
   Values y(static_cast<size_t>(rows * op.units));
@@ -29,7 +29,7 @@ Values forward_of_common_op(const Linear& op, const OpCall& call) {
   return y;
 }
 
-OpGradients backward_of_common_op(const Linear& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const Linear& op, const OpCall& call, const Values& dy) {
   const int64_t in = call.input_shapes[0][-1], rows = call.rows();
   const Values &x = *call.inputs[0], &weight = *call.parameters[0];
   Values dx(x.size()), dw(weight.size()), db(static_cast<size_t>(op.units));
@@ -47,7 +47,7 @@ OpGradients backward_of_common_op(const Linear& op, const OpCall& call, const Va
   return gradients;
 }
 
-Values forward_of_common_op(const GlobalPool2d&, const OpCall& call) {
+Values forward_of(const GlobalPool2d&, const OpCall& call) {
   const Shape& shape = call.input_shapes[0];
   const int64_t pixels = shape[0] * shape[1], channels = shape[2];
   Values y(static_cast<size_t>(call.samples * channels));
@@ -59,7 +59,7 @@ Values forward_of_common_op(const GlobalPool2d&, const OpCall& call) {
   return y;
 }
 
-OpGradients backward_of_common_op(const GlobalPool2d&, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const GlobalPool2d&, const OpCall& call, const Values& dy) {
   const Shape& shape = call.input_shapes[0];
   const int64_t pixels = shape[0] * shape[1], channels = shape[2];
   Values dx(call.inputs[0]->size());
@@ -70,7 +70,7 @@ OpGradients backward_of_common_op(const GlobalPool2d&, const OpCall& call, const
   return {{dx}, {}};
 }
 
-Values forward_of_common_op(const Embedding& op, const OpCall& call) {
+Values forward_of(const Embedding& op, const OpCall& call) {
   Values y;
   for (const double token : *call.inputs[0])
     for (int64_t c = 0; c < op.width; ++c)
@@ -78,7 +78,7 @@ Values forward_of_common_op(const Embedding& op, const OpCall& call) {
   return y;
 }
 
-OpGradients backward_of_common_op(const Embedding& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const Embedding& op, const OpCall& call, const Values& dy) {
   Values dw(call.parameters[0]->size());
   for (size_t i = 0; i < dy.size(); ++i) {
     const auto width = static_cast<size_t>(op.width);
@@ -87,27 +87,27 @@ OpGradients backward_of_common_op(const Embedding& op, const OpCall& call, const
   return {{{}}, {dw}};
 }
 
-Values forward_of_common_op(const PositionEmbedding&, const OpCall& call) {
+Values forward_of(const PositionEmbedding&, const OpCall& call) {
   const auto count = static_cast<size_t>(call.input_shapes[0].count());
   Values y = *call.inputs[0];
   for (size_t i = 0; i < y.size(); ++i) y[i] += (*call.parameters[0])[i % count];
   return y;
 }
 
-OpGradients backward_of_common_op(const PositionEmbedding&, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const PositionEmbedding&, const OpCall& call, const Values& dy) {
   const auto count = static_cast<size_t>(call.input_shapes[0].count());
   Values dw(call.parameters[0]->size());
   for (size_t i = 0; i < dy.size(); ++i) dw[i % count] += dy[i];
   return {{dy}, {dw}};
 }
 
-Values forward_of_common_op(const Dropout& op, const OpCall& call) {
+Values forward_of(const Dropout& op, const OpCall& call) {
   Values y = dropout_factors(op.rate, call, call.output_shape.count());
   for (size_t i = 0; i < y.size(); ++i) y[i] *= (*call.inputs[0])[i];
   return y;
 }
 
-OpGradients backward_of_common_op(const Dropout& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const Dropout& op, const OpCall& call, const Values& dy) {
   Values dx = dropout_factors(op.rate, call, call.output_shape.count());
   for (size_t i = 0; i < dx.size(); ++i) dx[i] *= dy[i];
   return {{dx}, {}};
@@ -155,65 +155,65 @@ OpGradients through(const Activation& op, const OpCall& call, const Values& dy) 
   return {{dx}, {}};
 }
 
-Values forward_of_common_op(const Relu& op, const OpCall& call) { return activated(op, call); }
-Values forward_of_common_op(const Gelu& op, const OpCall& call) { return activated(op, call); }
-Values forward_of_common_op(const Silu& op, const OpCall& call) { return activated(op, call); }
-Values forward_of_common_op(const Sigmoid& op, const OpCall& call) { return activated(op, call); }
-Values forward_of_common_op(const Tanh& op, const OpCall& call) { return activated(op, call); }
-OpGradients backward_of_common_op(const Relu& op, const OpCall& call, const Values& dy) {
+Values forward_of(const Relu& op, const OpCall& call) { return activated(op, call); }
+Values forward_of(const Gelu& op, const OpCall& call) { return activated(op, call); }
+Values forward_of(const Silu& op, const OpCall& call) { return activated(op, call); }
+Values forward_of(const Sigmoid& op, const OpCall& call) { return activated(op, call); }
+Values forward_of(const Tanh& op, const OpCall& call) { return activated(op, call); }
+OpGradients backward_of(const Relu& op, const OpCall& call, const Values& dy) {
   return through(op, call, dy);
 }
-OpGradients backward_of_common_op(const Gelu& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const Gelu& op, const OpCall& call, const Values& dy) {
   return through(op, call, dy);
 }
-OpGradients backward_of_common_op(const Silu& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const Silu& op, const OpCall& call, const Values& dy) {
   return through(op, call, dy);
 }
-OpGradients backward_of_common_op(const Sigmoid& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const Sigmoid& op, const OpCall& call, const Values& dy) {
   return through(op, call, dy);
 }
-OpGradients backward_of_common_op(const Tanh& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const Tanh& op, const OpCall& call, const Values& dy) {
   return through(op, call, dy);
 }
 
-Values forward_of_common_op(const Add&, const OpCall& call) {
+Values forward_of(const Add&, const OpCall& call) {
   Values y = *call.inputs[0];
   for (size_t i = 0; i < y.size(); ++i) y[i] += (*call.inputs[1])[i];
   return y;
 }
-OpGradients backward_of_common_op(const Add&, const OpCall&, const Values& dy) { return {{dy, dy}, {}}; }
+OpGradients backward_of(const Add&, const OpCall&, const Values& dy) { return {{dy, dy}, {}}; }
 
-Values forward_of_common_op(const Multiply&, const OpCall& call) {
+Values forward_of(const Multiply&, const OpCall& call) {
   Values y = *call.inputs[0];
   for (size_t i = 0; i < y.size(); ++i) y[i] *= (*call.inputs[1])[i];
   return y;
 }
-OpGradients backward_of_common_op(const Multiply&, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const Multiply&, const OpCall& call, const Values& dy) {
   OpGradients gradients{{*call.inputs[1], *call.inputs[0]}, {}};
   for (Values& gradient : gradients.inputs)
     for (size_t i = 0; i < dy.size(); ++i) gradient[i] *= dy[i];
   return gradients;
 }
 
-Values forward_of_common_op(const Flatten&, const OpCall& call) { return *call.inputs[0]; }
-OpGradients backward_of_common_op(const Flatten&, const OpCall&, const Values& dy) { return {{dy}, {}}; }
-Values forward_of_common_op(const Reshape&, const OpCall& call) { return *call.inputs[0]; }
-OpGradients backward_of_common_op(const Reshape&, const OpCall&, const Values& dy) { return {{dy}, {}}; }
+Values forward_of(const Flatten&, const OpCall& call) { return *call.inputs[0]; }
+OpGradients backward_of(const Flatten&, const OpCall&, const Values& dy) { return {{dy}, {}}; }
+Values forward_of(const Reshape&, const OpCall& call) { return *call.inputs[0]; }
+OpGradients backward_of(const Reshape&, const OpCall&, const Values& dy) { return {{dy}, {}}; }
 // No random model has ops of a program's own.
-Values forward_of_common_op(const Custom&, const OpCall&) { return {}; }
-OpGradients backward_of_common_op(const Custom&, const OpCall&, const Values&) { return {}; }
+Values forward_of(const Custom&, const OpCall&) { return {}; }
+OpGradients backward_of(const Custom&, const OpCall&, const Values&) { return {}; }
 // A model is interpreted as it was written, without forks.
-Values forward_of_common_op(const Fork&, const OpCall&) { return {}; }
-OpGradients backward_of_common_op(const Fork&, const OpCall&, const Values&) { return {}; }
+Values forward_of(const Fork&, const OpCall&) { return {}; }
+OpGradients backward_of(const Fork&, const OpCall&, const Values&) { return {}; }
 
-Values forward_of_common_op(const MeanSquaredError&, const OpCall& call) {
+Values forward_of(const MeanSquaredError&, const OpCall& call) {
   double sum = 0;
   for (size_t i = 0; i < call.inputs[0]->size(); ++i)
     sum += std::pow((*call.inputs[0])[i] - (*call.inputs[1])[i], 2);
   return {sum, static_cast<double>(call.inputs[0]->size())};
 }
 
-OpGradients backward_of_common_op(const MeanSquaredError&, const OpCall& call) {
+OpGradients backward_of(const MeanSquaredError&, const OpCall& call) {
   Values dx = *call.inputs[0];
   for (size_t i = 0; i < dx.size(); ++i) dx[i] = 2 * (dx[i] - (*call.inputs[1])[i]);
   return {{dx, {}}, {}};
@@ -240,16 +240,16 @@ Values dropout_factors(float rate, const OpCall& call, int64_t count) {
 }
 
 Values forward(const Op& op, const OpCall& call) {
-  return std::visit([&](const auto& o) { return forward_of_common_op(o, call); }, op);
+  return std::visit([&](const auto& o) { return forward_of(o, call); }, op);
 }
 
 OpGradients backward(const Op& op, const OpCall& call, const Values& gradient) {
   return std::visit(
       [&]<class O>(const O& o) {
         if constexpr (IsLoss<O>)
-          return backward_of_common_op(o, call);
+          return backward_of(o, call);
         else
-          return backward_of_common_op(o, call, gradient);
+          return backward_of(o, call, gradient);
       },
       op);
 }

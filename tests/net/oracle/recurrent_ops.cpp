@@ -117,14 +117,14 @@ class Direction {
 
 }  // namespace
 
-Values forward_of_recurrent_op(const Lstm& op, const OpCall& call) {
+Values forward_of(const Lstm& op, const OpCall& call) {
   Values y(static_cast<size_t>(call.samples * call.output_shape.count()));
   for (int64_t s = 0; s < call.samples; ++s)
     for (int d = 0; d < (op.bidirectional ? 2 : 1); ++d) Direction(op, call, s, d).write(y);
   return y;
 }
 
-OpGradients backward_of_recurrent_op(const Lstm& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const Lstm& op, const OpCall& call, const Values& dy) {
   OpGradients gradients{{Values(call.inputs[0]->size())}, {}};
   gradients.inputs.resize(call.inputs.size());
   for (const Values* parameter : call.parameters) gradients.parameters.emplace_back(parameter->size());
@@ -158,14 +158,14 @@ void for_pooled(const SequencePool& op, const OpCall& call, const Work& work) {
 
 }  // namespace
 
-Values forward_of_recurrent_op(const SequencePool& op, const OpCall& call) {
+Values forward_of(const SequencePool& op, const OpCall& call) {
   Values y(static_cast<size_t>(call.samples * call.output_shape.count()));
   for_pooled(op, call,
              [&](int64_t from, int64_t to, double share) { y[to] += share * (*call.inputs[0])[from]; });
   return y;
 }
 
-OpGradients backward_of_recurrent_op(const SequencePool& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const SequencePool& op, const OpCall& call, const Values& dy) {
   OpGradients gradients{{Values(call.inputs[0]->size())}, {}};
   gradients.inputs.resize(call.inputs.size());
   for_pooled(op, call,

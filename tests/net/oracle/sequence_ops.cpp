@@ -96,7 +96,7 @@ void head_backward(const Head& head, const Values& factors, const OpCall& call, 
 
 }  // namespace
 
-Values forward_of_sequence_op(const Attention& op, const OpCall& call) {
+Values forward_of(const Attention& op, const OpCall& call) {
   const Values factors = attention_factors(op, call);
   Values y(static_cast<size_t>(call.samples * call.output_shape.count()));
   for (int64_t s = 0; s < call.samples; ++s)
@@ -113,7 +113,7 @@ Values forward_of_sequence_op(const Attention& op, const OpCall& call) {
   return y;
 }
 
-OpGradients backward_of_sequence_op(const Attention& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const Attention& op, const OpCall& call, const Values& dy) {
   const Values factors = attention_factors(op, call);
   Values dx(call.inputs[0]->size());
   for (int64_t s = 0; s < call.samples; ++s)
@@ -154,10 +154,10 @@ Values turned(const RotaryEmbedding& op, const OpCall& call, Values x, double di
 
 }  // namespace
 
-Values forward_of_sequence_op(const RotaryEmbedding& op, const OpCall& call) {
+Values forward_of(const RotaryEmbedding& op, const OpCall& call) {
   return turned(op, call, *call.inputs[0], 1);
 }
-OpGradients backward_of_sequence_op(const RotaryEmbedding& op, const OpCall& call, const Values& dy) {
+OpGradients backward_of(const RotaryEmbedding& op, const OpCall& call, const Values& dy) {
   return {{turned(op, call, dy, -1)}, {}};
 }
 
@@ -180,7 +180,7 @@ Values parts_of_label(const SoftmaxCrossEntropy& op, const OpCall& call, int64_t
 
 }  // namespace
 
-Values forward_of_sequence_op(const SoftmaxCrossEntropy& op, const OpCall& call) {
+Values forward_of(const SoftmaxCrossEntropy& op, const OpCall& call) {
   const int64_t classes = call.input_shapes[0][-1];
   const Values& logits = *call.inputs[0];
   double sum = 0, count = 0;
@@ -197,7 +197,7 @@ Values forward_of_sequence_op(const SoftmaxCrossEntropy& op, const OpCall& call)
   return {sum, count};
 }
 
-OpGradients backward_of_sequence_op(const SoftmaxCrossEntropy& op, const OpCall& call) {
+OpGradients backward_of(const SoftmaxCrossEntropy& op, const OpCall& call) {
   const int64_t classes = call.input_shapes[0][-1];
   const Values& logits = *call.inputs[0];
   Values dx(logits.size());
