@@ -81,7 +81,8 @@ KERNELS = (
         "images_to_columns_kernel", "columns_to_images_kernel", "split_groups_kernel", "join_groups_kernel", "rotate_kernel",
         "lstm_forward_kernel", "lstm_backward_kernel", "lstm_states_kernel", "sequence_pool_kernel", "sequence_spread_kernel",
         "array_copy_kernel", "clear_kernel", "prepend_kernel", "drop_token_kernel", "sum_tokens_kernel",
-        "propose_kernel", "ratios_kernel", "upsample_kernel", "gather_kernel", "expand_kernel", "image_means_kernel", "mixed_means_kernel")),
+        "propose_kernel", "ratios_kernel", "factor_kernel", "next_kernel",
+        "upsample_kernel", "gather_kernel", "expand_kernel", "image_means_kernel", "mixed_means_kernel")),
 )
 # ncu leaves out the outermost namespace.
 OWN = re.compile(r"(void )?(lockstep::)?(ops|run|device|pixels)::")
