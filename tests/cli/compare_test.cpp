@@ -303,7 +303,9 @@ TEST(Compare, GoesOnAfterAnInterrupt) {
   EXPECT_TRUE(fs::exists(out + "/report.html"));
   const Ran resumed = lockstep(command + std::vector<std::string>{"--resume", "--json"});
   ASSERT_EQ(resumed.code, 0) << resumed.err;
-  for (const auto& row : Json::parse(resumed.out)["rows"]) {
+  const Json answer = Json::parse(resumed.out);
+  ASSERT_FALSE(answer["rows"].empty());
+  for (const auto& row : answer["rows"]) {
     EXPECT_EQ(row["samples"].size(), 1u);
     EXPECT_EQ(row["kill"]["starts"], 2) << row;
     EXPECT_GT(row["kill"]["seconds"], 0);

@@ -273,7 +273,8 @@ TEST(Inspect, PlansSeveralProcessesOnEachOfSeveralHosts) {
     const Ran ran = inspected({"--layout", layout, "--hosts", hosts});
     EXPECT_EQ(ran.code, 0) << ran.err;
     std::pair<int64_t, int64_t> bytes;
-    for (const Json& rank : Json::parse(ran.out)["ranks"]) {
+    const Json answer = Json::parse(ran.out);
+    for (const Json& rank : answer["ranks"]) {
       bytes.first += rank["shared_memory_bytes"].get<int64_t>();
       bytes.second += rank["wire_bytes_theory"].get<int64_t>();
     }
