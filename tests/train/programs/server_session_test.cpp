@@ -90,7 +90,7 @@ class EagerWorker {
       return static_cast<int64_t>(range.size());
     };
     for (auto& range : ranges_)
-      for (int64_t begin = 0; begin < size_of(range); begin += terms_.slice_bytes)
+      for (int64_t begin = 0; begin < size_of(range); begin += terms_.slice_at(begin, size_of(range)))
         do_transfer(
             [this, &range, size_of, begin] {
               return to_workers_.start(
