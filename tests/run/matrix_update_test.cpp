@@ -13,6 +13,7 @@
 
 #include "base/half.h"
 #include "program/matrix_scratch.h"
+#include "run/device_vectors.h"
 #include "run/step_kernels.h"
 
 namespace lockstep::run {
@@ -160,13 +161,10 @@ ExpectedMatrices expected_matrices(const MatrixProblem& problem) {
 }
 
 /// The kernels' work on one device.
-class MatrixMachine {
+class MatrixMachine : private DeviceVectors {
  public:
   MatrixMachine(device::DeviceKind kind, const MatrixProblem& problem, int threads = 1)
-      : problem_(problem),
-        device_(kind == device::DeviceKind::cuda ? device::make_cuda_device(0) : device::make_cpu_device()),
-        stream_(device_->create_stream("compute")),
-        kernels_(make_step_kernels(kind, threads)) {
+      : DeviceVectors(kind), problem_(problem), kernels_(make_step_kernels(kind, threads)) {
     int64_t end = 0, scratch = 0;
     for (const MatrixTensor& tensor : kMatrixTensors) {
       offsets_.push_back(end);
@@ -207,26 +205,6 @@ class MatrixMachine {
   int64_t offset(size_t tensor) const { return offsets_[tensor]; }
 
  private:
-  template <class T>
-  T* put(const std::vector<T>& values) {
-    buffers_.push_back(device_->allocate(static_cast<int64_t>(values.size() * sizeof(T))));
-    T* at = reinterpret_cast<T*>(buffers_.back().data());
-    fill(at, values);
-    return at;
-  }
-  template <class T>
-  void fill(T* at, const std::vector<T>& values) {
-    stream_->synchronize();
-    device_->copy_now(reinterpret_cast<std::byte*>(at), values.data(),
-                      static_cast<int64_t>(values.size() * sizeof(T)));
-  }
-  template <class T>
-  std::vector<T> get(const T* at, size_t count) {
-    stream_->synchronize();
-    std::vector<T> values(count);
-    device_->copy_now(values.data(), at, static_cast<int64_t>(count * sizeof(T)));
-    return values;
-  }
   std::vector<Floats> cut(const Floats& all) const {
     std::vector<Floats> parts;
     for (size_t t = 0; t < offsets_.size(); ++t)
@@ -292,11 +270,8 @@ class MatrixMachine {
   }
 
   MatrixProblem problem_;
-  std::unique_ptr<device::Device> device_;
-  std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<StepKernels> kernels_;
   std::vector<std::shared_ptr<ops::Orthogonalizer>> orthogonalizers_;
-  std::vector<device::Buffer> buffers_;
   std::vector<int64_t> offsets_;
   size_t size_ = 0;
   float *parameters_ = nullptr, *gradients_ = nullptr, *state_[3] = {};

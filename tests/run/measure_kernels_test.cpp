@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "run/device_vectors.h"
 #include "run/step_kernels.h"
 
 namespace lockstep::run {
@@ -125,13 +126,10 @@ std::vector<Doubles> expected_of(const Problem& problem) {
 }
 
 /// The kernels' work on one device.
-class Machine {
+class Machine : private DeviceVectors {
  public:
   Machine(device::DeviceKind kind, const Problem& problem, SumOrder order = SumOrder::own, int threads = 1)
-      : problem_(problem),
-        device_(kind == device::DeviceKind::cuda ? device::make_cuda_device(0) : device::make_cpu_device()),
-        stream_(device_->create_stream("compute")),
-        kernels_(make_step_kernels(kind, threads, order)) {
+      : DeviceVectors(kind), problem_(problem), kernels_(make_step_kernels(kind, threads, order)) {
     int64_t end = 0;
     for (const Tensor& tensor : kTensors) {
       offsets_.push_back(end);
@@ -165,26 +163,6 @@ class Machine {
   std::vector<double> scales() { return get(scales_, offsets_.size()); }
 
  private:
-  template <class T>
-  T* put(const std::vector<T>& values) {
-    buffers_.push_back(device_->allocate(static_cast<int64_t>(values.size() * sizeof(T))));
-    T* at = reinterpret_cast<T*>(buffers_.back().data());
-    fill(at, values);
-    return at;
-  }
-  template <class T>
-  void fill(T* at, const std::vector<T>& values) {
-    stream_->synchronize();
-    device_->copy_now(reinterpret_cast<std::byte*>(at), values.data(),
-                      static_cast<int64_t>(values.size() * sizeof(T)));
-  }
-  template <class T>
-  std::vector<T> get(const T* at, size_t count) {
-    stream_->synchronize();
-    std::vector<T> values(count);
-    device_->copy_now(values.data(), at, static_cast<int64_t>(count * sizeof(T)));
-    return values;
-  }
   std::vector<std::vector<float>> cut(const std::vector<float>& all) const {
     std::vector<std::vector<float>> parts;
     for (size_t t = 0; t < offsets_.size(); ++t)
@@ -280,10 +258,7 @@ class Machine {
   }
 
   Problem problem_;
-  std::unique_ptr<device::Device> device_;
-  std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<StepKernels> kernels_;
-  std::vector<device::Buffer> buffers_;
   std::vector<int64_t> offsets_;
   int64_t chunks_ = 0;
   size_t size_ = 0;
