@@ -17,15 +17,25 @@ struct Found {
   size_t count = 0;
 
   Found() {
-#if defined(__x86_64__)
     // What cmake/loops.cmake has the compiler use. The operating system's leave is asked for, too.
+#if defined(__x86_64__)
     const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+#if defined(LOCKSTEP_LOOPS_AVX512)
     if (has_avx2 && has_avx512) sets.at(count++) = InstructionSet::avx512;
+#endif
+#if defined(LOCKSTEP_LOOPS_AVX2)
     if (has_avx2) sets.at(count++) = InstructionSet::avx2;
 #endif
+#if defined(LOCKSTEP_LOOPS_PORTABLE)
     sets.at(count++) = InstructionSet::portable;
+#endif
+    if (count == 0)
+      throw ConfigError(
+          "this processor lacks the one instruction set that the program was built for; build it "
+          "anew on this machine, or with -DLOCKSTEP_LOOPS=ALL");
   }
 };
 
@@ -37,8 +47,8 @@ InstructionSet choose() {
     if (name_of(set) == std::string_view(wanted)) return set;
     names.emplace_back(name_of(set));
   }
-  throw ConfigError(fmt::format("LOCKSTEP_INSTRUCTION_SET is '{}'; this processor can do: {}", wanted,
-                                fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("LOCKSTEP_INSTRUCTION_SET is '{}'; this processor and build can do: {}",
+                                wanted, fmt::join(names, ", ")));
 }
 
 }  // namespace

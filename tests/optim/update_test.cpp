@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/half.h"
+#include "base/instruction_set.h"
 #include "lockstep/error.h"
 #include "ops/op_testing.h"
 #include "optim/formulas.h"
@@ -321,7 +322,7 @@ Floats all_kinds_of_values(size_t count, uint32_t seed, size_t turn) {
 }
 
 TEST(UpdateLoops, HaveTheBitsOfTheirFormulasWithEachInstructionSet) {
-  EXPECT_EQ(std::string_view(all_update_loops().back()->instruction_set), "portable");
+  EXPECT_EQ(all_update_loops().size(), instruction_sets().size());
   std::vector<GoldenUpdate> plain(std::begin(kGoldenCases), std::end(kGoldenCases));
   for (const OptimizerKind kind : {OptimizerKind::lars, OptimizerKind::lamb}) {
     plain.push_back({kind == OptimizerKind::lars ? "lars" : "lamb", {}});

@@ -2,32 +2,37 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "base/instruction_set.h"
+#include "lockstep/error.h"
 
 namespace lockstep::optim {
 
-#if defined(__x86_64__)
 namespace avx512 {
 extern const UpdateLoops kUpdateLoops;
 }
 namespace avx2 {
 extern const UpdateLoops kUpdateLoops;
 }
-#endif
 namespace portable {
 extern const UpdateLoops kUpdateLoops;
 }
 
 namespace {
 
+/// REQUIRES: one of instruction_sets().
 const UpdateLoops& loops_for(InstructionSet set) {
-#if defined(__x86_64__)
+#if defined(LOCKSTEP_LOOPS_AVX512)
   if (set == InstructionSet::avx512) return avx512::kUpdateLoops;
+#endif
+#if defined(LOCKSTEP_LOOPS_AVX2)
   if (set == InstructionSet::avx2) return avx2::kUpdateLoops;
 #endif
-  static_cast<void>(set);
-  return portable::kUpdateLoops;
+#if defined(LOCKSTEP_LOOPS_PORTABLE)
+  if (set == InstructionSet::portable) return portable::kUpdateLoops;
+#endif
+  throw InternalError(std::string("there are no loops for ") + name_of(set));
 }
 
 }  // namespace

@@ -2,32 +2,37 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "base/instruction_set.h"
+#include "lockstep/error.h"
 
 namespace lockstep::ops {
 
-#if defined(__x86_64__)
 namespace avx512 {
 extern const Loops kLoops;
 }
 namespace avx2 {
 extern const Loops kLoops;
 }
-#endif
 namespace portable {
 extern const Loops kLoops;
 }
 
 namespace {
 
+/// REQUIRES: one of instruction_sets().
 const Loops& loops_for(InstructionSet set) {
-#if defined(__x86_64__)
+#if defined(LOCKSTEP_LOOPS_AVX512)
   if (set == InstructionSet::avx512) return avx512::kLoops;
+#endif
+#if defined(LOCKSTEP_LOOPS_AVX2)
   if (set == InstructionSet::avx2) return avx2::kLoops;
 #endif
-  static_cast<void>(set);
-  return portable::kLoops;
+#if defined(LOCKSTEP_LOOPS_PORTABLE)
+  if (set == InstructionSet::portable) return portable::kLoops;
+#endif
+  throw InternalError(std::string("there are no loops for ") + name_of(set));
 }
 
 }  // namespace
