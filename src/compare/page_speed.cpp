@@ -134,9 +134,10 @@ std::string steps_part(const CompareResults& results) {
       cells.push_back(!row.kill ? "-"
                       : !row.kill->failure.empty()
                           ? "FAILED: " + row.kill->failure
-                          : fmt::format("{:.2f} s beside {:.2f} s, {:.0f} %, {} start{}", row.kill->seconds,
-                                        row.kill->undisturbed_seconds, 100 * row.kill->goodput(),
-                                        row.kill->starts, row.kill->starts == 1 ? "" : "s"));
+                          : fmt::format("{:.2f} s, undisturbed {:.2f} s, {:.0f} %, {} start{}",
+                                        row.kill->seconds, row.kill->undisturbed_seconds,
+                                        100 * row.kill->goodput(), row.kill->starts,
+                                        row.kill->starts == 1 ? "" : "s"));
     rows.push_back(std::move(cells));
   }
   std::vector<std::string> head{"row"};
