@@ -201,7 +201,7 @@ class Job:
                 self._mpirun.send_signal(self._request.end)
 
     def _enforce_end(self):
-        if self._kill_at is None and (self._listener.verdict or self._listener.failure):
+        if self._kill_at is None and (self._listener.decision or self._listener.failure):
             self._kill_at = time.monotonic() + KILL_AFTER_S
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             # Its ranks have process groups of their own.

@@ -213,7 +213,7 @@ std::string Verification::table() const {
   size_t width = std::string("layout").size();
   for (const auto& run : runs_) width = std::max(width, run.name.size());
   std::string text = fmt::format("{:<{}}  {:>6}  {:>10}  {:<16}  {}\n", "layout", width, "steps", "samples/s",
-                                 "params hash", "verdict");
+                                 "params hash", "bits");
   for (const auto& run : runs_) {
     const auto speed = run.training.report.find("samples_per_second");
     text +=

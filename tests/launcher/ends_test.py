@@ -29,7 +29,7 @@ class ExitCodes(ScriptedCase):
                        ["exit", code]], code, "lockstep: error: it is broken\n")
             (self.bin / "call-0.json").unlink()
 
-    def test_the_verdict_counts_more_than_mpiruns_code(self):
+    def test_the_decision_counts_more_than_mpiruns_code(self):
         self.ends([["say", LOST + transcript("killed")], ["exit", 137]], 200, LOST +
                   "lockstep-run: rank 3 on host host-b (process 29427) was killed by signal 9 (SIGKILL)\n")
         (self.bin / "call-0.json").unlink()
