@@ -53,7 +53,7 @@ class Duty {
   struct Loss {
     int rank;
     std::string report;       ///< to be printed; "" elsewhere than on rank 0
-    std::vector<int> to_end;  ///< whose processes this one is to end: of its host, where it is the first left
+    std::vector<int> to_end;  ///< whose processes this one is to end: of its host, if it is the first left
   };
   std::vector<Loss> take_losses() { return std::exchange(losses_, {}); }
   std::optional<std::vector<int>> take_members() { return std::exchange(members_, {}); }

@@ -61,7 +61,7 @@ Ownership::Ownership(const model::Graph& graph, const model::Partition& partitio
                      const OwnershipOptions& options)
     : graph_(graph), partition_(partition), options_(options), homes_(graph.parameters.size()) {
   ensure(!options.reversed || (all_workers_own() && std::has_single_bit(static_cast<unsigned>(replicas()))),
-         "bits of owners are reversed where all workers own and these are a power of two");
+         "bits of owners are reversed if all workers own and these are a power of two");
   ensure(options.stages >= 1 && options.workers % options.stages == 0, "each stage has as many workers");
   ensure(has_servers() ? options.owners.first >= options.workers : options.owners.end() <= replicas(),
          "owners are servers, or of the first stage");
