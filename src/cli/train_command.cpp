@@ -51,7 +51,7 @@ config::RunConfig load(const TrainArguments& arguments) {
     overrides.push_back("checkpoint.resume_path=" + arguments.resume);
   if (automatic && arguments.output_directory.empty())
     throw ConfigError("--resume auto continues from the checkpoints in --out; pass --out, too");
-  // A config that begins from another run's checkpoint does so where --out has none yet.
+  // A config that begins from another run's checkpoint does so if --out has none yet.
   const bool begins_elsewhere =
       automatic &&
       config::load_run_config(arguments.config.path, overrides, arguments.config.layout).checkpoint.resume ==

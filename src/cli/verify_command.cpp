@@ -46,7 +46,7 @@ struct VerifiedRun {
   jobs::TracedTraining training;
 };
 
-/// The first `steps` of the run that the config describes, with its schedule; all of it where `steps` is 0.
+/// The first `steps` of the run that the config describes, with its schedule; all of it if `steps` is 0.
 std::vector<std::string> stop_after(int64_t steps) {
   if (steps == 0) return {};
   return {"--stop-after", std::to_string(steps)};

@@ -44,7 +44,7 @@ std::string throughput(const CompareResults& results, const std::string& link) {
   return charts::html_chart(charts::line_chart("workers", "samples per second", workers, lines));
 }
 
-/// Throughput of each worker, beside the fewest; "" where there is one number of workers alone.
+/// Throughput of each worker, beside the fewest; "" if there is one number of workers alone.
 std::string efficiency_chart(const CompareResults& results, const std::string& link) {
   std::vector<double> workers;
   std::vector<charts::ChartLine> lines;

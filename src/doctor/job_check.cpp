@@ -90,7 +90,7 @@ Ranks gather_ranks(train::World& world, const JobRequest& request, device::Strea
   return ranks;
 }
 
-/// A folder that is made where there is none, with those above it, and removed again unless somebody has put
+/// A folder that is made if there is none, with those above it, and removed again unless somebody has put
 /// something there.
 class BorrowedFolder {
  public:

@@ -41,7 +41,7 @@ std::string ranks_on_hosts(const Ranks& ranks, const std::vector<int>& some) {
   return fmt::format("{} on {}", comm::rank_list(some), join(hosts, ", "));
 }
 
-/// The ranks that say something else than most do, and what most say; empty where all say the same.
+/// The ranks that say something else than most do, and what most say; empty if all say the same.
 struct Difference {
   std::vector<int> ranks;
   std::string theirs, most;

@@ -160,7 +160,7 @@ bool is_contradicted(const LayoutKey& key, const StatedKeys& stated) {
   return is_contradicted(needed, stated);
 }
 
-/// The nearest layout in which nothing is ignored: what a key needs is added, or, where something else is
+/// The nearest layout in which nothing is ignored: what a key needs is added, or, if something else is
 /// stated, the key is left out.
 Layout nearest_with_meaning(StatedKeys stated) {
   while (const LayoutKey* ignored = first_ignored(stated))

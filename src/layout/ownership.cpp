@@ -31,7 +31,7 @@ std::vector<int64_t> cut(const std::vector<int64_t>& borders, std::vector<int64_
   const size_t count = before.size();
   const auto mean = static_cast<double>(std::accumulate(before.begin(), before.end(), borders.back())) /
                     static_cast<double>(count);
-  // What is missing to the mean, where anything is: together that is as much as the bucket, or more.
+  // What is missing to the mean, if anything is: together that is as much as the bucket, or more.
   double missing = 0;
   for (const int64_t bytes : before) missing += std::max(0.0, mean - static_cast<double>(bytes));
   const double scale = missing > 0 ? static_cast<double>(borders.back()) / missing : 0;

@@ -50,7 +50,7 @@ bool holds_something(const fs::path& path) {
   return fs::is_directory(path, unknown) ? !fs::is_empty(path, unknown) : fs::exists(path, unknown);
 }
 
-/// A line where it is not float32 that is computed in.
+/// A line if it is not float32 that is computed in.
 std::string describe(const config::PrecisionOptions& precision, device::DeviceKind device) {
   switch (precision.compute) {
     case config::ComputeType::float32:

@@ -94,7 +94,7 @@ bool Training::step() {
     if (parts_->run.worker().needs_attention()) parts_->run.worker().finish_step();
     return true;
   }
-  // Also where nobody calls finish().
+  // Also if nobody calls finish().
   parts_->job.stopped = parts_->job.stopped || (!parts_->finished && parts_->run.stopped());
   return false;
 }
