@@ -126,7 +126,7 @@ def parse(text):
 
 
 def first_sentence(text):
-    return re.split(r"(?<=\.) (?=[A-Z])", text)[0]
+    return re.split(r"(?<=\.) (?=[A-Z`])", text)[0]
 
 
 def contents(shown):

@@ -151,17 +151,18 @@ bool is_told_apart(const CompareRow& fastest, const CompareRow& other) {
 /// The winner, and, if there are such, the layouts that are not told apart from it.
 std::vector<std::string> headline_of(const CompareResults& results, const CompareStanding& standing) {
   const CompareRow& fastest = *standing.fastest;
-  std::string winner =
-      fmt::format("With {}{}, {} {}: {:.2f} ms a step", count_text(standing.workers, "worker"),
-                  place_text(results, standing.link), fastest.kind,
-                  standing.alike.empty() ? "is fastest" : "has the shortest steps", fastest.step_ms());
+  const bool is_alone = standing.alike.empty();
+  std::string winner = fmt::format("With {}{}, {} {}: {:.2f} ms{}", count_text(standing.workers, "worker"),
+                                   place_text(results, standing.link), fastest.kind,
+                                   is_alone ? "is fastest" : "has the shortest steps", fastest.step_ms(),
+                                   is_alone ? " a step" : "");
   // Only the next one: the table has all.
   if (!standing.slower.empty()) {
     const CompareRow& next = *standing.slower.front();
     winner += fmt::format(", {:.2f} times as fast as {}", next.step_ms() / fastest.step_ms(), next.kind);
   }
   std::vector<std::string> sentences{winner + "."};
-  if (standing.alike.empty()) return sentences;
+  if (is_alone) return sentences;
   std::vector<std::string> alike;
   for (const CompareRow* row : standing.alike) {
     if (alike.size() == kMostNamed) {
