@@ -182,7 +182,7 @@ class Stopping(ScriptedCase):
                 running.wait_for("ready")
                 running.signal(number)
                 self.assertEqual(running.finish(), code)
-                self.assertIn("lockstep-run: stopping; the ranks finish their step and save.", running.err)
+                self.assertIn("lockstep-run: stopping; the ranks finish their step and save", running.err)
                 self.assertIn("saved o/checkpoints/step-00040174\n", running.err)
                 self.assertTrue(running.err.endswith("--resume auto\n"), running.err)
                 self.assertNotIn("Forwarding", running.err)
