@@ -260,7 +260,7 @@ TEST(CallProof, FindsEveryTwoLivesThatOverlap) {
           const Calls changed = with_moved(calls, moved, place);
           EXPECT_TRUE(!bound.faults_of(changed).empty() || is_found_later(bound, changed))
               << bound.text() << ", " << moved.data << " onto " << other.data << " at "
-              << static_cast<void*>(place);
+              << static_cast<void*>(place) << " " << moved.first << "-" << moved.last << (moved.is_kept ? " kept " : " ") << moved.size_bytes << " other " << other.first << "-" << other.last << (other.is_kept ? " kept " : " ") << other.size_bytes << [&] { std::string t; for (size_t c = 0; c < calls.size(); ++c) { t += "\n  " + bound.code.graph().node(calls[c].node).name; const auto a = bound.accesses(calls[c]); for (auto& w : a.writes) t += fmt::format(" w{}+{}", w.data, w.size_bytes); for (auto& w : a.reads) t += fmt::format(" r{}+{}", w.data, w.size_bytes);} for (auto& o : bound.program.instruction(bound.index).operands) t += fmt::format("\n  role {} {} at {}+{} {}", int(o.role), o.index, (const void*)bound.proof.operands_of(bound.program, bound.index).at(o), o.range.size_bytes, int(o.access)); return t; }();
           ++count;
           kept += moved.is_kept || other.is_kept ? 1 : 0;
           partly += place == other.data ? 0 : 1;

@@ -194,7 +194,7 @@ class Comparison {
   /// Whether the tolerance is below a hundredth of what training has changed. Besides what rounded runs say,
   /// `roundoffs` of the largest element and `least` are tolerated.
   bool tensor(const std::string& name, const Values& actual, const std::function<Values(const Expected&)>& of,
-              const Values& first, double least) {
+              const Values& first, double roundoffs, double least) {
     const Values exact = of(exact_);
     double doubt = 0, largest = 0, change = 0, error = 0;
     for (const Expected& run : rounded_) {
