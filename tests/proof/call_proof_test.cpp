@@ -59,6 +59,7 @@ struct Bound {
   const CallProof& proof;
   const program::Program& program;
   int index;
+  bool evaluates = false;
 
   Calls calls() const { return proof.calls_of(program, index); }
   /// What is wrong with other calls; later instructions know nothing of them.
@@ -73,13 +74,13 @@ struct Bound {
 
 /// Of a program, the instructions of some micro-batches, in its order.
 void for_each_instruction(const std::string& name, const program::ModelCode& code, CallProof& proof,
-                          const program::Program& program, int micro_batches,
+                          const program::Program& program, int micro_batches, bool evaluates,
                           const std::function<void(const Bound&)>& visit) {
   for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
     const program::Instruction& instruction = program.instruction(i);
     if (!program::runs_segment(instruction.kind) || instruction.micro_batch >= micro_batches) continue;
     ASSERT_EQ(proof.check(program, i, proof.calls_of(program, i)), std::vector<std::string>{}) << name;
-    visit({name, code, proof, program, i});
+    visit({name, code, proof, program, i, evaluates});
   }
 }
 
@@ -91,12 +92,12 @@ void for_each_instruction(const std::function<void(const Bound&)>& visit) {
     CallProof proof(run.training_code());
     const bool has_more = one.name.starts_with("sum") || one.name.starts_with("lenet");
     for (const program::Program& program : steps_of(run))
-      for_each_instruction(one.name, run.training_code(), proof, program, has_more ? 2 : 1, visit);
+      for_each_instruction(one.name, run.training_code(), proof, program, has_more ? 2 : 1, false, visit);
     if (!has_more) continue;
     CallProof evaluation(run.evaluation_code());
     for (int rank = 0; rank < run.ownership().ranks(); ++rank)
       for_each_instruction("evaluation of " + one.name, run.evaluation_code(), evaluation,
-                           run.compile(rank).evaluate, 2, visit);
+                           run.compile(rank).evaluate, 2, true, visit);
   }
 }
 
@@ -135,22 +136,31 @@ TEST(CallProof, MissesEveryCallThatIsLeftOut) {
   EXPECT_GT(count, 500);
 }
 
-/// Whether a forward's stash is nobody's: with recompute=full a recomputation makes another one.
-bool is_thrown_away(const Bound& bound, const void* data) {
+/// Whether a forward's stash is nobody's behind it: with recomputation another one is made.
+bool is_made_again(const Bound& bound, int stash) {
   const program::Instruction& own = bound.program.instruction(bound.index);
-  const auto operands = bound.proof.operands_of(bound.program, bound.index);
-  const program::Operand* stash = operands.find(program::Role::stash, 0);
-  if (own.kind != program::InstructionKind::forward || stash == nullptr) return false;
-  const auto makes_again = [&](const program::Instruction& other) {
+  if (own.kind != program::InstructionKind::forward) return false;
+  return std::ranges::any_of(bound.program.instructions, [&](const program::Instruction& other) {
     return other.kind == program::InstructionKind::recompute && other.segment == own.segment &&
-           std::ranges::any_of(other.operands, [](const program::Operand& operand) {
-             return operand.role == program::Role::stash && operand.index == 0 &&
+           std::ranges::any_of(other.operands, [&](const program::Operand& operand) {
+             return operand.role == program::Role::stash && operand.index == stash &&
                     operand.access == program::Access::write;
            });
-  };
+  });
+}
+
+bool is_thrown_away(const Bound& bound, const void* data) {
+  const auto operands = bound.proof.operands_of(bound.program, bound.index);
+  const program::Operand* stash = operands.find(program::Role::stash, 0);
+  if (stash == nullptr || !is_made_again(bound, 0)) return false;
   const std::byte* begin = operands.at(*stash);
-  return data >= begin && data < begin + stash->range.size_bytes &&
-         std::ranges::any_of(bound.program.instructions, makes_again);
+  return data >= begin && data < begin + stash->range.size_bytes;
+}
+
+/// What an op computes for its backward, in an evaluation.
+bool is_for_no_backward(const Bound& bound, program::KernelCall& call, const Tensor* tensor) {
+  const auto is_it = [tensor](const Tensor& other) { return &other == tensor; };
+  return bound.evaluates && std::ranges::any_of(call.auxiliary, is_it);
 }
 
 TEST(CallProof, FindsEveryTensorThatIsExchangedWithAnother) {
@@ -170,6 +180,9 @@ TEST(CallProof, FindsEveryTensorThatIsExchangedWithAnother) {
         for (size_t b = 0; b < a; ++b) {
           if (tensors[a]->data == tensors[b]->data) continue;
           if (is_thrown_away(bound, tensors[a]->data) && is_thrown_away(bound, tensors[b]->data)) continue;
+          if (is_for_no_backward(bound, calls[c], tensors[a]) &&
+              is_for_no_backward(bound, calls[c], tensors[b]))
+            continue;
           std::swap(tensors[a]->data, tensors[b]->data);
           EXPECT_TRUE(!bound.faults_of(calls).empty() || is_found_later(bound, calls))
               << bound.text() << ", call " << c << ", tensors " << a << " and " << b;
@@ -223,9 +236,8 @@ std::vector<Life> lives_of(const Bound& bound, const Calls& calls) {
   for (const program::Operand& operand : bound.program.instruction(bound.index).operands) {
     const bool is_stash = operand.role == program::Role::stash && operand.access == program::Access::write;
     if (operand.role != program::Role::temporary && !is_stash) continue;
-    const std::byte* begin = operands.at(operand);
-    if (is_stash && is_thrown_away(bound, begin)) continue;
-    add_lives(bound, calls, begin, operand.range.size_bytes, is_stash, lives);
+    add_lives(bound, calls, operands.at(operand), operand.range.size_bytes,
+              is_stash && !is_made_again(bound, operand.index), lives);
   }
   return lives;
 }
@@ -260,7 +272,7 @@ TEST(CallProof, FindsEveryTwoLivesThatOverlap) {
           const Calls changed = with_moved(calls, moved, place);
           EXPECT_TRUE(!bound.faults_of(changed).empty() || is_found_later(bound, changed))
               << bound.text() << ", " << moved.data << " onto " << other.data << " at "
-              << static_cast<void*>(place) << " " << moved.first << "-" << moved.last << (moved.is_kept ? " kept " : " ") << moved.size_bytes << " other " << other.first << "-" << other.last << (other.is_kept ? " kept " : " ") << other.size_bytes << [&] { std::string t; for (size_t c = 0; c < calls.size(); ++c) { t += "\n  " + bound.code.graph().node(calls[c].node).name; const auto a = bound.accesses(calls[c]); for (auto& w : a.writes) t += fmt::format(" w{}+{}", w.data, w.size_bytes); for (auto& w : a.reads) t += fmt::format(" r{}+{}", w.data, w.size_bytes);} for (auto& o : bound.program.instruction(bound.index).operands) t += fmt::format("\n  role {} {} at {}+{} {}", int(o.role), o.index, (const void*)bound.proof.operands_of(bound.program, bound.index).at(o), o.range.size_bytes, int(o.access)); return t; }();
+              << static_cast<void*>(place);
           ++count;
           kept += moved.is_kept || other.is_kept ? 1 : 0;
           partly += place == other.data ? 0 : 1;

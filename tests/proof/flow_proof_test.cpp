@@ -179,8 +179,7 @@ TEST(FlowProof, KnowsHowOftenAParameterIsUsed) {
       for (program::Program& program : programs)
         for (program::ParameterPlace& place : program.parameters)
           if (place.uses.size() > 1) changes[change](place.uses);
-      EXPECT_THAT(findings_of(programs, &flow), HasSubstr("'wte.weight'"))
-          << layout << ", change " << change;
+      EXPECT_THAT(findings_of(programs, &flow), HasSubstr("'wte.weight'")) << layout << ", change " << change;
     }
   }
 }
