@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(
 /// Of few cases, so that a choice that the generator does not make any more is missed.
 TEST(Generator, DrawsWhatHasBeenForgotten) {
   std::map<std::string, int> seen;
-  for (int64_t number = 0; number < 400; ++number) {
+  for (int64_t number = 0; number < 250; ++number) {
     const Case c = generate_case(seed_of_case(9, number));
     const layout::Layout& l = c.layout;
     const bool serves = l.sync == layout::SyncMethod::parameter_server,
@@ -161,7 +161,7 @@ TEST(Generator, DrawsWhatHasBeenForgotten) {
   }
   for (const auto& [what, count] : seen) EXPECT_GE(count, 1) << what;
   for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zero_bubble"}) {
-    EXPECT_GE(seen[schedule], 15) << schedule;
+    EXPECT_GE(seen[schedule], 10) << schedule;
     EXPECT_GE(seen[fmt::format("shard and {} with replicas", schedule)], 1) << schedule;
   }
 }
