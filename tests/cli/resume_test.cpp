@@ -47,6 +47,25 @@ TEST(Train, StoppedAndResumedOnOtherRanksEndsWithTheSameBits) {
   EXPECT_THAT(behind.err, HasSubstr("12 steps"));
 }
 
+/// The first evaluation is the best, and ten more bring nothing.
+TEST(Train, PatienceCountsOnInAnotherFolder) {
+  const SmallConfig config;
+  const auto train = [&](const std::string& run, const std::vector<std::string>& more) {
+    std::vector<std::string> command = {"train", config.path(), "--out", config / run, "--json"};
+    for (const char* set : {"trainer.steps=200", "trainer.early_stopping=10", "trainer.eval_every_steps=5",
+                            "checkpoint.keep_best=true", "optimizer.learning_rate=1e-30"})
+      command.insert(command.end(), {"--set", set});
+    return only_json(lockstep(command + more));
+  };
+  const Json whole = train("whole", {});
+  EXPECT_EQ(whole["steps"], 55);
+  EXPECT_EQ(train("old", {"--stop-after", "37"})["steps"], 37);
+  const Json resumed = train("new", {"--resume", config / "old"});
+  EXPECT_EQ(resumed["steps"], 55);
+  EXPECT_EQ(resumed["best_step"], 5);
+  EXPECT_EQ(resumed["params_hash"], whole["params_hash"]);
+}
+
 TEST(Train, AChangedConfigIsNotResumedUnasked) {
   const SmallConfig config;
   const std::vector<std::string> train = {"train", config.path(), "--out", config / "a", "--stop-after", "3"};

@@ -20,25 +20,40 @@ constexpr int kLimitSeconds =
 
 /// What the child tells, in front of the finding's words.
 struct Answer {
-  bool found = false, compared = false, tensors = false;
+  bool found = false, bits = false, diverged = false, compared = false, tensors = false;
   Finding::Kind kind = Finding::Kind::error;
-  int64_t tensor_count = 0, sharp_tensors = 0;
+  int64_t tensor_count = 0, sharp_tensors = 0, state_count = 0, sharp_states = 0;
 };
 
+void read_answer(const Answer& told, CheckReport& report) {
+  report = {.bits = told.bits, .diverged = told.diverged, .oracle = {}};
+  report.oracle.compared = told.compared;
+  report.oracle.tensors = told.tensors;
+  report.oracle.tensor_count = told.tensor_count;
+  report.oracle.sharp_tensors = told.sharp_tensors;
+  report.oracle.state_count = told.state_count;
+  report.oracle.sharp_states = told.sharp_states;
+}
+
 [[noreturn]] void answer(int pipe, const Case& test_case, const CheckOptions& options) {
-  OracleReport oracle;
+  CheckReport report;
+  const OracleReport& oracle = report.oracle;
   std::optional<Finding> finding;
   try {
-    finding = check_case(test_case, options, &oracle);
+    finding = check_case(test_case, options, &report);
   } catch (const std::exception& failure) {
     finding = Finding{Finding::Kind::error, failure.what()};
   }
   const Answer answer{.found = finding.has_value(),
+                      .bits = report.bits,
+                      .diverged = report.diverged,
                       .compared = oracle.compared,
                       .tensors = oracle.tensors,
                       .kind = finding ? finding->kind : Finding::Kind::error,
                       .tensor_count = oracle.tensor_count,
-                      .sharp_tensors = oracle.sharp_tensors};
+                      .sharp_tensors = oracle.sharp_tensors,
+                      .state_count = oracle.state_count,
+                      .sharp_states = oracle.sharp_states};
   std::string bytes(reinterpret_cast<const char*>(&answer), sizeof answer);
   if (finding) bytes += finding->what.substr(0, 4000);  // a pipe takes them without a reader
   const bool written = write(pipe, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
@@ -64,7 +79,7 @@ std::string read_all(int pipe, pid_t child) {
 
 }  // namespace
 
-std::optional<Finding> check_apart(const Case& test_case, const CheckOptions& options, OracleReport* oracle) {
+std::optional<Finding> check_apart(const Case& test_case, const CheckOptions& options, CheckReport* report) {
   int ends[2];
   if (pipe(ends) != 0) throw std::runtime_error("there is no pipe for a case's answer");
   const pid_t child = fork();
@@ -85,12 +100,7 @@ std::optional<Finding> check_apart(const Case& test_case, const CheckOptions& op
                                                            : fmt::format("signal {}", signal)};
   }
   std::memcpy(static_cast<void*>(&told), bytes.data(), sizeof told);
-  if (oracle != nullptr) {
-    oracle->compared = told.compared;
-    oracle->tensors = told.tensors;
-    oracle->tensor_count = told.tensor_count;
-    oracle->sharp_tensors = told.sharp_tensors;
-  }
+  if (report != nullptr) read_answer(told, *report);
   if (!told.found) return std::nullopt;
   return Finding{told.kind, bytes.substr(sizeof told)};
 }

@@ -3,14 +3,22 @@
 //   net_campaign --seed 7 --cases 1000 [--first 0] [--gpu] [--brief]
 //   net_campaign --case 1234567890 [--gpu]   one case, by the seed that a failure prints
 //   net_campaign --show 1234567890 [--gpu]   its config and layout alone
+//   net_campaign --file case.textproto --layout "dp=1,pp=2" [--gpu] [--shared-memory] [--lanes-at-once]
+//     [--ranks-per-host 2]   one case, by the config that a failure prints
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <vector>
 
+#include "base/hash.h"
+#include "cli/version.h"
 #include "net/apart.h"
+#include "net/replay.h"
 #include "net/search.h"
 
 namespace lockstep::net {
@@ -42,6 +50,23 @@ Options parse(int count, char** words) {
   return options;
 }
 
+int run_file(const Replay& replay) {
+  std::ifstream file(replay.file);
+  if (!file) {
+    fmt::print(stderr, "{}: cannot be read\n", replay.file);
+    return 2;
+  }
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  try {
+    const auto finding = check_texts(text, replay.layout, replay.facts);
+    fmt::print("{}\n", finding ? fmt::format("{}: {}", name_of(finding->kind), finding->what) : "equal");
+    return finding ? 1 : 0;
+  } catch (const std::exception& failure) {
+    fmt::print(stderr, "{}\n", failure.what());
+    return 2;
+  }
+}
+
 int run_one(const Options& options) {
   const Case test_case = generate_case(options.search.seed, options.search.generator);
   fmt::print("{}", describe(test_case));
@@ -53,6 +78,8 @@ int run_one(const Options& options) {
 }
 
 int run_many(const Options& options) {
+  fmt::print("lockstep {}; generator {}\n", cli::commit_text(),
+             to_hex(generator_hash(options.search.generator)));
   const auto told = [&](const FoundCase& found) {
     if (options.brief)
       fmt::print("case {} (number {}), {}: {}: {}\n", found.seed, found.number,
@@ -69,16 +96,20 @@ int run_many(const Options& options) {
   for (Search part = options.search; part.first < end; part.first += kTogether) {
     part.cases = std::min(kTogether, end - part.first);
     totals += search(part, told);
-    fmt::print("seed {}: {}\n", options.search.seed, totals.text());
+    fmt::print("seed {}, cases {} to {}: {}\n", options.search.seed, options.search.first,
+               part.first + part.cases - 1, totals.text());
     std::fflush(stdout);
   }
-  return totals.wrong > 0 ? 1 : 0;
+  return totals.all.wrong > 0 ? 1 : 0;
 }
 
 }  // namespace
 }  // namespace lockstep::net
 
 int main(int count, char** words) {
+  if (const auto replay =
+          lockstep::net::parse_replay(std::vector<std::string>(words + std::min(count, 1), words + count)))
+    return lockstep::net::run_file(*replay);
   const auto options = lockstep::net::parse(count, words);
   return options.one ? lockstep::net::run_one(options) : lockstep::net::run_many(options);
 }

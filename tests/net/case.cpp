@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "net/replay.h"
+
 namespace lockstep::net {
 namespace {
 
@@ -20,6 +22,10 @@ std::string parallel_text(const Case& test_case) {
   std::string text =
       fmt::format("parallel {{\n  reduction: {}\n", test_case.training.fast ? "FAST" : "REPRODUCIBLE");
   if (test_case.training.wire != "FLOAT32") text += fmt::format("  wire: {}\n", test_case.training.wire);
+  if (test_case.training.algorithm != "AUTOMATIC")
+    text += fmt::format("  algorithm: {}\n", test_case.training.algorithm);
+  if (test_case.training.intra_op_threads > 1)
+    text += fmt::format("  intra_op_threads: {}\n", test_case.training.intra_op_threads);
   if (test_case.training.bucket_bytes > 0)
     text += fmt::format("  bucket_bytes: {}\n", test_case.training.bucket_bytes);
   if (!test_case.cuts.empty()) {
@@ -69,18 +75,15 @@ std::string config_text(const Case& test_case) {
   text += fmt::format("precision {{ compute: {} ", training.compute);
   if (training.loss_scale > 0)
     text += fmt::format("loss_scaling {{ initial_scale: {} }} ", training.loss_scale);
-  return text + "}\n" + parallel_text(test_case);
+  if (training.fused_gelu) text += "fused_gelu: true ";
+  text += "}\n" + parallel_text(test_case);
+  if (training.memory_limit > 0)
+    text += fmt::format("device {{ memory_limit: {} }}\n", training.memory_limit);
+  return text;
 }
 
 std::string describe(const Case& test_case) {
-  std::string text = config_text(test_case);
-  text += fmt::format("# lockstep verify case.textproto --layouts \"dp=1; {}\" --steps 3\n",
-                      layout::to_string(test_case.layout));
-  if (test_case.shared_memory) text += "# Ranks share memory.\n";
-  if (test_case.ranks_per_host > 0) text += fmt::format("# Ranks of a host: {}.\n", test_case.ranks_per_host);
-  if (test_case.lanes_at_once) text += "# Lanes run at once, each on a thread of its own.\n";
-  if (test_case.on_gpu) text += "# On the emulated GPU.\n";
-  return text;
+  return config_text(test_case) + fmt::format("# {}\n", replay_command(test_case, "case.textproto"));
 }
 
 }  // namespace lockstep::net

@@ -30,6 +30,10 @@ struct Training {
   int64_t bucket_bytes = 0;  ///< 0: left out
   std::string wire = "FLOAT32";
   bool fast = false;  ///< sums associate as is fast: close to the oracle, in place of one rank's bits
+  std::string algorithm = "AUTOMATIC";
+  int intra_op_threads = 1;
+  bool fused_gelu = false;
+  int64_t memory_limit = 0;  ///< of the layout; one rank has none
 };
 
 /// A model, how it is trained, and the layout in which its bits are compared with those of one rank.
@@ -49,8 +53,7 @@ std::vector<int> hosts_of(int ranks, int ranks_per_host);
 
 /// As a user would write it.
 std::string config_text(const Case& test_case);
-/// The text, and in comments the command that compares the layout with one rank, given a file of it, and what
-/// no config says.
+/// The text, and in a comment the command that checks it again, given a file of it (replay.h).
 std::string describe(const Case& test_case);
 
 }  // namespace lockstep::net

@@ -10,13 +10,14 @@
 #include "model/pieces.h"
 #include "net/draw.h"
 #include "net/model_generator.h"
+#include "plan/device_plan.h"
 #include "train/worker/compile_options.h"
 
 namespace lockstep::net {
 namespace {
 
-constexpr int kMostRanks = 6;
-constexpr int kTries = 30;  // of a layout, before the model is left to two replicas
+constexpr int kMostRanks = 8;
+constexpr int kTries = 30;  // of a layout, before the training is drawn again, and at last the model
 
 std::string draw_optimizer(Draw& draw) {
   switch (draw.weighted({4, 3, 1, 1, 1, 1, 1})) {
@@ -47,6 +48,7 @@ void draw_precision(Draw& draw, Training& training) {
   if (draw.percent(35)) training.compute = draw.of({"BFLOAT16", "BFLOAT16", "FLOAT16", "FLOAT16", "TF32"});
   // The default scale overflows now and then, which is tried, too.
   if (training.compute == "FLOAT16" && draw.percent(70)) training.loss_scale = 256;
+  if (training.compute.ends_with("FLOAT16")) training.fused_gelu = draw.percent(50);
 }
 
 std::string draw_average(Draw& draw) {
@@ -116,6 +118,7 @@ Training draw_training(Draw& draw, int64_t classes, bool on_gpu) {
   training.bucket_bytes = draw.of<int64_t>({0, 64, 64, 300, 300, 1000, 4000, 1 << 20});
   training.fast = draw.percent(20);
   if (draw.percent(20)) training.wire = "BFLOAT16";
+  if (draw.percent(20)) training.intra_op_threads = static_cast<int>(draw.between(2, 4));
   return training;
 }
 
@@ -131,7 +134,10 @@ void draw_sync(Draw& draw, layout::Layout& layout) {
   }
   layout.sync = layout::SyncMethod::parameter_server;
   layout.servers = static_cast<int>(draw.between(1, 2));
-  if (draw.percent(35)) layout.placement = layout::ServerPlacement::colocated;
+  if (draw.percent(40)) {  // workers of each stage serve, as many of one as of another
+    layout.placement = layout::ServerPlacement::colocated;
+    layout.servers = layout.pp * static_cast<int>(draw.between(1, layout.dp));
+  }
   if (draw.percent(30)) layout.assign = layout::ServerAssignment::whole;
   if (draw.percent(30)) layout.aggregate = layout::Aggregation::host;
   if (draw.percent(15)) {
@@ -178,24 +184,29 @@ std::vector<std::string> draw_cuts(Draw& draw, const model::Graph& graph, int pi
   return names;
 }
 
-bool compiles(const Case& test_case) {
+/// What its fullest rank takes; nothing if it cannot be compiled, or takes more than it may.
+std::optional<int64_t> bytes_of(const Case& test_case) {
   try {
     const auto config =
         config::parse_run_config(config_text(test_case), "case", {}, layout::to_string(test_case.layout));
-    train::compile_run(config,
-                       {.world_size = test_case.layout.world_size(),
-                        .shared_memory = test_case.shared_memory,
-                        .hosts = hosts_of(test_case.layout.world_size(), test_case.ranks_per_host),
-                        .device = test_case.on_gpu ? device::DeviceKind::cuda : device::DeviceKind::cpu});
-    return true;
+    const compile::CompiledRun run = train::compile_run(
+        config, {.world_size = test_case.layout.world_size(),
+                 .shared_memory = test_case.shared_memory,
+                 .hosts = hosts_of(test_case.layout.world_size(), test_case.ranks_per_host),
+                 .device = test_case.on_gpu ? device::DeviceKind::cuda : device::DeviceKind::cpu});
+    const int64_t bytes = plan::fullest_rank(run).plan.total_bytes, limit = config.device.memory_limit;
+    return limit > 0 && bytes > limit ? std::nullopt : std::optional(bytes);
   } catch (const ConfigError&) {
-    return false;
+    return std::nullopt;
   }
 }
 
-/// Whether one rank can train it, whatever the layout is.
+bool compiles(const Case& test_case) { return bytes_of(test_case).has_value(); }
+
+/// Whether one rank can train it, whatever the layout is, and what fits it alone.
 bool trains_alone(Case test_case) {
   test_case.layout = layout::Layout{.dp = 1};
+  test_case.training.memory_limit = 0;
   return compiles(test_case);
 }
 
@@ -211,7 +222,24 @@ void draw_frozen_and_groups(Draw& draw, Case& test_case) {
   }
 }
 
-bool draw_fitting_layout(Draw& draw, const GeneratorOptions& options, Case& test_case) {
+/// What the layout takes, or a little less: then its stages are cut elsewhere, or it does not fit.
+void draw_memory_limit(Draw& draw, Case& test_case) {
+  if (!draw.percent(20)) return;
+  const double share = draw.of({0.9, 0.98, 1.0});
+  test_case.training.memory_limit =
+      static_cast<int64_t>(share * static_cast<double>(bytes_of(test_case).value_or(0)));
+  if (!compiles(test_case)) test_case.training.memory_limit = 0;
+}
+
+/// Other ways than the default to sum, if the layout has a use for them.
+void draw_algorithm(Draw& draw, Case& test_case) {
+  if (!draw.percent(35) || test_case.layout.sync == layout::SyncMethod::parameter_server) return;
+  test_case.training.algorithm = draw.of({test_case.training.fast ? "RING" : "TREE", "SHARED_MEMORY"});
+  if (!compiles(test_case) || !trains_alone(test_case)) test_case.training.algorithm = "AUTOMATIC";
+}
+
+bool draw_fitting_layout(Draw& draw, const GeneratorOptions& options, Case& test_case,
+                         std::vector<layout::Layout>* refused) {
   const model::Graph graph = model::make_graph(test_case.model);
   for (int i = 0; i < kTries; ++i) {
     const auto layout = draw_layout(draw, options);
@@ -219,14 +247,19 @@ bool draw_fitting_layout(Draw& draw, const GeneratorOptions& options, Case& test
     test_case.layout = *layout;
     test_case.cuts.clear();
     if (layout->pp > 1 && draw.percent(60)) test_case.cuts = draw_cuts(draw, graph, layout->pieces());
-    if (compiles(test_case)) return true;
+    if (compiles(test_case)) {
+      draw_algorithm(draw, test_case);
+      draw_memory_limit(draw, test_case);
+      return true;
+    }
+    if (refused != nullptr) refused->push_back(*layout);
   }
   return false;
 }
 
 }  // namespace
 
-Case generate_case(uint64_t seed, const GeneratorOptions& options) {
+Case generate_case(uint64_t seed, const GeneratorOptions& options, std::vector<layout::Layout>* refused) {
   Draw draw(seed);
   Case test_case;
   test_case.on_gpu = options.on_gpu;
@@ -241,7 +274,7 @@ Case generate_case(uint64_t seed, const GeneratorOptions& options) {
       test_case.ranks_per_host = test_case.shared_memory ? 0 : draw.of({0, 1, 2, 2, 3});
       if (!trains_alone(test_case)) continue;
       draw_frozen_and_groups(draw, test_case);
-      if (draw_fitting_layout(draw, options, test_case)) return test_case;
+      if (draw_fitting_layout(draw, options, test_case, refused)) return test_case;
     }
   }
 }

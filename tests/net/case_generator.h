@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "net/case.h"
 
@@ -11,9 +12,10 @@ struct GeneratorOptions {
   bool pipelines = true;  ///< false: layouts of one stage alone
 };
 
-/// The case of a seed. Layouts that a model or batch has no use for are drawn again; what is returned
-/// compiles.
-Case generate_case(uint64_t seed, const GeneratorOptions& options = {});
+/// The case of a seed. Layouts that a model or batch has no use for are drawn again, and left in `refused`,
+/// unless that is null; what is returned compiles.
+Case generate_case(uint64_t seed, const GeneratorOptions& options = {},
+                   std::vector<layout::Layout>* refused = nullptr);
 
 /// Whether its layout, and one rank, can be compiled.
 bool is_possible(const Case& test_case);

@@ -19,7 +19,7 @@ int64_t cases_wanted(int64_t otherwise) {
 }
 
 // Shares of many thousand cases.
-constexpr double kCompared = 0.75, kSharp = 0.78;
+constexpr double kCompared = 0.75, kSharp = 0.78, kSharpStates = 0.78;
 
 /// The least that is to be expected of `draws` draws, of which that share succeeds on average: four standard
 /// deviations below, since a few draws may well be unlucky.
@@ -45,13 +45,20 @@ TEST(Net, RandomModelsHaveTheSameBitsInRandomLayouts) {
     return false;
   });
   fmt::print("{}\n", totals.text());
-  if (totals.wrong > 0) return;
-  EXPECT_GT(static_cast<double>(totals.compared), least(kCompared, totals.cases))
+  const int64_t cases = totals.all.cases;
+  if (totals.all.wrong > 0) return;
+  EXPECT_EQ(totals.all.bits + totals.all.fast + totals.all.diverged, cases)
+      << "of some cases nothing was compared";
+  EXPECT_GT(static_cast<double>(totals.all.compared), least(kCompared, cases))
       << "hardly anything was compared with the oracle";
   // Tensors of one case are alike, so cases are the draws.
-  const double sharp_cases = static_cast<double>(totals.cases * totals.sharp_tensors) /
-                             static_cast<double>(std::max<int64_t>(totals.tensors, 1));
-  EXPECT_GT(sharp_cases, least(kSharp, totals.cases)) << "tolerances hide what they should show";
+  const auto share = [cases](int64_t sharp, int64_t of) {
+    return static_cast<double>(cases * sharp) / static_cast<double>(std::max<int64_t>(of, 1));
+  };
+  EXPECT_GT(share(totals.sharp_tensors, totals.tensors), least(kSharp, cases))
+      << "tolerances hide what they should show";
+  EXPECT_GT(share(totals.sharp_states, totals.states), least(kSharpStates, cases))
+      << "tolerances hide what they should show of the optimizer";
 }
 
 TEST(Net, MakesTheSameCaseOfASeed) {

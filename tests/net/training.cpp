@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -20,9 +22,41 @@ namespace {
 
 using train::Worker;
 
-Trained train_rank(const config::RunConfig& config, const RankFacts& facts, int rank,
-                   comm::Communicator& world) {
+/// What a rank owns of a tensor of optimizer state.
+struct StatePart {
+  std::string name;
+  int64_t of = 0, first = 0;
+  std::vector<float> values;
+};
+
+struct TrainedRank {
   Trained trained;
+  std::vector<StatePart> states;
+};
+
+StatePart part_of(const Worker& worker, const checkpoint::NamedTensor& tensor) {
+  const auto* data = static_cast<const float*>(train::shown(worker, tensor).data);
+  return {.name = tensor.name,
+          .of = tensor.shape.count(),
+          .first = tensor.slice.first,
+          .values = {data, data + tensor.count()}};
+}
+
+/// Of all ranks together; what nobody owns is no number.
+std::map<std::string, std::vector<float>> whole_states(const std::vector<TrainedRank>& ranks) {
+  std::map<std::string, std::vector<float>> whole;
+  for (const TrainedRank& rank : ranks)
+    for (const StatePart& part : rank.states) {
+      auto& values = whole[part.name];
+      values.resize(static_cast<size_t>(part.of), std::numeric_limits<float>::quiet_NaN());
+      std::ranges::copy(part.values, values.begin() + part.first);
+    }
+  return whole;
+}
+
+void train_rank(const config::RunConfig& config, const RankFacts& facts, int rank, comm::Communicator& world,
+                TrainedRank& result) {
+  Trained& trained = result.trained;
   train::WorkerOptions options{.rank = rank,
                                .world_size = facts.ranks,
                                .shared_memory = facts.shared_memory,
@@ -44,10 +78,11 @@ Trained train_rank(const config::RunConfig& config, const RankFacts& facts, int 
   trainer.prepare();
   trained.skipped_steps = trainer.run().skipped_steps;
   trained.hashes = train::tensor_hashes(worker, world);
-  if (facts.ranks > 1 && config.parallel.reduction == layout::Reduction::reproducible) return trained;
+  if (facts.ranks > 1 && config.parallel.reduction == layout::Reduction::reproducible) return;
+  for (const auto& tensor : train::optimizer_tensors(worker))
+    result.states.push_back(part_of(worker, tensor));
   for (size_t p = 0; p < worker.compiled().graph().parameters.size(); ++p)
     trained.parameters.push_back(train::gather_parameter(worker, world, static_cast<int>(p)));
-  return trained;
 }
 
 std::string difference(const std::string& what, const std::vector<double>& one,
@@ -63,9 +98,13 @@ std::string difference(const std::string& what, const std::vector<double>& one,
 
 }  // namespace
 
-std::string difference(const Trained& one, const Trained& other) {
+std::string difference_of_steps(const Trained& one, const Trained& other) {
   if (auto text = difference("loss", one.losses, other.losses); !text.empty()) return text;
-  if (auto text = difference("norm", one.norms, other.norms); !text.empty()) return text;
+  return difference("norm", one.norms, other.norms);
+}
+
+std::string difference(const Trained& one, const Trained& other) {
+  if (auto text = difference_of_steps(one, other); !text.empty()) return text;
   if (one.hashes.size() != other.hashes.size())
     return fmt::format("{} tensors and {}", one.hashes.size(), other.hashes.size());
   for (size_t i = 0; i < one.hashes.size(); ++i)
@@ -73,18 +112,18 @@ std::string difference(const Trained& one, const Trained& other) {
   return difference("loss of the evaluation", {one.eval_loss}, {other.eval_loss});
 }
 
-Trained train_here(const config::RunConfig& config, const RankFacts& facts) {
+Trained train_here(const config::RunConfig& config, const RankFacts& facts, Trained* until_failure) {
   const auto ranks = static_cast<size_t>(facts.ranks);
   auto communicators = comm::make_local_communicators(facts.ranks);
   std::vector<std::exception_ptr> errors(ranks);
-  std::vector<Trained> trained(ranks);
+  std::vector<TrainedRank> trained(ranks);
   std::vector<std::thread> threads;
   std::exception_ptr first;
   std::mutex mutex;
   for (size_t rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        trained[rank] = train_rank(config, facts, static_cast<int>(rank), *communicators[rank]);
+        train_rank(config, facts, static_cast<int>(rank), *communicators[rank], trained[rank]);
       } catch (const std::exception& error) {
         {
           const std::scoped_lock lock(mutex);
@@ -94,11 +133,19 @@ Trained train_here(const config::RunConfig& config, const RankFacts& facts) {
       }
     });
   for (auto& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
+  if (first) {
+    // Others may have been stopped before they saw the last step.
+    if (until_failure != nullptr)
+      *until_failure = std::ranges::max_element(trained, {}, [](const TrainedRank& of_rank) {
+                         return of_rank.trained.losses.size();
+                       })->trained;
+    std::rethrow_exception(first);
+  }
   for (size_t rank = 1; rank < ranks; ++rank)
-    if (const auto text = difference(trained[0], trained[rank]); !text.empty())
+    if (const auto text = difference(trained[0].trained, trained[rank].trained); !text.empty())
       throw InternalError(fmt::format("rank {} differs from rank 0: {}", rank, text));
-  return std::move(trained[0]);
+  trained[0].trained.states = whole_states(trained);
+  return std::move(trained[0].trained);
 }
 
 }  // namespace lockstep::net

@@ -59,6 +59,7 @@ struct Bound {
   const CallProof& proof;
   const program::Program& program;
   int index;
+  bool evaluates = false;
 
   Calls calls() const { return proof.calls_of(program, index); }
   /// What is wrong with other calls; later instructions know nothing of them.
@@ -71,19 +72,32 @@ struct Bound {
   std::string text() const { return name + ", " + program::describe(program, index); }
 };
 
-/// Of all cases' programs, those of the first micro-batch.
+/// Of a program, the instructions of some micro-batches, in its order.
+void for_each_instruction(const std::string& name, const program::ModelCode& code, CallProof& proof,
+                          const program::Program& program, int micro_batches, bool evaluates,
+                          const std::function<void(const Bound&)>& visit) {
+  for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
+    const program::Instruction& instruction = program.instruction(i);
+    if (!program::runs_segment(instruction.kind) || instruction.micro_batch >= micro_batches) continue;
+    ASSERT_EQ(proof.check(program, i, proof.calls_of(program, i)), std::vector<std::string>{}) << name;
+    visit({name, code, proof, program, i, evaluates});
+  }
+}
+
+/// Of all cases' programs for a step, those of the first micro-batch; of some also those of the second, which
+/// add to what the first has left, and the program of an evaluation.
 void for_each_instruction(const std::function<void(const Bound&)>& visit) {
   for (const Case& one : cases()) {
     const compile::CompiledRun run(one.options, facts_of(one.options, kProvenDevice));
     CallProof proof(run.training_code());
+    const bool has_more = one.name.starts_with("sum") || one.name.starts_with("lenet");
     for (const program::Program& program : steps_of(run))
-      for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
-        const program::Instruction& instruction = program.instruction(i);
-        if (!program::runs_segment(instruction.kind) || instruction.micro_batch > 0) continue;
-        ASSERT_EQ(proof.check(program, i, proof.calls_of(program, i)), std::vector<std::string>{})
-            << one.name;
-        visit({one.name, run.training_code(), proof, program, i});
-      }
+      for_each_instruction(one.name, run.training_code(), proof, program, has_more ? 2 : 1, false, visit);
+    if (!has_more) continue;
+    CallProof evaluation(run.evaluation_code());
+    for (int rank = 0; rank < run.ownership().ranks(); ++rank)
+      for_each_instruction("evaluation of " + one.name, run.evaluation_code(), evaluation,
+                           run.compile(rank).evaluate, 2, true, visit);
   }
 }
 
@@ -122,22 +136,31 @@ TEST(CallProof, MissesEveryCallThatIsLeftOut) {
   EXPECT_GT(count, 500);
 }
 
-/// Whether a forward's stash is nobody's: with recompute=full a recomputation makes another one.
-bool is_thrown_away(const Bound& bound, const void* data) {
+/// Whether a forward's stash is nobody's behind it: with recomputation another one is made.
+bool is_made_again(const Bound& bound, int stash) {
   const program::Instruction& own = bound.program.instruction(bound.index);
-  const auto operands = bound.proof.operands_of(bound.program, bound.index);
-  const program::Operand* stash = operands.find(program::Role::stash, 0);
-  if (own.kind != program::InstructionKind::forward || stash == nullptr) return false;
-  const auto makes_again = [&](const program::Instruction& other) {
+  if (own.kind != program::InstructionKind::forward) return false;
+  return std::ranges::any_of(bound.program.instructions, [&](const program::Instruction& other) {
     return other.kind == program::InstructionKind::recompute && other.segment == own.segment &&
-           std::ranges::any_of(other.operands, [](const program::Operand& operand) {
-             return operand.role == program::Role::stash && operand.index == 0 &&
+           std::ranges::any_of(other.operands, [&](const program::Operand& operand) {
+             return operand.role == program::Role::stash && operand.index == stash &&
                     operand.access == program::Access::write;
            });
-  };
+  });
+}
+
+bool is_thrown_away(const Bound& bound, const void* data) {
+  const auto operands = bound.proof.operands_of(bound.program, bound.index);
+  const program::Operand* stash = operands.find(program::Role::stash, 0);
+  if (stash == nullptr || !is_made_again(bound, 0)) return false;
   const std::byte* begin = operands.at(*stash);
-  return data >= begin && data < begin + stash->range.size_bytes &&
-         std::ranges::any_of(bound.program.instructions, makes_again);
+  return data >= begin && data < begin + stash->range.size_bytes;
+}
+
+/// What an op computes for its backward, in an evaluation.
+bool is_for_no_backward(const Bound& bound, program::KernelCall& call, const Tensor* tensor) {
+  const auto is_it = [tensor](const Tensor& other) { return &other == tensor; };
+  return bound.evaluates && std::ranges::any_of(call.auxiliary, is_it);
 }
 
 TEST(CallProof, FindsEveryTensorThatIsExchangedWithAnother) {
@@ -157,6 +180,9 @@ TEST(CallProof, FindsEveryTensorThatIsExchangedWithAnother) {
         for (size_t b = 0; b < a; ++b) {
           if (tensors[a]->data == tensors[b]->data) continue;
           if (is_thrown_away(bound, tensors[a]->data) && is_thrown_away(bound, tensors[b]->data)) continue;
+          if (is_for_no_backward(bound, calls[c], tensors[a]) &&
+              is_for_no_backward(bound, calls[c], tensors[b]))
+            continue;
           std::swap(tensors[a]->data, tensors[b]->data);
           EXPECT_TRUE(!bound.faults_of(calls).empty() || is_found_later(bound, calls))
               << bound.text() << ", call " << c << ", tensors " << a << " and " << b;
@@ -168,50 +194,112 @@ TEST(CallProof, FindsEveryTensorThatIsExchangedWithAnother) {
   EXPECT_GT(count, 3000);
 }
 
-/// From the first call that touches a value in temporary memory to the last.
+/// From the first call that touches a value in memory of a segment's own to the last.
 struct Life {
   void* data = nullptr;
+  int64_t size_bytes = 0;
   size_t first = 0, last = 0;
+  bool is_kept = false;  ///< in a stash, for a later instruction
+
+  bool meets(const Life& other) const { return first <= other.last && other.first <= last; }
+  bool overlaps(const Life& other) const {
+    const auto *begin = static_cast<const std::byte*>(data),
+               *theirs = static_cast<const std::byte*>(other.data);
+    return begin < theirs + other.size_bytes && theirs < begin + size_bytes;
+  }
 };
 
-std::vector<Life> lives_in_temporaries(const Bound& bound, const Calls& calls) {
-  const auto operands = bound.proof.operands_of(bound.program, bound.index);
-  const program::Operand* temporary = operands.find(program::Role::temporary);
-  std::vector<Life> lives;
-  if (temporary == nullptr) return lives;
-  const std::byte *begin = operands.at(*temporary), *end = begin + temporary->range.size_bytes;
+/// In an operand's memory.
+void add_lives(const Bound& bound, const Calls& calls, const std::byte* begin, int64_t size_bytes,
+               bool is_kept, std::vector<Life>& lives) {
+  const size_t before = lives.size();
+  const std::byte* end = begin + size_bytes;
   for (size_t c = 0; c < calls.size(); ++c) {
     const CallAccesses accesses = bound.accesses(calls[c]);
     for (const CallAccess& write : accesses.writes)
-      if (write.data >= begin && write.data < end) lives.push_back({const_cast<void*>(write.data), c, c});
+      if (write.data >= begin && write.data < end)
+        lives.push_back({const_cast<void*>(write.data), write.size_bytes, c, c, is_kept});
     for (const CallAccess& read : accesses.reads) {
       // Of several values that lie there one after the other, the last that began before.
-      const auto life = std::find_if(lives.rbegin(), lives.rend(),
+      const auto life = std::find_if(lives.rbegin(), lives.rend() - static_cast<std::ptrdiff_t>(before),
                                      [&](const Life& one) { return one.data == read.data && one.first < c; });
-      if (life != lives.rend()) life->last = c;
+      if (life != lives.rend() - static_cast<std::ptrdiff_t>(before)) life->last = c;
     }
+  }
+  for (size_t life = before; life < lives.size() && is_kept; ++life) lives[life].last = calls.size() - 1;
+}
+
+/// In temporary memory and in the stashes that the instruction writes.
+std::vector<Life> lives_of(const Bound& bound, const Calls& calls) {
+  const auto operands = bound.proof.operands_of(bound.program, bound.index);
+  std::vector<Life> lives;
+  for (const program::Operand& operand : bound.program.instruction(bound.index).operands) {
+    const bool is_stash = operand.role == program::Role::stash && operand.access == program::Access::write;
+    if (operand.role != program::Role::temporary && !is_stash) continue;
+    add_lives(bound, calls, operands.at(operand), operand.range.size_bytes,
+              is_stash && !is_made_again(bound, operand.index), lives);
   }
   return lives;
 }
 
+/// The calls with a value somewhere else.
+Calls with_moved(Calls calls, const Life& moved, void* to) {
+  for (size_t c = moved.first; c <= moved.last; ++c)
+    for (Tensor* tensor : tensors_of(calls[c]))
+      if (tensor->data == moved.data) tensor->data = to;
+  return calls;
+}
+
+/// Where a value overlaps with another: at its begin, behind it, or in front of it.
+std::vector<std::byte*> places_on(const Life& moved, const Life& other) {
+  auto* begin = static_cast<std::byte*>(other.data);
+  std::vector<std::byte*> places{begin};
+  const int64_t behind = other.size_bytes / 8 * 4, before = moved.size_bytes / 8 * 4;
+  if (behind > 0) places.push_back(begin + behind);
+  if (before > 0) places.push_back(begin - before);
+  return places;
+}
+
 TEST(CallProof, FindsEveryTwoLivesThatOverlap) {
+  int count = 0, kept = 0, partly = 0;
+  for_each_instruction([&](const Bound& bound) {
+    const Calls calls = bound.calls();
+    const std::vector<Life> lives = lives_of(bound, calls);
+    for (const Life& moved : lives)
+      for (const Life& other : lives) {
+        if (moved.overlaps(other) || !moved.meets(other)) continue;
+        for (std::byte* place : places_on(moved, other)) {
+          const Calls changed = with_moved(calls, moved, place);
+          EXPECT_TRUE(!bound.faults_of(changed).empty() || is_found_later(bound, changed))
+              << bound.text() << ", " << moved.data << " onto " << other.data << " at "
+              << static_cast<void*>(place);
+          ++count;
+          kept += moved.is_kept || other.is_kept ? 1 : 0;
+          partly += place == other.data ? 0 : 1;
+        }
+      }
+  });
+  EXPECT_GT(count, 150);
+  EXPECT_GT(kept, 50);
+  EXPECT_GT(partly, 100);
+}
+
+/// A kernel's workspace lies in temporary memory, too.
+TEST(CallProof, FindsEveryLifeThatAWorkspaceDestroys) {
   int count = 0;
   for_each_instruction([&](const Bound& bound) {
     const Calls calls = bound.calls();
-    const std::vector<Life> lives = lives_in_temporaries(bound, calls);
-    for (const Life& moved : lives)
-      for (const Life& other : lives) {
-        if (moved.data == other.data || moved.first > other.last || other.first > moved.last) continue;
-        Calls changed = calls;
-        for (size_t c = moved.first; c <= moved.last; ++c)
-          for (Tensor* tensor : tensors_of(changed[c]))
-            if (tensor->data == moved.data) tensor->data = other.data;
-        EXPECT_FALSE(bound.faults_of(changed).empty())
-            << bound.text() << ", " << moved.data << " onto " << other.data;
+    for (const Life& moved : lives_of(bound, calls))
+      for (size_t c = moved.first + 1; c < moved.last; ++c) {
+        const CallAccess workspace = bound.accesses(calls[c]).workspace;
+        if (workspace.data == nullptr || workspace.size_bytes == 0) continue;
+        const Calls changed = with_moved(calls, moved, const_cast<void*>(workspace.data));
+        EXPECT_TRUE(!bound.faults_of(changed).empty() || is_found_later(bound, changed))
+            << bound.text() << ", " << moved.data << " onto the workspace of call " << c;
         ++count;
       }
   });
-  EXPECT_GT(count, 50);
+  EXPECT_GT(count, 10);
 }
 
 /// What the first half of backward computes for another segment lies in the stash that it leaves for the

@@ -58,7 +58,9 @@ inline const std::vector<std::string>& layouts_of_calls() {
                                                    "dp=1,pp=3,schedule=zero_bubble",
                                                    "dp=1,recompute=full",
                                                    "dp=1,pp=2,recompute=selective",
-                                                   "dp=1,pp=2,schedule=zero_bubble,recompute=selective"};
+                                                   "dp=1,pp=2,schedule=zero_bubble,recompute=selective",
+                                                   "dp=1,pp=2,schedule=zero_bubble,recompute=full",
+                                                   "dp=1,pp=2,schedule=interleaved"};
   return layouts;
 }
 

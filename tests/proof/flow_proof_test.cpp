@@ -69,9 +69,19 @@ Programs without_gradient(Programs programs, int storage) {
   return programs;
 }
 
+/// With replicas whose optimizer is sharded, with servers, and where a stage has several pieces.
+const std::vector<const char*> kLayoutsOfFlow = {"dp=1",
+                                                 "dp=1,pp=3",
+                                                 "dp=1,pp=2,schedule=zero_bubble",
+                                                 "dp=2,pp=2",
+                                                 "dp=2,pp=2,shard=optimizer",
+                                                 "dp=2,pp=2,sync=ps,servers=2",
+                                                 "dp=1,pp=2,schedule=interleaved",
+                                                 "dp=1,pp=3,schedule=zero_bubble,recompute=full"};
+
 TEST(FlowProof, MissesABranchThatAllRanksForget) {
   int missed_by_programs_alone = 0;
-  for (const char* layout : {"dp=1", "dp=1,pp=3", "dp=1,pp=2,schedule=zero_bubble", "dp=2,pp=2"}) {
+  for (const char* layout : kLayoutsOfFlow) {
     const auto options = options_of(gpt_model(), layout);
     const compile::CompiledRun run(options, facts_of(options));
     const ModelFlow flow = flow_of(run.graph(), run.partition());
@@ -91,8 +101,10 @@ TEST(FlowProof, MissesABranchThatAllRanksForget) {
 }
 
 /// On every rank two values are taken for each other.
-TEST(FlowProof, FindsOperandsThatAllRanksExchange) {
-  const auto options = options_of(gpt_model(), "dp=1,pp=2,schedule=zero_bubble");
+class ExchangedOperands : public testing::TestWithParam<const char*> {};
+
+TEST_P(ExchangedOperands, OfAllRanksAreFound) {
+  const auto options = options_of(gpt_model(), GetParam());
   const compile::CompiledRun run(options, facts_of(options));
   const ModelFlow flow = flow_of(run.graph(), run.partition());
   const Programs programs = steps_of(run);
@@ -121,8 +133,8 @@ TEST(FlowProof, FindsOperandsThatAllRanksExchange) {
 
 /// Of all ranks and micro-batches one takes two values for each other: what it writes, others read by its
 /// place.
-TEST(FlowProof, FindsOperandsThatOneInstructionExchanges) {
-  const auto options = options_of(gpt_model(), "dp=2,pp=2");
+TEST_P(ExchangedOperands, OfOneInstructionAreFound) {
+  const auto options = options_of(gpt_model(), GetParam());
   const compile::CompiledRun run(options, facts_of(options));
   const ModelFlow flow = flow_of(run.graph(), run.partition());
   const Programs programs = steps_of(run);
@@ -142,15 +154,34 @@ TEST(FlowProof, FindsOperandsThatOneInstructionExchanges) {
   EXPECT_GT(count, 5);
 }
 
-TEST(FlowProof, MissesAUseOfAParameterThatAllRanksForget) {
-  const auto options = options_of(gpt_model(), "dp=1,pp=2");
-  const compile::CompiledRun run(options, facts_of(options));
-  const ModelFlow flow = flow_of(run.graph(), run.partition());
-  Programs programs = steps_of(run);
-  for (program::Program& program : programs)
-    for (program::ParameterPlace& place : program.parameters)
-      if (place.uses.size() > 1) place.uses.pop_back();
-  EXPECT_THAT(findings_of(programs, &flow), Mentions("parameter 'wte.weight' ... segments 0 and "));
+INSTANTIATE_TEST_SUITE_P(All, ExchangedOperands,
+                         testing::Values("dp=1,pp=2,schedule=zero_bubble", "dp=2,pp=2",
+                                         "dp=2,pp=2,shard=optimizer", "dp=1,pp=2,sync=ps,servers=2",
+                                         "dp=1,pp=2,schedule=interleaved"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase_if(name, [](char c) { return c == ',' || c == '=' || c == '_'; });
+                           return name;
+                         });
+
+/// On every rank a parameter that two layers share has fewer uses than the graph says, or more.
+TEST(FlowProof, KnowsHowOftenAParameterIsUsed) {
+  using Uses = std::vector<program::ParameterPlace::Use>;
+  const std::vector<std::function<void(Uses&)>> changes{
+      [](Uses& uses) { uses.pop_back(); }, [](Uses& uses) { uses.erase(uses.begin()); },
+      [](Uses& uses) { uses.push_back(uses.front()); }, [](Uses& uses) { uses.back() = uses.front(); }};
+  for (const char* layout : {"dp=1,pp=2", "dp=2,pp=2,shard=optimizer", "dp=1,pp=2,sync=ps"}) {
+    const auto options = options_of(gpt_model(), layout);
+    const compile::CompiledRun run(options, facts_of(options));
+    const ModelFlow flow = flow_of(run.graph(), run.partition());
+    for (size_t change = 0; change < changes.size(); ++change) {
+      Programs programs = steps_of(run);
+      for (program::Program& program : programs)
+        for (program::ParameterPlace& place : program.parameters)
+          if (place.uses.size() > 1) changes[change](place.uses);
+      EXPECT_THAT(findings_of(programs, &flow), HasSubstr("'wte.weight'")) << layout << ", change " << change;
+    }
+  }
 }
 
 TEST(FlowProof, KnowsWhichSegmentsThereAre) {

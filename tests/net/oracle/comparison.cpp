@@ -104,7 +104,10 @@ class Comparison {
       numbers("norm", trained_.norms, [](const Expected& expected) { return expected.norms; });
     if (!report_.compared) return report_;
     report_.tensors = !is_near_kink(exact_, config_) && !amplifies_errors(config_);
-    if (report_.tensors) tensors();
+    if (report_.tensors) {
+      tensors();
+      states();
+    }
     if (const double error = oracle_.error_of_gradients(config_.trainer.seed); error > 1e-4)
       differ(fmt::format("the oracle's gradients are not those of its loss, by {:.2g}", error));
     return report_;
@@ -151,24 +154,64 @@ class Comparison {
   void tensors() {
     const std::vector<Values> first = oracle_.first_parameters();
     for (size_t p = 0; p < exact_.parameters.size(); ++p) {
-      double doubt = 0, largest = 0, change = 0, error = 0;
-      for (size_t i = 0; i < exact_.parameters[p].size(); ++i) {
-        const double expected = exact_.parameters[p][i];
-        for (const Expected& rounded : rounded_)
-          doubt = std::max(doubt, std::abs(rounded.parameters[p][i] - expected));
-        largest = std::max(largest, std::abs(expected));
-        change = std::max(change, std::abs(expected - first[p][i]));
-        error = std::max(error, std::abs(static_cast<double>(trained_.parameters[p][i]) - expected));
-        if (std::isnan(trained_.parameters[p][i])) error = INFINITY;
-      }
+      const auto& trained = trained_.parameters[p];
+      const auto of = [p](const Expected& run) { return run.parameters[p]; };
       // Parameters themselves are float32, and rounded by each step.
-      const double tolerance = kMargin * doubt + 8 * 0x1p-24 * largest + 1e-9;
+      const bool is_sharp = tensor(oracle_.graph().parameters[p].name, {trained.begin(), trained.end()}, of,
+                                   first[p], /*roundoffs=*/8, /*least=*/1e-9);
       ++report_.tensor_count;
-      if (tolerance < 0.01 * change) ++report_.sharp_tensors;
-      if (!(error <= tolerance))
-        differ(fmt::format("tensor {} is off by {:.3g} (+- {:.2g}), and training changed it by {:.3g}",
-                           oracle_.graph().parameters[p].name, error, tolerance, change));
+      if (is_sharp) ++report_.sharp_tensors;
     }
+  }
+
+  /// State is as small as gradients are, whose sums over samples round, too. Of means of squares the roots
+  /// are compared, since errors of gradients are what is estimated.
+  void states() {
+    if (trained_.states.size() != exact_.states.size())
+      differ(fmt::format("{} tensors of optimizer state and not {}", trained_.states.size(),
+                         exact_.states.size()));
+    for (const auto& [name, expected] : exact_.states) {
+      const auto found = trained_.states.find(name);
+      if (found == trained_.states.end() || found->second.size() != expected.size()) {
+        differ(fmt::format("there is no state '{}' of {} elements", name, expected.size()));
+        continue;
+      }
+      const bool squares = name.ends_with("_sq");
+      const auto comparable = [squares](Values values) {
+        for (double& value : values)
+          if (squares) value = std::sqrt(value);
+        return values;
+      };
+      const auto of = [&](const Expected& run) { return comparable(run.states.at(name)); };
+      // Averages, too, are compared with nothing, which is where all other state begins.
+      const bool is_sharp = tensor(name, comparable({found->second.begin(), found->second.end()}), of,
+                                   Values(expected.size()), /*roundoffs=*/64, /*least=*/0);
+      ++report_.state_count;
+      if (is_sharp) ++report_.sharp_states;
+    }
+  }
+
+  /// Whether the tolerance is below a hundredth of what training has changed. Besides what rounded runs say,
+  /// `roundoffs` of the largest element and `least` are tolerated.
+  bool tensor(const std::string& name, const Values& actual, const std::function<Values(const Expected&)>& of,
+              const Values& first, double roundoffs, double least) {
+    const Values exact = of(exact_);
+    double doubt = 0, largest = 0, change = 0, error = 0;
+    for (const Expected& run : rounded_) {
+      const Values rounded = of(run);
+      for (size_t i = 0; i < exact.size(); ++i) doubt = std::max(doubt, std::abs(rounded[i] - exact[i]));
+    }
+    for (size_t i = 0; i < exact.size(); ++i) {
+      largest = std::max(largest, std::abs(exact[i]));
+      change = std::max(change, std::abs(exact[i] - first[i]));
+      error = std::max(error, std::abs(actual[i] - exact[i]));
+      if (std::isnan(actual[i])) error = INFINITY;
+    }
+    const double tolerance = kMargin * doubt + roundoffs * 0x1p-24 * largest + least;
+    if (!(error <= tolerance))
+      differ(fmt::format("tensor {} is off by {:.3g} (+- {:.2g}), and training changed it by {:.3g}", name,
+                         error, tolerance, change));
+    return tolerance < 0.01 * change;
   }
 
   const config::RunConfig& config_;

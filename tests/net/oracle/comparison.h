@@ -15,9 +15,11 @@ struct OracleReport {
   bool tensors = false;    ///< parameters were compared, too: no value lies next to a kink
   int64_t tensor_count = 0;
   int64_t sharp_tensors = 0;  ///< whose tolerance is below a hundredth of what training has changed of them
+  int64_t state_count = 0, sharp_states = 0;  ///< likewise of the optimizer's state, which began with zeros
 };
 
-/// Compares what one rank has trained with the oracle, and the oracle's gradients with differences.
+/// Compares what has been trained, on one rank or in the config's layout with FAST sums, with the oracle, and
+/// the oracle's gradients with differences.
 OracleReport compare_with_oracle(const config::RunConfig& config, const Trained& trained);
 
 }  // namespace lockstep::net

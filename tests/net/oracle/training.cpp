@@ -20,9 +20,12 @@ double mean_loss(double sum, double count) {
   return std::isnan(sum) ? std::numeric_limits<double>::infinity() : sum / count;
 }
 
-/// The largest divisor of a leaf not above the limit.
-int64_t micro_batch_of(const config::TrainerOptions& trainer) {
-  const int64_t leaf = trainer.global_batch / trainer.virtual_replicas;
+/// The largest divisor of a leaf not above the limit. Leaves of FAST sums are the replicas' shares.
+int64_t micro_batch_of(const config::RunConfig& config) {
+  const config::TrainerOptions& trainer = config.trainer;
+  const bool is_fast = config.parallel.reduction == layout::Reduction::fast;
+  const int64_t leaf =
+      trainer.global_batch / (is_fast ? config.parallel.layout.dp : trainer.virtual_replicas);
   if (trainer.micro_batch == 0) return leaf;
   int64_t size = std::min(leaf, trainer.micro_batch);
   while (leaf % size != 0) --size;
@@ -73,7 +76,7 @@ MicroBatch OracleTraining::read(const data::Dataset& dataset, const std::vector<
 }
 
 std::vector<MicroBatch> OracleTraining::batches_of(int64_t step) const {
-  const int64_t size = micro_batch_of(config_.trainer);
+  const int64_t size = micro_batch_of(config_);
   std::vector<MicroBatch> batches;
   for (int64_t first = 0; first < config_.trainer.global_batch; first += size) {
     std::vector<data::SampleKey> samples;
@@ -252,6 +255,27 @@ double OracleTraining::ratio_of(size_t p, const Values& gradient, double scale, 
   return o.adaptive_clip.limit > 0 && of_gradient > limit ? limit / of_gradient : 1;
 }
 
+std::map<std::string, Values> OracleTraining::named(const OptimizerState& state) const {
+  using Kind = optim::OptimizerKind;
+  const optim::OptimizerOptions& o = config_.optimizer;
+  std::map<std::string, Values> named;
+  for (size_t p = 0; p < graph_.parameters.size(); ++p) {
+    if (!learns(p)) continue;
+    const std::string& name = graph_.parameters[p].name;
+    const auto group = config_.group_rates.find(name);
+    const bool is_matrix = group != config_.group_rates.end() && group->second.matrix.is_matrix();
+    if (o.average.enabled) named[name + ".ema"] = state.average[p];
+    if (o.kind == Kind::sgd && o.momentum == 0) continue;
+    const bool keeps_one = o.kind == Kind::sgd || o.kind == Kind::lars;
+    named[name + (o.kind == Kind::sgd    ? ".momentum"
+                  : o.kind == Kind::lars ? ".velocity"
+                  : is_matrix            ? ".muon_mean"
+                                         : ".exp_avg")] = state.first[p];
+    if (!keeps_one) named[name + (is_matrix ? ".muon_unused" : ".exp_avg_sq")] = state.second[p];
+  }
+  return named;
+}
+
 double OracleTraining::evaluate(const Pass& pass, const OptimizerState& state) const {
   std::vector<data::SampleKey> samples;
   for (int64_t i = 0; i < data_.eval->size(); ++i) samples.emplace_back(i);
@@ -293,6 +317,7 @@ Expected OracleTraining::train(Roundings* roundings) const {
   }
   expected.eval_loss = evaluate(pass, state);
   expected.parameters = parameters;
+  expected.states = named(state);
   return expected;
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "config/run_config.h"
@@ -13,9 +15,10 @@ namespace lockstep::net {
 
 /// What training should have come to.
 struct Expected {
-  std::vector<double> losses, norms;  ///< by step; NaN where all labels are ignored, which is no loss
-  double eval_loss = 0;               ///< likewise
-  std::vector<Values> parameters;     ///< after the last step
+  std::vector<double> losses, norms;     ///< by step; NaN where all labels are ignored, which is no loss
+  double eval_loss = 0;                  ///< likewise
+  std::vector<Values> parameters;        ///< after the last step
+  std::map<std::string, Values> states;  ///< of the optimizer, "<parameter>.<slot>", likewise
   Kinks kinks;
 };
 
@@ -46,6 +49,8 @@ class OracleTraining {
   double norm_of(const Step& step) const;
   void update(int64_t step, const Step& computed, double scale, std::vector<Values>& parameters,
               OptimizerState& state) const;
+  /// By the names that checkpoints have for them.
+  std::map<std::string, Values> named(const OptimizerState& state) const;
   double ratio_of(size_t parameter, const Values& gradient, double scale, double decay, const Values& values,
                   const Values& direction) const;
   /// With the averages in place of weights, if the config says so.
