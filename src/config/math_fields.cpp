@@ -21,6 +21,8 @@ constexpr std::string_view kWithoutEffect[] = {
     "data.tokens.files",       "data.tokens.eval_files",   "data.tokens.eval_list",
     "data.tokens.tokenizer",   "data.lines.files",         "data.lines.eval_files",
     "data.lines.folder",       "data.lines.eval_folder",   "data.lines.tokenizer",
+    "data.lines.eval_list",    "data.cifar.eval_list",     "data.idx.eval_list",
+    "data.most_inflated_bytes",
     "data.table.files",        "data.table.eval_files",    "data.table.eval_list",
     "data.table.format",       "data.tokens.format",       "data.threads",
     "data.records.folder",     "data.cache_directory",     "data.cache_bytes",
@@ -38,7 +40,8 @@ constexpr std::string_view kFileNames[] = {
 constexpr std::string_view kFileLists[] = {"data.cifar.train_files[", "data.cifar.eval_files["};
 // They came later: without them, and with these values, checkpoints from before are of the same data.
 constexpr std::pair<std::string_view, std::string_view> kLaterDefaults[] = {
-    {"data.on_damage", "FAIL"}, {"data.idx.label_offset", "0"}, {"data.idx.transposed", "false"}};
+    {"data.on_damage", "FAIL"}, {"data.idx.label_offset", "0"}, {"data.idx.transposed", "false"},
+    {"data.idx.eval_fraction", "0"}, {"data.idx.split_seed", "1"}};
 // Decisive where the loss is scaled.
 constexpr std::string_view kLossScaling = "precision.loss_scaling.";
 // Decisive where it is not the default, which fits any other mode.

@@ -91,9 +91,9 @@ void require_different(const std::vector<std::string>& names, const std::string&
 
 void read_table(const std::string& path, TableFormat format,
                 const std::function<void(const std::vector<std::string>& names)>& begin,
-                const std::function<void(const TableRow& row)>& take) {
+                const std::function<void(const TableRow& row)>& take, int64_t most_inflated) {
   const TableFormat actual = format_of(path, format);
-  const std::vector<uint8_t> bytes = read_all_bytes(path);
+  const std::vector<uint8_t> bytes = read_all_bytes(path, most_inflated);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (actual == TableFormat::npy) {
     const NpyArray array(text, one_line(path));
