@@ -162,7 +162,8 @@ void check_data(const schema::Data& data, const Document& document) {
       document.refuse("data.idx", "names only one of eval_images and eval_labels; set both or neither");
     const auto& range = data.idx().eval_range();
     if (splits(data.idx()) > 1)
-      document.refuse("data.idx", "sets more than one of eval_images, eval_list and eval_fraction; choose one");
+      document.refuse("data.idx",
+                      "sets more than one of eval_images, eval_list and eval_fraction; choose one");
     if (data.idx().split_seed() != schema::Idx().split_seed() && data.idx().eval_fraction() == 0)
       document.refuse("data.idx.split_seed", "is ignored without eval_fraction; remove it");
     if (data.eval_transforms_size() > 0 && splits(data.idx()) == 0)

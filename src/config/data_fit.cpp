@@ -79,7 +79,8 @@ void check_mixing(const schema::Data& data, const ModelSpec& model, const Docume
 void fit_cifar(schema::Cifar& cifar, const Document& document) {
   const bool is_cifar10 = cifar.labels() == schema::Cifar::CIFAR10;
   if ((cifar.eval_files_size() > 0) + cifar.has_eval_list() + (cifar.eval_fraction() > 0) > 1)
-    document.refuse("data.cifar", "sets more than one of eval_files, eval_list and eval_fraction; choose one");
+    document.refuse("data.cifar",
+                    "sets more than one of eval_files, eval_list and eval_fraction; choose one");
   if (cifar.train_files_size() == 0) {
     for (int i = 1; is_cifar10 && i <= 5; ++i) cifar.add_train_files(fmt::format("data_batch_{}.bin", i));
     if (!is_cifar10) cifar.add_train_files("train.bin");

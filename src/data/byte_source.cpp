@@ -60,11 +60,11 @@ ByteSource::ByteSource(const std::string& path, int64_t most_inflated)
 
 void ByteSource::require_may_hold(int64_t size_bytes) const {
   if (!is_gzip() || size_bytes <= most_inflated_) return;
-  throw DataError(
-      fmt::format("{}: at byte {} its gzip data has become more than {} bytes: it was made to fill the memory, "
-                  "or is larger than data.most_inflated_bytes allows; raise that if the file is right, or "
-                  "gunzip it",
-                  path_, inflater_->place(), most_inflated_));
+  throw DataError(fmt::format(
+      "{}: at byte {} its gzip data has become more than {} bytes: it was made to fill the memory, "
+      "or is larger than data.most_inflated_bytes allows; raise that if the file is right, or "
+      "gunzip it",
+      path_, inflater_->place(), most_inflated_));
 }
 
 ByteSource::~ByteSource() = default;

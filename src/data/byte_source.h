@@ -21,8 +21,8 @@ class ByteSource {
   ByteSource(const ByteSource&) = delete;
   ByteSource& operator=(const ByteSource&) = delete;
 
-  /// Reads up to `size_bytes`; fewer only at the end. Throws DataError for damaged gzip data and for gzip data
-  /// that becomes too large, IoError otherwise.
+  /// Reads up to `size_bytes`; fewer only at the end. Throws DataError for damaged gzip data and for gzip
+  /// data that becomes too large, IoError otherwise.
   int64_t read(void* destination, int64_t size_bytes);
   /// The most bytes that can come out, so that a header's claim is checked before memory is allocated for it.
   int64_t most_bytes() const { return most_bytes_; }
@@ -41,7 +41,8 @@ class ByteSource {
   std::unique_ptr<Inflater> inflater_;
 };
 
-/// A quarter of the memory that this process can have: growing a buffer to it takes twice as much for a moment.
+/// A quarter of the memory that this process can have: growing a buffer to it takes twice as much for a
+/// moment.
 int64_t default_most_inflated();
 
 /// All bytes of a file, inflated if it is gzip; then no more than `most_inflated` (see ByteSource).

@@ -75,17 +75,19 @@ void find_damaged_records(const DataOptions& options, CifarRecords& records) {
   for (int64_t i = 0; i < records.size(); ++i) {
     if (records.label(i) < records.format.classes) continue;
     const int64_t number = i - nth(records.first, records.file(i));
-    damage.note({records.path(i), "record", number, number * records.record_bytes() + records.format.label_at},
-                fmt::format("expected a label from 0 to {}, found {}: the file is damaged, or "
-                            "data.cifar.labels is for other files",
-                            records.format.classes - 1, records.label(i)));
+    damage.note(
+        {records.path(i), "record", number, number * records.record_bytes() + records.format.label_at},
+        fmt::format("expected a label from 0 to {}, found {}: the file is damaged, or "
+                    "data.cifar.labels is for other files",
+                    records.format.classes - 1, records.label(i)));
     records.damaged[static_cast<size_t>(i)] = true;
   }
   damage.finish("records");
   records.left_out = damage.count();
   if (records.left_out > 0 && records.left_out == records.size())
-    throw DataError(fmt::format("{}: no record has a label from 0 to {}; data.cifar.labels is for other files",
-                                records.paths.front(), records.format.classes - 1));
+    throw DataError(
+        fmt::format("{}: no record has a label from 0 to {}; data.cifar.labels is for other files",
+                    records.paths.front(), records.format.classes - 1));
 }
 
 std::shared_ptr<const CifarRecords> load_cifar(const DataOptions& options,
@@ -199,10 +201,10 @@ DatasetPair open_cifar_datasets(const DataOptions& options) {
       const auto records = load_cifar(options, cifar.train_files);
       auto [train, eval] = divide(*records, options);
       if (train.empty() || (divides && eval.empty()))
-        throw DataError(fmt::format("{}: expected records to {} on, found none among {}; choose another {}",
-                                    records->paths.front(), train.empty() ? "train" : "evaluate",
-                                    records->size(),
-                                    cifar.eval_list.empty() ? "data.cifar.eval_fraction" : "data.cifar.eval_list"));
+        throw DataError(
+            fmt::format("{}: expected records to {} on, found none among {}; choose another {}",
+                        records->paths.front(), train.empty() ? "train" : "evaluate", records->size(),
+                        cifar.eval_list.empty() ? "data.cifar.eval_fraction" : "data.cifar.eval_list"));
       if (options.trains)
         data.train = std::make_shared<CifarDataset>(records, std::move(train), records->left_out);
       // What is left out of both parts together is counted once.

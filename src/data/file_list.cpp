@@ -100,8 +100,8 @@ std::vector<bool> read_numbers(const DataOptions& options, const std::string& na
     int64_t number = -1;
     const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (status != std::errc{} || end != text.data() + text.size() || number < 0 || number >= count)
-      throw DataError(fmt::format("{}: expected numbers of {}, from 0 to {}, found '{}'", one_line(name), what,
-                                  count - 1, one_line(std::string(text.substr(0, 60)))));
+      throw DataError(fmt::format("{}: expected numbers of {}, from 0 to {}, found '{}'", one_line(name),
+                                  what, count - 1, one_line(std::string(text.substr(0, 60)))));
     listed[static_cast<size_t>(number)] = true;
   }
   return listed;

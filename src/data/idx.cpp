@@ -60,11 +60,12 @@ void transpose_images(IdxArray& images) {
   std::swap(images.dims[1], images.dims[2]);
 }
 
-/// Labels count from `label_offset` on in the file, and from 0 on in memory. Those below, and those beyond the
-/// classes, are damaged. Throws what DamageLog::note() throws.
+/// Labels count from `label_offset` on in the file, and from 0 on in memory. Those below, and those beyond
+/// the classes, are damaged. Throws what DamageLog::note() throws.
 void take_labels(const DataOptions& options, LabelledImages& files) {
   DamageLog damage(options);
-  const int64_t first = options.label_offset, last = options.idx_classes > 0 ? first + options.idx_classes - 1 : 255;
+  const int64_t first = options.label_offset,
+                last = options.idx_classes > 0 ? first + options.idx_classes - 1 : 255;
   constexpr int64_t kHeaderBytes = 8;
   files.damaged.assign(files.labels.values.size(), false);
   for (size_t i = 0; i < files.labels.values.size(); ++i) {
@@ -140,13 +141,9 @@ class IdxDataset : public Dataset {
     const auto& numbers = chosen_.numbers;
     return fmt::format(
         "{} images of {} in {} classes: samples {} of {}", size(), files_->image_size(), classes_,
-        chosen_.are_a_range()
-            ? fmt::format("[{}, {})", numbers.front(), numbers.back() + 1)
-            : fmt::format("chosen among [{}, {})", numbers.front(), numbers.back() + 1),
+        chosen_.are_a_range() ? fmt::format("[{}, {})", numbers.front(), numbers.back() + 1)
+                              : fmt::format("chosen among [{}, {})", numbers.front(), numbers.back() + 1),
         files_->path);
-  }
-  std::string sample_name(int64_t sample) const override {
-    return fmt::format("sample {} of {}", nth(chosen_.numbers, sample), files_->path);
   }
   Damage damage() const override { return {.left_out = chosen_.left_out, .replaced = {}}; }
 
@@ -208,8 +205,8 @@ ChosenSamples choose(const LabelledImages& files, SampleRange range, const char*
     else
       chosen.numbers.push_back(number);
   if (chosen.numbers.empty())
-    throw DataError(fmt::format("{}: all {} labels of {} are damaged", files.labels_path, chosen.left_out,
-                                range_name));
+    throw DataError(
+        fmt::format("{}: all {} labels of {} are damaged", files.labels_path, chosen.left_out, range_name));
   return chosen;
 }
 
@@ -229,8 +226,8 @@ ChosenSamples take_evaluation(const DataOptions& options, const LabelledImages& 
   for (size_t i = 0; i < train.numbers.size(); ++i)
     (evaluates[i] ? eval : rest).numbers.push_back(train.numbers[i]);
   if (rest.numbers.empty() || eval.numbers.empty())
-    throw DataError(fmt::format("{}: expected samples to {} on, found none among {}; choose another {}", files.path,
-                                eval.numbers.empty() ? "evaluate" : "train", train.numbers.size(),
+    throw DataError(fmt::format("{}: expected samples to {} on, found none among {}; choose another {}",
+                                files.path, eval.numbers.empty() ? "evaluate" : "train", train.numbers.size(),
                                 options.eval_list.empty() ? "data.idx.eval_fraction" : "data.idx.eval_list"));
   train = std::move(rest);
   return eval;
@@ -245,7 +242,8 @@ std::shared_ptr<const Dataset> open_evaluation(const DataOptions& options,
   if (train_files && train_files->image_size() != eval_files->image_size())
     throw DataError(fmt::format("{}: expected images of {} as in {}, found {}", eval_files->path,
                                 train_files->image_size(), train_files->path, eval_files->image_size()));
-  return std::make_shared<IdxDataset>(eval_files, choose(*eval_files, options.eval_range, "eval_range"), options);
+  return std::make_shared<IdxDataset>(eval_files, choose(*eval_files, options.eval_range, "eval_range"),
+                                      options);
 }
 
 }  // namespace

@@ -108,9 +108,8 @@ DatasetPair open_text_datasets(const DataOptions& options) {
   require(!options.text_file.empty(), "data: a text data set needs the name of its text_file");
   require(options.context >= 1,
           fmt::format("data.context: expected at least 1 token per sample, found {}", options.context));
-  const auto text =
-      read_text(data_file(options, options.text_file), options.train_fraction, tokenizer_of_model(options),
-                options.most_inflated_bytes);
+  const auto text = read_text(data_file(options, options.text_file), options.train_fraction,
+                              tokenizer_of_model(options), options.most_inflated_bytes);
   const int64_t total = text->count();
   if (options.trains && text->train_count <= options.context)
     throw DataError(

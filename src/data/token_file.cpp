@@ -177,10 +177,10 @@ void TokenFile::read_through(int64_t vocabulary, BeyondVocabulary beyond) {
     for (int64_t i = first; i < count; ++i)
       if (token_at(i) >= vocabulary) damaged_.push_back(begin + i);
     if (damaged_.size() > kMostDamaged)
-      throw DataError(
-          fmt::format("{}: more than {} tokens are not below {}, the first at byte {}: the file is of another "
-                      "vocabulary, or has tokens of another width (data.tokens.format)",
-                      one_line(path_), kMostDamaged, vocabulary, byte_of(damaged_.front())));
+      throw DataError(fmt::format(
+          "{}: more than {} tokens are not below {}, the first at byte {}: the file is of another "
+          "vocabulary, or has tokens of another width (data.tokens.format)",
+          one_line(path_), kMostDamaged, vocabulary, byte_of(damaged_.front())));
   }
   if (all_above > 0 && beyond != BeyondVocabulary::list)
     throw DataError(fmt::format(
@@ -188,7 +188,8 @@ void TokenFile::read_through(int64_t vocabulary, BeyondVocabulary beyond) {
         "tokens "
         "of another width (data.tokens.format)",
         one_line(path_), first_above, byte_of(first_above), vocabulary,
-        beyond == BeyondVocabulary::count && all_above > 1 ? fmt::format(", nor are {} others", all_above - 1) : ""));
+        beyond == BeyondVocabulary::count && all_above > 1 ? fmt::format(", nor are {} others", all_above - 1)
+                                                           : ""));
   require_unchanged();
 }
 

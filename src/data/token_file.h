@@ -26,8 +26,8 @@ struct TokenLayout {
 TokenLayout token_layout_of(std::string_view head, int64_t size_bytes, TokenFormat format,
                             const std::string& name);
 
-/// What becomes of tokens that are not below the vocabulary: the first one is refused as soon as it is found; it
-/// is refused at the end, with how many others there are; or all are listed.
+/// What becomes of tokens that are not below the vocabulary: the first one is refused as soon as it is found;
+/// it is refused at the end, with how many others there are; or all are listed.
 enum class BeyondVocabulary { fail, count, list };
 
 /// A file of tokens. It is read as samples are asked for, so that memory does not grow with it: by pread, not
@@ -35,8 +35,8 @@ enum class BeyondVocabulary { fail, count, list };
 class TokenFile : public TokenSequence {
  public:
   /// Reads all of it once. Throws IoError if it cannot be read, and DataError, which names the token and its
-  /// byte, if a token is not below `vocabulary` (0: any) and is not listed, or if so many would be listed that
-  /// the file is another one.
+  /// byte, if a token is not below `vocabulary` (0: any) and is not listed, or if so many would be listed
+  /// that the file is another one.
   TokenFile(const std::string& path, TokenFormat format, int64_t vocabulary,
             BeyondVocabulary beyond = BeyondVocabulary::fail);
   ~TokenFile() override;

@@ -39,8 +39,8 @@ struct Windows {
   int64_t samples() const { return count - left_out_count(); }
   /// That a sample is.
   int64_t window(int64_t sample) const {
-    const auto next =
-        std::ranges::upper_bound(left_out, sample, {}, [](const LeftOut& each) { return each.begin - each.before; });
+    const auto next = std::ranges::upper_bound(left_out, sample, {},
+                                               [](const LeftOut& each) { return each.begin - each.before; });
     if (next == left_out.begin()) return sample;
     const LeftOut& last = *(next - 1);
     return sample + last.before + last.end - last.begin;
@@ -110,8 +110,8 @@ class TokenWindows : public Dataset {
 
   void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
     const int64_t window = windows_.window(key.sample);
-    const auto next = std::ranges::upper_bound(windows_.segments, window, {},
-                                               [](const Windows::Numbered& each) { return each.first_window; });
+    const auto next = std::ranges::upper_bound(
+        windows_.segments, window, {}, [](const Windows::Numbered& each) { return each.first_window; });
     const auto& [segment, first_window] = *(next - 1);
     const int64_t first = segment.begin + (window - first_window) * options_.stride;
     const int64_t real = std::min(options_.context, segment.end - 1 - first);  // predictions in the segment

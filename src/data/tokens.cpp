@@ -67,9 +67,10 @@ Files open_files(const std::vector<std::string>& paths, const DataOptions& optio
   DamageLog damage(options);
   for (const auto& file : files)
     for (const int64_t token : file->damaged())
-      damage.note({file->path(), "token", token, file->byte_of(token)},
-                  fmt::format("expected a token below {}, found another one; samples that hold it are left out",
-                              vocabulary));
+      damage.note(
+          {file->path(), "token", token, file->byte_of(token)},
+          fmt::format("expected a token below {}, found another one; samples that hold it are left out",
+                      vocabulary));
   damage.finish("tokens");
   return files;
 }

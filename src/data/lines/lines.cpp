@@ -73,7 +73,8 @@ class LineDataset : public Dataset {
   Damage damage() const override { return {.left_out = reading_.left_out, .replaced = {}}; }
 
   void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
-    const auto& [tokens, label] = texts_[static_cast<size_t>(key.sample)];
+    const EncodedText& text = texts_[static_cast<size_t>(key.sample)];
+    const auto& tokens = text.tokens;
     const auto length = static_cast<size_t>(reading_.length);
     if (destinations[0]) {
       auto* to = reinterpret_cast<int32_t*>(destinations[0]);
@@ -83,7 +84,7 @@ class LineDataset : public Dataset {
       auto* to = reinterpret_cast<float*>(destinations[1]);
       std::fill(std::fill_n(to, tokens.size(), 1.0f), to + length, 0.0f);
     }
-    if (destinations[2]) std::memcpy(destinations[2], &label, sizeof label);
+    if (destinations[2]) std::memcpy(destinations[2], &text.label, sizeof text.label);
   }
 
  private:
@@ -143,8 +144,8 @@ std::vector<EncodedText> encode(const std::vector<LabelledText>& texts, const Re
   return encoded;
 }
 
-/// Whether the list names each text. Throws DataError for a name that no text has: of one that is damaged, too,
-/// unless such texts are left out.
+/// Whether the list names each text. Throws DataError for a name that no text has: of one that is damaged,
+/// too, unless such texts are left out.
 std::vector<bool> listed_texts(const std::vector<EncodedText>& train, const DataOptions& options) {
   std::set<std::string> unmet;
   for (const auto& line : read_list(options, options.lines.eval_list)) unmet.insert(std::string(trim(line)));
@@ -155,10 +156,10 @@ std::vector<bool> listed_texts(const std::vector<EncodedText>& train, const Data
     unmet.erase(text.name);
   }
   if (!unmet.empty() && options.on_damage == DamagePolicy::fail)
-    throw DataError(fmt::format("{}: expected {}, found '{}', which no text has", one_line(options.lines.eval_list),
-                                options.lines.folder.empty() ? "numbers of texts, from 0 on"
-                                                             : "paths of texts below the folder",
-                                one_line(unmet.begin()->substr(0, 200))));
+    throw DataError(fmt::format(
+        "{}: expected {}, found '{}', which no text has", one_line(options.lines.eval_list),
+        options.lines.folder.empty() ? "numbers of texts, from 0 on" : "paths of texts below the folder",
+        one_line(unmet.begin()->substr(0, 200))));
   return evaluates;
 }
 

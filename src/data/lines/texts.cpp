@@ -21,6 +21,16 @@ std::string read_whole(const std::string& path, const TextReading& reading) {
   return {bytes.begin(), bytes.end()};
 }
 
+LabelledText text_of_file(const fs::path& file, const std::string& label, const std::string& name,
+                          const TextReading& reading) {
+  LabelledText text;
+  text.label = label;
+  text.text = read_whole(file.string(), reading);
+  text.place.file = file.string();
+  text.name = name;
+  return text;
+}
+
 std::string problem_of(const LabelledText& text, bool may_lack_label) {
   if (text.label.empty() && !may_lack_label) return "expected a class, found an empty one";
   if (text.text.empty()) return "expected a text, found an empty one";
@@ -80,14 +90,13 @@ void read_text_folder(const std::string& folder, const TextReading& reading, Dam
   for (const auto& label : entries_of(folder)) {
     std::error_code unknown;
     if (may_lack_labels && fs::is_regular_file(label, unknown))
-      take({"", read_whole(label.string(), reading), {.file = label.string()}, label.filename().string()},
-           may_lack_labels, damage, texts);
+      take(text_of_file(label, "", label.filename().string(), reading), may_lack_labels, damage, texts);
     if (!fs::is_directory(label, unknown)) continue;
     const size_t before = texts.size();
     for (const auto& file : entries_of(label))
       if (fs::is_regular_file(file, unknown))
-        take({label.filename().string(), read_whole(file.string(), reading), {.file = file.string()},
-              (label.filename() / file.filename()).string()},
+        take(text_of_file(file, label.filename().string(), (label.filename() / file.filename()).string(),
+                          reading),
              false, damage, texts);
     if (texts.size() == before)
       damage.note({.file = label.string()}, "expected texts of this class, found none");

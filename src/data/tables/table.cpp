@@ -31,7 +31,7 @@ class TableDataset : public Dataset {
     if (classifies)
       fields_.push_back({std::string(kLabelField), {Shape{}, DType::int32}});
     else
-      fields_.push_back({"target", {Shape{1}, DType::float32}});
+      fields_.push_back({std::string(kTargetField), {Shape{1}, DType::float32}});
     features_.reserve(which.size() * static_cast<size_t>(width_));
     for (const int64_t row : which) add(rows, row);
     const std::string json = to_json(columns_);
