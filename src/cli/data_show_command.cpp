@@ -110,7 +110,7 @@ Json to_json(const std::vector<ChannelValues>& channels) {
   return json;
 }
 
-/// Of a few channels each, of more all together.
+/// A line for all channels.
 std::string describe(const std::vector<ChannelValues>& channels) {
   std::string text = "the model gets";
   for (size_t i = 0; i < channels.size(); ++i)

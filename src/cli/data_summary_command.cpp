@@ -9,6 +9,7 @@
 #include "base/index.h"
 #include "cli/commands.h"
 #include "data/summary.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli {
 namespace {

@@ -62,7 +62,7 @@ class Samples(unittest.TestCase):
         self.assertEqual(ran.returncode, code, ran.stderr)
         return ran
 
-    def write_config(self, data, model="lenet { image: [8, 8, 1] classes: 3 }"):
+    def write_config(self, data, model="mlp { image: [8, 8, 1] hidden: 8 classes: 3 }"):
         self.config.write_text(f"""model {{ {model} }} data {{ {data} }} trainer {{ global_batch: 2 steps: 4 seed: 1 }}
             optimizer {{ learning_rate: 0.01 sgd {{}} }} metrics {{ progress: false }}""")
 
