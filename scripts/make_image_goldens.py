@@ -7,6 +7,8 @@ makes of a picture.
 images/NAME.jpg, .png    the files
 images/NAME.ppm          their pixels, upright, over white, as Pillow has them
 transforms.txt           a line for each: name, height, width, channels, values. "input" is what all others begin from
+loading/NAME.jpg, .png   larger files
+loading.txt              lines likewise: what a model gets of them from torchvision's loading, resizing, cutting and normalizing
 """
 import io
 import pathlib
@@ -138,7 +140,37 @@ def write_transforms():
     (FOLDER / "transforms.txt").write_text("\n".join(lines) + "\n")
 
 
+def write_loading():
+    """From a file to the numbers that a model gets, as torchvision's reference evaluates images, and trains on crops."""
+    (FOLDER / "loading").mkdir(exist_ok=True)
+    exif = exif_of(6)
+    image = Image.fromarray(picture(66, 90, 2))
+    alpha = Image.fromarray((picture(66, 90, 5)[:, :, 0]))
+    files = {"photo.jpg": saved(image, "JPEG", quality=90, subsampling=2),
+             "turned.jpg": saved(image, "JPEG", quality=90, subsampling=0, exif=exif),
+             "progressive.jpg": saved(image, "JPEG", quality=75, progressive=True),
+             "gray.jpg": saved(image.convert("L"), "JPEG", quality=90),
+             "glyph.png": saved(image, "PNG"),
+             "over_white.png": saved(Image.merge("RGBA", (*image.split(), alpha)), "PNG")}
+    lines = []
+    for name, data in sorted(files.items()):
+        (FOLDER / "loading" / name).write_bytes(data)
+        loaded = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+        if loaded.mode == "RGBA":
+            loaded = Image.alpha_composite(Image.new("RGBA", loaded.size, "white"), loaded)
+        loaded = loaded.convert("RGB")
+        evaluated = functional.center_crop(functional.resize(loaded, [24], antialias=True), [20, 22])
+        trained = functional.resized_crop(loaded, 0, 0, loaded.height, loaded.width, [20, 22], antialias=True)
+        for kind, result in (("eval", evaluated), ("train", trained)):
+            values = functional.normalize(functional.to_dtype(functional.to_image(result), torch.float32, scale=True),
+                                          [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]).permute(1, 2, 0).contiguous()
+            numbers = " ".join(f"{value:.6g}" for value in values.flatten().tolist())
+            lines.append(f"{kind}/{name} {values.shape[0]} {values.shape[1]} {values.shape[2]} {numbers}")
+    (FOLDER / "loading.txt").write_text("\n".join(lines) + "\n")
+
+
 if __name__ == "__main__":
     (FOLDER / "images").mkdir(parents=True, exist_ok=True)
     write_images()
     write_transforms()
+    write_loading()

@@ -92,6 +92,10 @@ void add_tokens_command(CLI::App& command, CommandAction& selected) {
   tokens.add_option("--shard-tokens", options.shard_tokens, "Tokens in a file")->capture_default_str();
   tokens.add_flag("!--no-end-of-text", options.marks_documents,
                   "Do not write <|endoftext|> before each text");
+  tokens
+      .add_option("--most-inflated-bytes", options.most_inflated_bytes,
+                  "The most that a text compressed by gzip may become; default: a quarter of the memory")
+      ->check(CLI::Range(int64_t{1}, INT64_MAX));
   tokens.add_flag("--force", options.overwrite, "Replace tokens that the folder has");
   add_json(tokens, arguments->output);
   tokens.callback([&selected, arguments] { selected = [arguments] { return make_tokens(*arguments); }; });

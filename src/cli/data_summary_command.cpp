@@ -9,6 +9,7 @@
 #include "base/index.h"
 #include "cli/commands.h"
 #include "data/summary.h"
+#include "lockstep/error.h"
 
 namespace lockstep::cli {
 namespace {
@@ -41,11 +42,15 @@ Json to_json(const data::DataSummary& summary) {
   if (!summary.class_names.empty()) json["classes"] = summary.class_names;
   if (summary.train) json["train"] = to_json(*summary.train);
   if (summary.eval) json["eval"] = to_json(*summary.eval);
-  if (!summary.duplicates) return json;
+  if (!summary.duplicates) {
+    json["duplicates"] = {{"looked_for", false}};
+    return json;
+  }
   Json examples = Json::array();
   for (const auto& [train, eval] : summary.duplicates->examples)
     examples.push_back({{"train", train}, {"eval", eval}});
-  json["duplicates"] = {{"within_training", summary.duplicates->within_training},
+  json["duplicates"] = {{"looked_for", true},
+                        {"within_training", summary.duplicates->within_training},
                         {"in_evaluation", summary.duplicates->in_evaluation},
                         {"examples", examples}};
   return json;
@@ -96,12 +101,16 @@ std::string class_table(const data::DataSummary& summary) {
   return text;
 }
 
-std::string describe(const data::DataSummary& summary) {
+std::string describe(const data::DataSummary& summary, bool quick) {
   std::string text;
   if (summary.train) text += describe("training", *summary.train);
   if (summary.eval) text += describe("evaluation", *summary.eval);
   text += class_table(summary);
-  if (!summary.duplicates) return text;
+  if (!summary.duplicates)
+    return text + (quick
+                       ? "duplicates   not looked for (--quick)\n"
+                       : "duplicates   not looked for: samples are windows of tokens, which equal texts may "
+                         "divide elsewhere\n");
   text += fmt::format("duplicates   {} within the training data; {} evaluation samples are also trained on\n",
                       summary.duplicates->within_training, summary.duplicates->in_evaluation);
   for (const auto& [train, eval] : summary.duplicates->examples)
@@ -114,7 +123,7 @@ int summarize(const SummaryArguments& arguments) {
       data::summarize(data::open_datasets(arguments.config.load().data), !arguments.quick);
   write_result(arguments.output.json
                    ? to_json(summary).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"
-                   : describe(summary));
+                   : describe(summary, arguments.quick));
   return static_cast<int>(ExitCode::done);
 }
 

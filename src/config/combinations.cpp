@@ -104,7 +104,12 @@ int splits(const Kind& kind) {
 }
 
 int splits(const schema::Lines& lines) {
-  return (lines.eval_files_size() > 0) + lines.has_eval_folder() + (lines.eval_fraction() > 0);
+  return (lines.eval_files_size() > 0) + lines.has_eval_folder() + lines.has_eval_list() +
+         (lines.eval_fraction() > 0);
+}
+
+int splits(const schema::Idx& idx) {
+  return !idx.eval_images().empty() + idx.has_eval_list() + (idx.eval_fraction() > 0);
 }
 
 void check_lines(const schema::Lines& lines, const Document& document) {
@@ -114,7 +119,7 @@ void check_lines(const schema::Lines& lines, const Document& document) {
     document.refuse("data.lines", "takes eval_files with files, and eval_folder with a folder");
   if (splits(lines) > 1)
     document.refuse("data.lines",
-                    "sets more than one of eval_files, eval_folder and eval_fraction; choose one");
+                    "sets more than one of eval_files, eval_folder, eval_list and eval_fraction; choose one");
 }
 
 template <class Kind>
@@ -127,7 +132,7 @@ void check_split(const Kind& kind, const Document& document, const std::string& 
 bool evaluates(const schema::Data& data) {
   switch (data.kind_case()) {
     case schema::Data::kIdx:
-      return !data.idx().eval_images().empty();
+      return splits(data.idx()) > 0;
     case schema::Data::kText:
       return data.text().train_fraction() < 1;
     case schema::Data::kOwn:
@@ -156,8 +161,14 @@ void check_data(const schema::Data& data, const Document& document) {
     if (data.idx().eval_images().empty() != data.idx().eval_labels().empty())
       document.refuse("data.idx", "names only one of eval_images and eval_labels; set both or neither");
     const auto& range = data.idx().eval_range();
-    if (data.eval_transforms_size() > 0 && data.idx().eval_images().empty())
-      document.refuse("data.eval_transforms", "are ignored without eval_images; remove them");
+    if (splits(data.idx()) > 1)
+      document.refuse("data.idx",
+                      "sets more than one of eval_images, eval_list and eval_fraction; choose one");
+    if (data.idx().split_seed() != schema::Idx().split_seed() && data.idx().eval_fraction() == 0)
+      document.refuse("data.idx.split_seed", "is ignored without eval_fraction; remove it");
+    if (data.eval_transforms_size() > 0 && splits(data.idx()) == 0)
+      document.refuse("data.eval_transforms",
+                      "are ignored without eval_images, eval_list or eval_fraction; remove them");
     if (data.idx().eval_images().empty() && (range.begin() != 0 || range.end() != -1))
       document.refuse("data.idx.eval_range", "is ignored without eval_images; remove it");
   }

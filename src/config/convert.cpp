@@ -74,6 +74,7 @@ data::LineOptions convert_lines(const schema::Lines& lines) {
           .eval_files = {lines.eval_files().begin(), lines.eval_files().end()},
           .folder = lines.folder(),
           .eval_folder = lines.eval_folder(),
+          .eval_list = lines.eval_list(),
           .eval_fraction = lines.eval_fraction(),
           .split_seed = lines.split_seed(),
           .length = lines.length(),
@@ -84,6 +85,7 @@ data::DataOptions convert_data(const schema::Data& data) {
   data::DataOptions options{.directory = data.directory(),
                             .shuffle = data.shuffle(),
                             .on_damage = static_cast<data::DamagePolicy>(data.on_damage()),
+                            .most_inflated_bytes = data.most_inflated_bytes(),
                             .cache_directory = data.cache_directory(),
                             .cache_bytes = data.cache_directory().empty() ? 0 : data.cache_bytes(),
                             .transforms = convert_transforms(data.transforms()),
@@ -105,6 +107,10 @@ data::DataOptions convert_data(const schema::Data& data) {
     options.deviation = idx.deviation();
     options.label_offset = idx.label_offset();
     options.transposed = idx.transposed();
+    options.eval_list = idx.eval_list();
+    options.eval_fraction = idx.eval_fraction();
+    options.split_seed = idx.split_seed();
+    options.idx_classes = idx.classes();
   } else if (data.has_images()) {
     options.kind = data::DataKind::images;
     options.images = convert_images(data.images());

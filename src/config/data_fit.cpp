@@ -78,13 +78,14 @@ void check_mixing(const schema::Data& data, const ModelSpec& model, const Docume
 
 void fit_cifar(schema::Cifar& cifar, const Document& document) {
   const bool is_cifar10 = cifar.labels() == schema::Cifar::CIFAR10;
-  if (cifar.eval_files_size() > 0 && cifar.eval_fraction() > 0)
-    document.refuse("data.cifar.eval_fraction", "is for evaluation without eval_files; remove one");
+  if ((cifar.eval_files_size() > 0) + cifar.has_eval_list() + (cifar.eval_fraction() > 0) > 1)
+    document.refuse("data.cifar",
+                    "sets more than one of eval_files, eval_list and eval_fraction; choose one");
   if (cifar.train_files_size() == 0) {
     for (int i = 1; is_cifar10 && i <= 5; ++i) cifar.add_train_files(fmt::format("data_batch_{}.bin", i));
     if (!is_cifar10) cifar.add_train_files("train.bin");
   }
-  if (cifar.eval_files_size() == 0 && cifar.eval_fraction() == 0)
+  if (cifar.eval_files_size() == 0 && !cifar.has_eval_list() && cifar.eval_fraction() == 0)
     cifar.add_eval_files(is_cifar10 ? "test_batch.bin" : "test.bin");
 }
 
@@ -126,9 +127,13 @@ void fit_image_data(schema::Data& data, const ModelSpec& model, const Document& 
   if (data.has_images()) fit_images(*data.mutable_images(), image, document);
   if (data.has_records()) fit_channels(*data.mutable_records(), image, document, "data.records");
   if (data.has_cifar()) fit_cifar(*data.mutable_cifar(), document);
-  if (data.on_damage() != schema::Data().on_damage() && !data.has_images() && !data.has_table() &&
-      !data.has_lines() && !data.has_records())
-    document.refuse("data.on_damage", "applies only to data.images, records, table and lines; remove it");
+  if (data.on_damage() == schema::Data().on_damage()) return;
+  if (data.has_text())
+    document.refuse("data.on_damage",
+                    "does not apply to data.text, of which every byte is a token, so that none is damaged; "
+                    "remove it");
+  if (data.has_synthetic() || data.has_own())
+    document.refuse("data.on_damage", "applies only to data in files; remove it");
 }
 
 void check_transformed(const schema::Data& data, const Document& document) {

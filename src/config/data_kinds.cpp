@@ -119,6 +119,7 @@ data::CifarOptions convert_cifar(const schema::Cifar& cifar) {
   return {.labels = static_cast<data::CifarLabels>(cifar.labels()),
           .train_files = {cifar.train_files().begin(), cifar.train_files().end()},
           .eval_files = {cifar.eval_files().begin(), cifar.eval_files().end()},
+          .eval_list = cifar.eval_list(),
           .eval_fraction = cifar.eval_fraction(),
           .split_seed = cifar.split_seed()};
 }

@@ -17,16 +17,40 @@ using Fields = std::vector<std::pair<std::string, std::string>>;
 // in `data`, `trainer`, `optimizer` and `precision` that is not listed here counts; of `parallel`, only what
 // is named below.
 constexpr std::string_view kWithoutEffect[] = {
-    "data.directory",          "data.prefetch_threads",    "data.prefetch_depth",
-    "data.tokens.files",       "data.tokens.eval_files",   "data.tokens.eval_list",
-    "data.tokens.tokenizer",   "data.lines.files",         "data.lines.eval_files",
-    "data.lines.folder",       "data.lines.eval_folder",   "data.lines.tokenizer",
-    "data.table.files",        "data.table.eval_files",    "data.table.eval_list",
-    "data.table.format",       "data.tokens.format",       "data.threads",
-    "data.records.folder",     "data.cache_directory",     "data.cache_bytes",
-    "data.transforms_on",      "trainer.eval_every_steps", "trainer.eval_at_end",
-    "trainer.nonfinite",       "trainer.nonfinite_limit",  "trainer.check_every_steps",
-    "trainer.spike_threshold", "trainer.early_stopping",   "optimizer.ema.evaluate",
+    "data.directory",
+    "data.prefetch_threads",
+    "data.prefetch_depth",
+    "data.tokens.files",
+    "data.tokens.eval_files",
+    "data.tokens.eval_list",
+    "data.tokens.tokenizer",
+    "data.lines.files",
+    "data.lines.eval_files",
+    "data.lines.folder",
+    "data.lines.eval_folder",
+    "data.lines.tokenizer",
+    "data.lines.eval_list",
+    "data.cifar.eval_list",
+    "data.idx.eval_list",
+    "data.most_inflated_bytes",
+    "data.table.files",
+    "data.table.eval_files",
+    "data.table.eval_list",
+    "data.table.format",
+    "data.tokens.format",
+    "data.threads",
+    "data.records.folder",
+    "data.cache_directory",
+    "data.cache_bytes",
+    "data.transforms_on",
+    "trainer.eval_every_steps",
+    "trainer.eval_at_end",
+    "trainer.nonfinite",
+    "trainer.nonfinite_limit",
+    "trainer.check_every_steps",
+    "trainer.spike_threshold",
+    "trainer.early_stopping",
+    "optimizer.ema.evaluate",
 };
 // Left to the layout under FAST, which promises no bits; decisive under REPRODUCIBLE.
 constexpr std::string_view kReproducibleOnly[] = {"trainer.virtual_replicas"};
@@ -37,8 +61,11 @@ constexpr std::string_view kFileNames[] = {
     "data.images.eval",      "data.images.train_list", "data.images.eval_list"};
 constexpr std::string_view kFileLists[] = {"data.cifar.train_files[", "data.cifar.eval_files["};
 // They came later: without them, and with these values, checkpoints from before are of the same data.
-constexpr std::pair<std::string_view, std::string_view> kLaterDefaults[] = {
-    {"data.on_damage", "FAIL"}, {"data.idx.label_offset", "0"}, {"data.idx.transposed", "false"}};
+constexpr std::pair<std::string_view, std::string_view> kLaterDefaults[] = {{"data.on_damage", "FAIL"},
+                                                                            {"data.idx.label_offset", "0"},
+                                                                            {"data.idx.transposed", "false"},
+                                                                            {"data.idx.eval_fraction", "0"},
+                                                                            {"data.idx.split_seed", "1"}};
 // Decisive where the loss is scaled.
 constexpr std::string_view kLossScaling = "precision.loss_scaling.";
 // Decisive where it is not the default, which fits any other mode.

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/host_memory.h"
 #include "base/text.h"
 #include "lockstep/error.h"
 
@@ -27,10 +28,16 @@ struct ByteSource::Inflater {
   z_stream stream{};
   std::vector<uint8_t> input = std::vector<uint8_t>(kInputBytes);
   bool member_open = true;  // inside a gzip member, whose end has not been seen
+  int64_t bytes_in = 0, bytes_out = 0;
+  /// Of the file: the first byte that has not been inflated.
+  int64_t place() const { return bytes_in - int64_t{stream.avail_in}; }
   ~Inflater() { inflateEnd(&stream); }
 };
 
-ByteSource::ByteSource(const std::string& path) : path_(path), file_(nullptr, std::fclose) {
+ByteSource::ByteSource(const std::string& path, int64_t most_inflated)
+    : path_(path),
+      file_(nullptr, std::fclose),
+      most_inflated_(most_inflated > 0 ? most_inflated : default_most_inflated()) {
   // Without O_NONBLOCK opening a pipe would wait for its writer, perhaps for ever.
   if (const int descriptor = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); descriptor >= 0)
     file_.reset(::fdopen(descriptor, "rb"));
@@ -49,6 +56,15 @@ ByteSource::ByteSource(const std::string& path) : path_(path), file_(nullptr, st
   if (inflateInit2(&inflater_->stream, 15 + 16) != Z_OK)  // 15: largest window; 16: gzip only
     throw IoError(fmt::format("cannot read {}: zlib found no memory", path));
   if (__builtin_mul_overflow(most_bytes_, kMostInflation, &most_bytes_)) most_bytes_ = INT64_MAX;
+}
+
+void ByteSource::require_may_hold(int64_t size_bytes) const {
+  if (!is_gzip() || size_bytes <= most_inflated_) return;
+  throw DataError(fmt::format(
+      "{}: at byte {} its gzip data has become more than {} bytes: it was made to fill the memory, "
+      "or is larger than data.most_inflated_bytes allows; raise that if the file is right, or "
+      "gunzip it",
+      path_, inflater_->place(), most_inflated_));
 }
 
 ByteSource::~ByteSource() = default;
@@ -71,6 +87,7 @@ int64_t ByteSource::read_inflated(void* destination, int64_t size_bytes) {
     if (stream.avail_in == 0) {
       stream.next_in = inflater_->input.data();
       stream.avail_in = static_cast<uInt>(read_raw(inflater_->input.data(), kInputBytes));
+      inflater_->bytes_in += stream.avail_in;
       if (stream.avail_in == 0) {
         if (inflater_->member_open)
           throw DataError(
@@ -89,6 +106,8 @@ int64_t ByteSource::read_inflated(void* destination, int64_t size_bytes) {
     stream.avail_out = room;
     const int status = inflate(&stream, Z_NO_FLUSH);
     done += room - stream.avail_out;
+    inflater_->bytes_out += room - stream.avail_out;
+    require_may_hold(inflater_->bytes_out);
     if (status == Z_STREAM_END)
       inflater_->member_open = false;
     else if (status != Z_OK && status != Z_BUF_ERROR)
@@ -99,8 +118,13 @@ int64_t ByteSource::read_inflated(void* destination, int64_t size_bytes) {
   return done;
 }
 
-std::vector<uint8_t> read_all_bytes(const std::string& path) {
-  ByteSource source(path);
+int64_t default_most_inflated() {
+  static const int64_t bytes = host_memory_bytes() / 4;
+  return bytes;
+}
+
+std::vector<uint8_t> read_all_bytes(const std::string& path, int64_t most_inflated) {
+  ByteSource source(path, most_inflated);
   std::vector<uint8_t> bytes;
   constexpr int64_t kStep = 1 << 20;
   for (;;) {

@@ -9,7 +9,9 @@
 #include "base/hash.h"
 #include "base/index.h"
 #include "data/byte_source.h"
+#include "data/damage_log.h"
 #include "data/file_attempts.h"
+#include "data/file_list.h"
 #include "data/split.h"
 #include "lockstep/error.h"
 
@@ -38,6 +40,8 @@ struct CifarRecords {
   std::vector<std::string> paths;
   std::vector<int64_t> first;  // record of each file
   std::vector<uint8_t> bytes;
+  std::vector<bool> damaged;  // of each record
+  int64_t left_out = 0;       // damaged records
   int64_t record_bytes() const { return format.label_bytes + kCifarValues; }
   int64_t size() const { return static_cast<int64_t>(bytes.size()) / record_bytes(); }
   const uint8_t* record(int64_t index) const { return bytes.data() + index * record_bytes(); }
@@ -51,8 +55,8 @@ struct CifarRecords {
   }
 };
 
-void append_file(const std::string& path, CifarRecords& records) {
-  const auto bytes = read_all_bytes(path);
+void append_file(const std::string& path, int64_t most_inflated, CifarRecords& records) {
+  const auto bytes = read_all_bytes(path, most_inflated);
   const auto size = static_cast<int64_t>(bytes.size());
   if (size == 0 || size % records.record_bytes() != 0)
     throw DataError(
@@ -64,6 +68,28 @@ void append_file(const std::string& path, CifarRecords& records) {
   records.bytes.insert(records.bytes.end(), bytes.begin(), bytes.end());
 }
 
+/// Labels beyond the classes. Throws what DamageLog::note() throws.
+void find_damaged_records(const DataOptions& options, CifarRecords& records) {
+  DamageLog damage(options);
+  records.damaged.assign(static_cast<size_t>(records.size()), false);
+  for (int64_t i = 0; i < records.size(); ++i) {
+    if (records.label(i) < records.format.classes) continue;
+    const int64_t number = i - nth(records.first, records.file(i));
+    damage.note(
+        {records.path(i), "record", number, number * records.record_bytes() + records.format.label_at},
+        fmt::format("expected a label from 0 to {}, found {}: the file is damaged, or "
+                    "data.cifar.labels is for other files",
+                    records.format.classes - 1, records.label(i)));
+    records.damaged[static_cast<size_t>(i)] = true;
+  }
+  damage.finish("records");
+  records.left_out = damage.count();
+  if (records.left_out > 0 && records.left_out == records.size())
+    throw DataError(
+        fmt::format("{}: no record has a label from 0 to {}; data.cifar.labels is for other files",
+                    records.paths.front(), records.format.classes - 1));
+}
+
 std::shared_ptr<const CifarRecords> load_cifar(const DataOptions& options,
                                                const std::vector<std::string>& files) {
   auto records = std::make_shared<CifarRecords>();
@@ -71,24 +97,17 @@ std::shared_ptr<const CifarRecords> load_cifar(const DataOptions& options,
   FileAttempts attempt(options);
   for (const auto& name : files) {
     const std::string path = data_file(options, name);
-    attempt(path, [&] { append_file(path, *records); });
+    attempt(path, [&] { append_file(path, options.most_inflated_bytes, *records); });
   }
-  for (int64_t i = 0; i < records->size(); ++i)
-    if (records->label(i) >= records->format.classes)
-      attempt(records->path(i), [&] {
-        throw DataError(
-            fmt::format("{}: expected a label from 0 to {}, found {}: the file is damaged, or "
-                        "data.cifar.labels is for other files",
-                        records->place(i), records->format.classes - 1, records->label(i)));
-      });
+  find_damaged_records(options, *records);
   attempt.finish();
   return records;
 }
 
 class CifarDataset : public Dataset {
  public:
-  CifarDataset(std::shared_ptr<const CifarRecords> records, std::vector<int64_t> chosen)
-      : records_(std::move(records)), chosen_(std::move(chosen)) {
+  CifarDataset(std::shared_ptr<const CifarRecords> records, std::vector<int64_t> chosen, int64_t left_out)
+      : records_(std::move(records)), chosen_(std::move(chosen)), left_out_(left_out) {
     fields_ = {{"image", {Shape{kCifarSide, kCifarSide, 3}, DType::float32}},
                {std::string(kLabelField), {Shape{}, DType::int32}}};
     const int64_t header[] = {size(), classes()};
@@ -117,6 +136,7 @@ class CifarDataset : public Dataset {
                        records_->size(), fmt::join(records_->paths, ", "));
   }
   std::string sample_name(int64_t sample) const override { return records_->place(nth(chosen_, sample)); }
+  Damage damage() const override { return {.left_out = left_out_, .replaced = {}}; }
 
   void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
     const int64_t index = nth(chosen_, key.sample);
@@ -133,25 +153,34 @@ class CifarDataset : public Dataset {
  private:
   std::shared_ptr<const CifarRecords> records_;
   std::vector<int64_t> chosen_;
+  int64_t left_out_;
   std::vector<Field> fields_;
   uint64_t identity_ = 0;
 };
 
-/// Records that train, and records that evaluate. A record's name is its number.
-std::pair<std::vector<int64_t>, std::vector<int64_t>> divide(const CifarRecords& records, double fraction,
-                                                             uint64_t seed) {
-  std::vector<std::string> numbers;
-  std::vector<std::string_view> names;
-  std::vector<int32_t> labels;
-  for (int64_t i = 0; i < records.size(); ++i) {
-    numbers.push_back(std::to_string(i));
-    labels.push_back(records.label(i));
-  }
-  names.assign(numbers.begin(), numbers.end());
-  const auto evaluates = draw_split(names, labels, fraction, seed);
-  std::pair<std::vector<int64_t>, std::vector<int64_t>> parts;
+/// All records that are whole.
+std::vector<int64_t> whole_records(const CifarRecords& records) {
+  std::vector<int64_t> whole;
   for (int64_t i = 0; i < records.size(); ++i)
-    (evaluates[static_cast<size_t>(i)] ? parts.second : parts.first).push_back(i);
+    if (!records.damaged[static_cast<size_t>(i)]) whole.push_back(i);
+  return whole;
+}
+
+/// Whole records that train, and those that evaluate. A record's name is its number.
+std::pair<std::vector<int64_t>, std::vector<int64_t>> divide(const CifarRecords& records,
+                                                             const DataOptions& options) {
+  const std::vector<int64_t> whole = whole_records(records);
+  std::vector<bool> evaluates;
+  if (options.cifar.eval_list.empty()) {
+    std::vector<int32_t> labels;
+    for (const int64_t record : whole) labels.push_back(records.label(record));
+    evaluates = draw_numbers(whole, labels, options.cifar.eval_fraction, options.cifar.split_seed);
+  } else {
+    const auto listed = read_numbers(options, options.cifar.eval_list, records.size(), "records");
+    for (const int64_t record : whole) evaluates.push_back(listed[static_cast<size_t>(record)]);
+  }
+  std::pair<std::vector<int64_t>, std::vector<int64_t>> parts;
+  for (size_t i = 0; i < whole.size(); ++i) (evaluates[i] ? parts.second : parts.first).push_back(whole[i]);
   return parts;
 }
 
@@ -162,24 +191,31 @@ DatasetPair open_cifar_datasets(const DataOptions& options) {
   require(!cifar.train_files.empty(), "data.cifar: expected the names of train_files, found none");
   require(cifar.eval_fraction >= 0 && cifar.eval_fraction < 1,
           fmt::format("data.cifar.eval_fraction: expected from 0 to below 1, found {}", cifar.eval_fraction));
-  require(cifar.eval_fraction == 0 || cifar.eval_files.empty(),
-          "data.cifar: expected at most one of eval_files and eval_fraction");
+  const bool divides = cifar.eval_fraction > 0 || !cifar.eval_list.empty();
+  require((cifar.eval_fraction > 0) + !cifar.eval_list.empty() + !cifar.eval_files.empty() <= 1,
+          "data.cifar: expected at most one of eval_files, eval_list and eval_fraction");
   DatasetPair data;
   FileAttempts attempt(options);
-  if (options.trains || cifar.eval_fraction > 0)
+  if (options.trains || divides)
     attempt(cifar.train_files.front(), [&] {
       const auto records = load_cifar(options, cifar.train_files);
-      auto [train, eval] = divide(*records, cifar.eval_fraction, cifar.split_seed);
-      if (train.empty() || (cifar.eval_fraction > 0 && eval.empty()))
-        throw DataError(fmt::format("{}: {} records are too few to divide by data.cifar.eval_fraction {}",
-                                    records->paths.front(), records->size(), cifar.eval_fraction));
-      if (options.trains) data.train = std::make_shared<CifarDataset>(records, std::move(train));
-      if (!eval.empty()) data.eval = std::make_shared<CifarDataset>(records, std::move(eval));
+      auto [train, eval] = divide(*records, options);
+      if (train.empty() || (divides && eval.empty()))
+        throw DataError(
+            fmt::format("{}: expected records to {} on, found none among {}; choose another {}",
+                        records->paths.front(), train.empty() ? "train" : "evaluate", records->size(),
+                        cifar.eval_list.empty() ? "data.cifar.eval_fraction" : "data.cifar.eval_list"));
+      if (options.trains)
+        data.train = std::make_shared<CifarDataset>(records, std::move(train), records->left_out);
+      // What is left out of both parts together is counted once.
+      if (divides)
+        data.eval =
+            std::make_shared<CifarDataset>(records, std::move(eval), data.train ? 0 : records->left_out);
     });
   if (!cifar.eval_files.empty())
     attempt(cifar.eval_files.front(), [&] {
       const auto records = load_cifar(options, cifar.eval_files);
-      data.eval = std::make_shared<CifarDataset>(records, divide(*records, 0, 0).first);
+      data.eval = std::make_shared<CifarDataset>(records, whole_records(*records), records->left_out);
     });
   attempt.finish();
   return data;

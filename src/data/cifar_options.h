@@ -13,7 +13,8 @@ enum class CifarLabels { cifar10, cifar100, cifar100_coarse };
 struct CifarOptions {
   CifarLabels labels = CifarLabels::cifar10;
   std::vector<std::string> train_files, eval_files;
-  double eval_fraction = 0;  ///< share of the training samples to evaluate on; then there are no eval_files
+  std::string eval_list;     ///< instead of eval_files: lists numbers of records to evaluate on
+  double eval_fraction = 0;  ///< or the share of each class of the training samples
   uint64_t split_seed = 1;   ///< decides which
   bool operator==(const CifarOptions&) const = default;
 };

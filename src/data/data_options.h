@@ -50,6 +50,10 @@ struct DataOptions {
   // evaluation files there is no evaluation.
   std::string train_images, train_labels, eval_images, eval_labels;
   SampleRange train_range, eval_range;
+  std::string eval_list;           ///< instead of files: lists numbers of training samples to evaluate on
+  double eval_fraction = 0;        ///< or the share of each class of them
+  uint64_t split_seed = 1;         ///< decides which
+  int64_t idx_classes = 0;         ///< labels lie below; 0: any
   double mean = 0, deviation = 1;  ///< applied after `transforms`
   int64_t label_offset = 0;        ///< the label that the files have for class 0
   bool transposed = false;         ///< files hold columns where others hold rows
@@ -75,7 +79,8 @@ struct DataOptions {
   ImagesOptions images;
   CifarOptions cifar;
   RecordsOptions records;
-  DamagePolicy on_damage = DamagePolicy::fail;  ///< of images and rows
+  DamagePolicy on_damage = DamagePolicy::fail;  ///< of samples
+  int64_t most_inflated_bytes = 0;              ///< that a gzip file may become; 0: default_most_inflated()
   /// Asked again and again while files are opened; if it returns true, StopRequested is thrown. May be null.
   bool (*stop_requested)() = nullptr;
   std::shared_ptr<FoundDamage> found;  ///< lists what is left out when files are opened; may be null

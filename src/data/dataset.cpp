@@ -89,7 +89,7 @@ uint64_t Dataset::content_hash(int64_t sample) const {
   std::vector<std::vector<std::byte>> values(fields().size());
   std::vector<std::byte*> destinations(fields().size(), nullptr);
   for (size_t i = 0; i < fields().size(); ++i) {
-    if (fields()[i].name == kLabelField) continue;
+    if (fields()[i].name == kLabelField || fields()[i].name == kTargetField) continue;
     const auto& spec = fields()[i].spec;
     values[i].resize(static_cast<size_t>(spec.shape.count() * size_of(spec.dtype)));
     destinations[i] = values[i].data();

@@ -28,6 +28,9 @@ struct Field {
 /// The field whose negative values a loss ignores, and which is padded with -1.
 inline constexpr std::string_view kLabelField = "label";
 
+/// The field of numbers to be predicted.
+inline constexpr std::string_view kTargetField = "target";
+
 /// The field that says with which class, and with how much of it, a label is mixed: int32 [..., 2], as
 /// softmax_cross_entropy takes it.
 inline constexpr std::string_view kLabelMixField = "label_mix";
@@ -95,8 +98,8 @@ class Dataset {
   virtual std::optional<std::pair<int64_t, int64_t>> stored_size(int64_t /*sample*/) const { return {}; }
   /// Looks at all of a sample, also at what read() needs not look at; nothing if it is whole.
   virtual std::optional<SampleDamage> find_damage(int64_t sample) const;
-  /// Of a sample without its label and before anything random: equal samples have equal hashes. Reads all of
-  /// it.
+  /// Of a sample without what is to be predicted ("label", "target") and before anything random: equal
+  /// samples have equal hashes. Reads all of it.
   virtual uint64_t content_hash(int64_t sample) const;
 };
 

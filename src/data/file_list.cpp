@@ -4,6 +4,7 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "base/text.h"
@@ -89,6 +90,21 @@ std::vector<std::string> read_list(const DataOptions& options, const std::string
   auto lines = split(std::string(after_byte_order_mark(text)), '\n');
   std::erase(lines, "");
   return lines;
+}
+
+std::vector<bool> read_numbers(const DataOptions& options, const std::string& name, int64_t count,
+                               const char* what) {
+  std::vector<bool> listed(static_cast<size_t>(count), false);
+  for (const auto& line : read_list(options, name)) {
+    const std::string_view text = trim(line);
+    int64_t number = -1;
+    const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (status != std::errc{} || end != text.data() + text.size() || number < 0 || number >= count)
+      throw DataError(fmt::format("{}: expected numbers of {}, from 0 to {}, found '{}'", one_line(name),
+                                  what, count - 1, one_line(std::string(text.substr(0, 60)))));
+    listed[static_cast<size_t>(number)] = true;
+  }
+  return listed;
 }
 
 std::string one_line(const std::string& name) {

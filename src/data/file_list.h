@@ -28,6 +28,11 @@ std::string_view after_byte_order_mark(std::string_view text);
 /// The lines of a small file, without those that are empty.
 std::vector<std::string> read_list(const DataOptions& options, const std::string& name);
 
+/// Whether a small file, `name`, lists each sample by its number: one a line, from 0 to `count` - 1. Throws
+/// DataError, which says what is numbered ("rows"), for anything else.
+std::vector<bool> read_numbers(const DataOptions& options, const std::string& name, int64_t count,
+                               const char* what);
+
 /// The same name in messages of one line: control characters as \x0a.
 std::string one_line(const std::string& name);
 

@@ -18,8 +18,9 @@ struct IdxArray {
 
 /// Reads an IDX file, gzip or not, and demands `rank` dimensions (1: labels; 3: images; of images also 4,
 /// with the channels of each pixel side by side). Throws DataError naming the file, what was expected and
-/// what was found, without taking memory that the file cannot fill.
-IdxArray read_idx(const std::string& path, int rank);
+/// what was found, without taking memory that the file cannot fill, or more than `most_inflated` (see
+/// ByteSource).
+IdxArray read_idx(const std::string& path, int rank, int64_t most_inflated = 0);
 
 /// The bytes of an IDX file. REQUIRES: values.size() is the product of `dims`, each below 2^32.
 std::vector<uint8_t> idx_bytes(std::span<const int64_t> dims, std::span<const uint8_t> values);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <tuple>
 
 #include "base/hash.h"
@@ -26,6 +27,13 @@ std::vector<bool> draw_split(std::span<const std::string_view> names, std::span<
     begin = end;
   }
   return evaluates;
+}
+
+std::vector<bool> draw_numbers(std::span<const int64_t> numbers, std::span<const int32_t> labels,
+                               double fraction, uint64_t seed) {
+  std::vector<std::string> texts;
+  for (const int64_t number : numbers) texts.push_back(std::to_string(number));
+  return draw_split(std::vector<std::string_view>(texts.begin(), texts.end()), labels, fraction, seed);
 }
 
 }  // namespace lockstep::data

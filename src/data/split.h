@@ -13,4 +13,8 @@ namespace lockstep::data {
 std::vector<bool> draw_split(std::span<const std::string_view> names, std::span<const int32_t> labels,
                              double fraction, uint64_t seed);
 
+/// The same for samples whose names are their numbers.
+std::vector<bool> draw_numbers(std::span<const int64_t> numbers, std::span<const int32_t> labels,
+                               double fraction, uint64_t seed);
+
 }  // namespace lockstep::data

@@ -22,9 +22,10 @@ std::optional<LabelField> find_label(const Dataset& dataset) {
   return LabelField{static_cast<size_t>(found - fields.begin()), found->spec.shape.count()};
 }
 
-bool is_classified(const Dataset& dataset) {
+/// Whether a sample is a thing of its own, and no window of tokens.
+bool has_single_samples(const Dataset& dataset) {
   const auto label = find_label(dataset);
-  return label && label->count == 1;
+  return !label || label->count == 1;
 }
 
 std::optional<Spread> spread_of(std::vector<int64_t> values) {
@@ -42,7 +43,7 @@ PartSummary summarize_part(const Dataset& dataset) {
   std::vector<int32_t> labels(label ? static_cast<size_t>(label->count) : 0);
   if (label) destinations[label->index] = reinterpret_cast<std::byte*>(labels.data());
   constexpr int64_t kMostSequences = 10'000;
-  const bool sequences = label && label->count > 1;
+  const bool sequences = !has_single_samples(dataset);
   const int64_t stride = sequences ? std::max<int64_t>(1, dataset.size() / kMostSequences) : 1;
   for (int64_t sample = 0; sample < dataset.size(); sample += stride) {
     if (label) dataset.read(sample, destinations);
@@ -91,7 +92,7 @@ DataSummary summarize(const DatasetPair& data, bool contents) {
     if (part != nullptr) summary.class_names = part->class_names();
   if (data.train) summary.train = summarize_part(*data.train);
   if (data.eval) summary.eval = summarize_part(*data.eval);
-  if (contents && data.train && is_classified(*data.train))
+  if (contents && data.train && has_single_samples(*data.train))
     summary.duplicates = find_duplicates(*data.train, data.eval.get());
   return summary;
 }

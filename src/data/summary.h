@@ -39,7 +39,9 @@ struct DuplicateSummary {
 struct DataSummary {
   std::vector<std::string> class_names;
   std::optional<PartSummary> train, eval;
-  std::optional<DuplicateSummary> duplicates;  ///< of data with one label for each sample
+  /// Of data whose samples are each a thing of its own: an image, a row, a text. Nothing if none were looked
+  /// for: not of windows of tokens, which overlap, or begin elsewhere in equal texts.
+  std::optional<DuplicateSummary> duplicates;
 };
 
 /// Reads all labels and, with `contents`, all samples. Of sequences no more than 10,000 are looked at, evenly

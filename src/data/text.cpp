@@ -77,10 +77,11 @@ std::string describe_new(const std::string& known, const std::string& found) {
 }
 
 std::shared_ptr<const TokenizedText> read_text(const std::string& path, double train_fraction,
-                                               std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
+                                               std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
+                                               int64_t most_inflated) {
   require(train_fraction >= 0 && train_fraction <= 1,
           fmt::format("data.train_fraction: expected a number from 0 to 1, found {}", train_fraction));
-  std::vector<uint8_t> bytes = read_all_bytes(path);
+  std::vector<uint8_t> bytes = read_all_bytes(path, most_inflated);
   if (bytes.empty()) throw DataError(fmt::format("{}: expected a text, found an empty file", path));
   auto text = std::make_shared<TokenizedText>();
   text->path = path;
@@ -107,8 +108,8 @@ DatasetPair open_text_datasets(const DataOptions& options) {
   require(!options.text_file.empty(), "data: a text data set needs the name of its text_file");
   require(options.context >= 1,
           fmt::format("data.context: expected at least 1 token per sample, found {}", options.context));
-  const auto text =
-      read_text(data_file(options, options.text_file), options.train_fraction, tokenizer_of_model(options));
+  const auto text = read_text(data_file(options, options.text_file), options.train_fraction,
+                              tokenizer_of_model(options), options.most_inflated_bytes);
   const int64_t total = text->count();
   if (options.trains && text->train_count <= options.context)
     throw DataError(

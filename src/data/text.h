@@ -24,10 +24,10 @@ struct TokenizedText : TokenSequence {
 /// Reads a text, gzip or not. Its tokens are its bytes (Tokenizer::of_characters), so that both parts agree,
 /// or those of `tokenizer`, if there is one; then nothing trains. Throws ConfigError unless 0 <=
 /// train_fraction <= 1. Throws DataError if the file is empty, or if its evaluation part has characters that
-/// the tokenizer lacks.
+/// the tokenizer lacks, and for gzip data that becomes more than `most_inflated` (see ByteSource).
 std::shared_ptr<const TokenizedText> read_text(
     const std::string& path, double train_fraction,
-    std::shared_ptr<const tokenizer::Tokenizer> tokenizer = nullptr);
+    std::shared_ptr<const tokenizer::Tokenizer> tokenizer = nullptr, int64_t most_inflated = 0);
 
 /// The first few of the characters in `found` that are not in `known`: "new are 0x09, '#'".
 std::string describe_new(const std::string& known, const std::string& found);

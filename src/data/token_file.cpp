@@ -26,6 +26,8 @@ constexpr std::array<HeaderRow, 2> kHeaders{{{20240520, 1, 2}, {20240801, 7, 4}}
 constexpr int32_t kEvaluationMagic = 20240522;
 
 constexpr int64_t kBlockTokens = 1 << 18;
+// More tokens beyond the vocabulary are no damage, but another vocabulary.
+constexpr size_t kMostDamaged = 1 << 20;
 
 int32_t word_of(std::string_view head, size_t index) {
   int32_t word = 0;
@@ -66,7 +68,7 @@ Width width_of(std::string_view head) {
 }
 
 struct Looked {
-  int64_t largest;
+  int64_t largest;           // below the vocabulary; -1: there is none
   int64_t above = 0;         // tokens that are not below the vocabulary
   int64_t first_above = -1;  // -1: there is none
 };
@@ -78,8 +80,11 @@ Looked look_at(const Token* tokens, int64_t count, int64_t vocabulary) {
   for (int64_t i = 0; i < count; ++i) largest = std::max(largest, tokens[i]);
   if (int64_t{largest} < vocabulary) return {largest};
   const auto above = [&](Token token) { return int64_t{token} >= vocabulary; };
-  return {largest, std::count_if(tokens, tokens + count, above),
-          std::find_if(tokens, tokens + count, above) - tokens};
+  Looked looked{-1, std::count_if(tokens, tokens + count, above),
+                std::find_if(tokens, tokens + count, above) - tokens};
+  for (int64_t i = 0; i < count; ++i)
+    if (!above(tokens[i])) looked.largest = std::max(looked.largest, int64_t{tokens[i]});
+  return looked;
 }
 
 }  // namespace
@@ -106,7 +111,7 @@ TokenLayout token_layout_of(std::string_view head, int64_t size_bytes, TokenForm
   return {0, token_bytes, size_bytes / token_bytes};
 }
 
-TokenFile::TokenFile(const std::string& path, TokenFormat format, int64_t vocabulary, bool counts_all)
+TokenFile::TokenFile(const std::string& path, TokenFormat format, int64_t vocabulary, BeyondVocabulary beyond)
     : path_(path) {
   if (path.ends_with(".gz"))
     throw DataError(fmt::format("{}: tokens are read at any place, which compression prevents; gunzip it",
@@ -127,7 +132,7 @@ TokenFile::TokenFile(const std::string& path, TokenFormat format, int64_t vocabu
     layout_ = token_layout_of(head, opened_.st_size, format, one_line(path));
     if (format == TokenFormat::automatic && layout_.header_bytes == 0 && opened_.st_size % 4 == 0)
       find_width();
-    read_through(vocabulary, counts_all);
+    read_through(vocabulary, beyond);
   } catch (...) {
     ::close(descriptor_);
     throw;
@@ -148,7 +153,7 @@ void TokenFile::find_width() {
   if (width == Width::four) layout_ = {0, 4, opened_.st_size / 4};
 }
 
-void TokenFile::read_through(int64_t vocabulary, bool counts_all) {
+void TokenFile::read_through(int64_t vocabulary, BeyondVocabulary beyond) {
   if (vocabulary == 0) vocabulary = int64_t{INT32_MAX} + 1;  // models' tokens are int32
   std::vector<uint32_t> block(static_cast<size_t>(std::min(kBlockTokens, layout_.count)));
   identity_ = hash64(&layout_.token_bytes, sizeof layout_.token_bytes);
@@ -162,16 +167,29 @@ void TokenFile::read_through(int64_t vocabulary, bool counts_all) {
                                  : look_at(block.data(), count, vocabulary);
     if (above > 0 && all_above == 0) first_above = begin + first;
     all_above += above;
-    if (all_above > 0 && !counts_all) break;
     largest_ = std::max(largest_, largest);
+    if (all_above > 0 && beyond == BeyondVocabulary::fail) break;
+    if (above == 0 || beyond != BeyondVocabulary::list) continue;
+    const auto token_at = [&](int64_t i) {
+      return layout_.token_bytes == 2 ? int64_t{reinterpret_cast<const uint16_t*>(block.data())[i]}
+                                      : int64_t{block[static_cast<size_t>(i)]};
+    };
+    for (int64_t i = first; i < count; ++i)
+      if (token_at(i) >= vocabulary) damaged_.push_back(begin + i);
+    if (damaged_.size() > kMostDamaged)
+      throw DataError(fmt::format(
+          "{}: more than {} tokens are not below {}, the first at byte {}: the file is of another "
+          "vocabulary, or has tokens of another width (data.tokens.format)",
+          one_line(path_), kMostDamaged, vocabulary, byte_of(damaged_.front())));
   }
-  if (all_above > 0)
+  if (all_above > 0 && beyond != BeyondVocabulary::list)
     throw DataError(fmt::format(
         "{}: token {} (byte {}) is not below {}{}: the file is damaged, is of another vocabulary, or has "
         "tokens "
         "of another width (data.tokens.format)",
-        one_line(path_), first_above, layout_.header_bytes + first_above * layout_.token_bytes, vocabulary,
-        counts_all && all_above > 1 ? fmt::format(", nor are {} others", all_above - 1) : ""));
+        one_line(path_), first_above, byte_of(first_above), vocabulary,
+        beyond == BeyondVocabulary::count && all_above > 1 ? fmt::format(", nor are {} others", all_above - 1)
+                                                           : ""));
   require_unchanged();
 }
 

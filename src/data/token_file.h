@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "data/token_options.h"
 #include "data/token_windows.h"
@@ -25,27 +26,34 @@ struct TokenLayout {
 TokenLayout token_layout_of(std::string_view head, int64_t size_bytes, TokenFormat format,
                             const std::string& name);
 
+/// What becomes of tokens that are not below the vocabulary: the first one is refused as soon as it is found;
+/// it is refused at the end, with how many others there are; or all are listed.
+enum class BeyondVocabulary { fail, count, list };
+
 /// A file of tokens. It is read as samples are asked for, so that memory does not grow with it: by pread, not
 /// mmap, because a mapped file that is cut short ends the process. Thread-safe.
 class TokenFile : public TokenSequence {
  public:
   /// Reads all of it once. Throws IoError if it cannot be read, and DataError, which names the token and its
-  /// byte, if a token is not below `vocabulary` (0: any): as soon as it is found, or with `counts_all` at the
-  /// end, with how many others are not.
-  TokenFile(const std::string& path, TokenFormat format, int64_t vocabulary, bool counts_all = false);
+  /// byte, if a token is not below `vocabulary` (0: any) and is not listed, or if so many would be listed
+  /// that the file is another one.
+  TokenFile(const std::string& path, TokenFormat format, int64_t vocabulary,
+            BeyondVocabulary beyond = BeyondVocabulary::fail);
   ~TokenFile() override;
   TokenFile(const TokenFile&) = delete;
   TokenFile& operator=(const TokenFile&) = delete;
 
   const std::string& path() const { return path_; }
   int64_t count() const override { return layout_.count; }
-  int64_t largest() const { return largest_; }     ///< -1 if it has no tokens
+  int64_t largest() const { return largest_; }  ///< of those below the vocabulary; -1 if there are none
+  const std::vector<int64_t>& damaged() const override { return damaged_; }
+  int64_t byte_of(int64_t token) const { return layout_.header_bytes + token * layout_.token_bytes; }
   uint64_t identity() const { return identity_; }  ///< of its tokens
   void read(int64_t begin, std::span<int32_t> to) const override;
 
  private:
   void find_width();
-  void read_through(int64_t vocabulary, bool counts_all);
+  void read_through(int64_t vocabulary, BeyondVocabulary beyond);
   void read_bytes(void* to, int64_t bytes, int64_t offset) const;
   void require_unchanged() const;
 
@@ -54,6 +62,7 @@ class TokenFile : public TokenSequence {
   struct stat opened_ {};
   TokenLayout layout_;
   int64_t largest_ = -1;
+  std::vector<int64_t> damaged_;
   uint64_t identity_ = 0;
 };
 

@@ -18,6 +18,11 @@ class TokenSequence {
   virtual int64_t count() const = 0;
   /// Tokens [begin, begin + to.size()). REQUIRES: they are there. Throws DataError if a file has changed.
   virtual void read(int64_t begin, std::span<int32_t> to) const = 0;
+  /// Tokens that no sample may hold, ascending.
+  virtual const std::vector<int64_t>& damaged() const {
+    static const std::vector<int64_t> none;
+    return none;
+  }
 };
 
 /// A part of a sequence that windows lie in.
@@ -40,10 +45,10 @@ struct TokenWindowsOptions {
 };
 
 /// Fields "tokens" int32 [context] and "label" int32 [context], the tokens that follow. Windows lie within
-/// segments.
+/// segments. Those that hold a damaged token are left out, and counted. REQUIRES: others are left.
 std::shared_ptr<const Dataset> make_token_windows(TokenWindowsOptions options);
 
-/// Windows that make_token_windows() finds.
+/// Samples that make_token_windows() makes.
 int64_t count_token_windows(const TokenWindowsOptions& options);
 
 /// The tokenizer of the model that is evaluated, if `options` has one. Throws DataError if it is damaged.

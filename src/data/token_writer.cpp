@@ -33,9 +33,10 @@ size_t division_for(const tokenizer::Tokenizer& tokenizer, std::string_view piec
 }
 
 /// Calls `take` with pieces of the text, which end where `division` says. Returns its bytes.
-int64_t read_pieces(const std::string& path, const std::function<size_t(std::string_view)>& division,
+int64_t read_pieces(const std::string& path, int64_t most_inflated,
+                    const std::function<size_t(std::string_view)>& division,
                     const std::function<void(std::string_view)>& take) {
-  ByteSource source(path);
+  ByteSource source(path, most_inflated);
   std::string piece;
   int64_t total = 0;
   for (;;) {
@@ -199,7 +200,8 @@ tokenizer::Tokenizer find_tokenizer(const TokenizeOptions& options) {
   if (!options.tokenizer.empty()) return tokenizer::read_tokenizer(options.tokenizer);
   tokenizer::Learner learner;
   for (const auto& path : options.texts)
-    read_pieces(path, tokenizer::last_division, [&](std::string_view piece) { learner.read(piece); });
+    read_pieces(path, options.most_inflated_bytes, tokenizer::last_division,
+                [&](std::string_view piece) { learner.read(piece); });
   return learner.learn(options.vocabulary);
 }
 
@@ -234,7 +236,8 @@ TokenizeResult tokenize(const TokenizeOptions& options) {
       shards.write(tokens);
     };
     result.text_bytes += read_pieces(
-        path, [&](std::string_view piece) { return division_for(tokenizer, piece); }, encode);
+        path, options.most_inflated_bytes,
+        [&](std::string_view piece) { return division_for(tokenizer, piece); }, encode);
   }
   shards.finish();
   NewFile saved(staging.folder() / tokenizer::kTokenizerFile);

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "data/byte_source.h"
+#include "data/damage_log.h"
 #include "data/file_attempts.h"
 #include "data/file_list.h"
 #include "data/split.h"
@@ -49,14 +50,28 @@ std::shared_ptr<const tokenizer::Tokenizer> find_tokenizer(const DataOptions& op
   return std::make_shared<const tokenizer::Tokenizer>(tokenizer::read_tokenizer(beside.string()));
 }
 
-Files open_files(const std::vector<std::string>& paths, const TokenOptions& tokens, int64_t vocabulary,
+/// What is done about tokens beyond the vocabulary: `data check` wants to know of them, and has no samples.
+BeyondVocabulary beyond_vocabulary(const DataOptions& options) {
+  if (options.found) return BeyondVocabulary::count;
+  return options.on_damage == DamagePolicy::skip ? BeyondVocabulary::list : BeyondVocabulary::fail;
+}
+
+Files open_files(const std::vector<std::string>& paths, const DataOptions& options, int64_t vocabulary,
                  FileAttempts& attempt) {
   Files files;
   for (const auto& path : paths)
     attempt(path, [&] {
-      files.push_back(
-          std::make_shared<const TokenFile>(path, tokens.format, vocabulary, attempt.looks_for_damage()));
+      files.push_back(std::make_shared<const TokenFile>(path, options.tokens.format, vocabulary,
+                                                        beyond_vocabulary(options)));
     });
+  DamageLog damage(options);
+  for (const auto& file : files)
+    for (const int64_t token : file->damaged())
+      damage.note(
+          {file->path(), "token", token, file->byte_of(token)},
+          fmt::format("expected a token below {}, found another one; samples that hold it are left out",
+                      vocabulary));
+  damage.finish("tokens");
   return files;
 }
 
@@ -104,6 +119,9 @@ uint64_t identity_of(const TokenWindowsOptions& windows) {
     const int64_t range[2] = {segment.begin, segment.end};
     hash = hash_combine(hash, static_cast<const TokenFile&>(*segment.sequence).identity());
     hash = hash_combine(hash, hash64(range, sizeof range));
+    // What is left out goes by the vocabulary, which no file has.
+    if (const auto& damaged = segment.sequence->damaged(); !damaged.empty())
+      hash = hash_combine(hash, hash64(damaged.data(), damaged.size() * sizeof damaged[0]));
   }
   return hash;
 }
@@ -159,8 +177,8 @@ DatasetPair open_token_datasets(const DataOptions& options) {
   const bool by_file = !paths.eval.empty();
   FileAttempts attempt(options);
   const Files train_files =
-      options.trains || !by_file ? open_files(paths.train, tokens, limit, attempt) : Files();
-  const Files eval_files = open_files(paths.eval, tokens, limit, attempt);
+      options.trains || !by_file ? open_files(paths.train, options, limit, attempt) : Files();
+  const Files eval_files = open_files(paths.eval, options, limit, attempt);
   attempt.finish();
   const Segments segments =
       by_file ? Segments{whole(train_files), whole(eval_files)} : draw_segments(train_files, tokens);

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <string>
 
+#include "base/host_memory.h"
+
 namespace lockstep {
 namespace {
 
@@ -60,6 +62,19 @@ TEST_F(CoreQuota, IsTheLeastOfAllGroupsAround) {
   EXPECT_EQ(quota(), 3);
   write("groups/cpu.max", "200000 100000\n");
   EXPECT_EQ(quota(), 2);
+}
+
+TEST_F(CoreQuota, GroupsMayAllowLessMemoryThanTheHostHas) {
+  const auto memory = [&] { return host_memory_bytes(root_ / "membership", root_ / "groups"); };
+  const int64_t host = memory();
+  EXPECT_GT(host, 16 << 20);
+  write("membership", "0::/pod/container\n");
+  write("groups/pod/container/memory.max", "max\n");
+  EXPECT_EQ(memory(), host);
+  write("groups/pod/container/memory.max", "9999999999999999\n");
+  EXPECT_EQ(memory(), host);
+  write("groups/pod/memory.max", "1048576\n");
+  EXPECT_EQ(memory(), 1048576);
 }
 
 }  // namespace

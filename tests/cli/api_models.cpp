@@ -53,6 +53,28 @@ void tied(Job& job, const Arguments& arguments) {
   finish(job, training);
 }
 
+/// Images of the program's own, with the config's transforms.
+void transformed(Job& job, const Arguments& arguments) {
+  const auto images = [](int64_t first, int64_t count) {
+    std::vector<float> pixels;
+    std::vector<int32_t> labels;
+    for (int64_t s = first; s < first + count; ++s) {
+      for (int64_t i = 0; i < 16; ++i) pixels.push_back(position(s, i % kWidth) / 2);
+      labels.push_back(static_cast<int32_t>(s % kClasses));
+    }
+    return Samples::in_memory({{"image", {4, 4, 1}, pixels}, {"label", {}, labels}});
+  };
+  ModelBuilder b;
+  const auto image = b.input("image", {{4, 4, 1}});
+  const auto label = b.input("label", {{}, DType::int32});
+  const auto hidden = b.add("fc1", Linear{.units = 8}, {b.add("flat", Flatten{}, {image})});
+  b.add("loss", SoftmaxCrossEntropy{}, {b.add("fc2", Linear{.units = kClasses}, {hidden}), label});
+  Training training(job, b.build(), arguments.config,
+                    arguments.options(images(0, kSamples), images(kSamples, kHeldBack)));
+  training.run();
+  finish(job, training);
+}
+
 /// The mean over the samples to evaluate on, which are no multiple of a batch: as the training tells it, and
 /// by hand.
 void mean_squares(Job& job, const Arguments& arguments) {

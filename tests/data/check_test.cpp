@@ -112,8 +112,17 @@ TEST_F(Check, ListsEveryDamagedRecordOfCifar) {
   const CheckedData checked = check_data(options_, 1);
   ASSERT_THAT(checked.on_opening, SizeIs(3));
   EXPECT_EQ(checked.on_opening[0].file, directory_ / "2.bin");
-  EXPECT_THAT(checked.on_opening[1].what, Mentions("record 0 of ... 1.bin"));
-  EXPECT_THAT(checked.on_opening[2].what, Mentions("record 2 of ... 1.bin"));
+  EXPECT_EQ(checked.on_opening[1].file, directory_ / "1.bin");
+  EXPECT_EQ(checked.on_opening[1].sample, 0);
+  EXPECT_EQ(checked.on_opening[2].sample, 2);
+  EXPECT_EQ(checked.on_opening[2].byte, 2 * 3073);
+  EXPECT_THAT(checked.parts, IsEmpty());
+  // Whole files have samples, of which damaged ones are left out.
+  options_.cifar.train_files = {"1.bin"};
+  const CheckedData whole = check_data(options_, 1);
+  EXPECT_THAT(whole.on_opening, SizeIs(2));
+  ASSERT_THAT(whole.parts, SizeIs(2));
+  EXPECT_EQ(whole.parts[0].samples, 1);
 }
 
 TEST_F(Check, TellsDamageOfFilesThatTrainAndEvaluateOnce) {

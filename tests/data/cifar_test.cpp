@@ -84,6 +84,44 @@ TEST_F(Cifar, NamesDamage) {
   EXPECT_THAT(error(), HasSubstr("b.bin"));
 }
 
+TEST_F(Cifar, LeavesOutRecordsWithoutAClassAndCountsThem) {
+  write_file(directory_ / "b.bin", record({10}, 0) + record({2}, 7) + record({255}, 0));
+  options_.on_damage = DamagePolicy::skip;
+  const auto data = open_datasets(options_);
+  EXPECT_EQ(data.train->size(), 3);
+  EXPECT_EQ(data.train->damage().left_out, 2);
+  EXPECT_EQ(read(*data.train, 2).second, 2);
+  EXPECT_THAT(data.train->sample_name(2), HasSubstr("record 1"));
+  EXPECT_EQ(data.train->largest(kLabelField, -1).value, 9);
+  write_file(directory_ / "b.bin", record({10}, 0) + record({255}, 0));
+  options_.cifar.train_files = {"b.bin"};
+  EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_); }), HasSubstr("b.bin"));
+}
+
+TEST_F(Cifar, EvaluatesOnAList) {
+  write_file(directory_ / "list", "2\n 0\n");
+  options_.cifar.eval_list = "list";
+  const auto data = open_datasets(options_);
+  ASSERT_EQ(data.train->size(), 1);
+  ASSERT_EQ(data.eval->size(), 2);
+  EXPECT_EQ(read(*data.train, 0).second, 9);
+  EXPECT_EQ(read(*data.eval, 0).second, 3);
+  EXPECT_EQ(read(*data.eval, 1).second, 0);
+  const uint64_t before = data.eval->identity();
+  write_file(directory_ / "list", "1\n0\n");
+  EXPECT_NE(open_datasets(options_).eval->identity(), before);
+  const auto error = [&] { return message_of<DataError>([&] { open_datasets(options_); }); };
+  write_file(directory_ / "list", "3\n");
+  EXPECT_THAT(error(), AllOf(HasSubstr("list"), HasSubstr("'3'")));
+  write_file(directory_ / "list", "1x\n");
+  EXPECT_THAT(error(), HasSubstr("'1x'"));
+  write_file(directory_ / "list", "0\n1\n2\n");
+  EXPECT_THAT(error(), HasSubstr("train"));
+  write_file(directory_ / "list", "1\n");
+  options_.cifar.eval_fraction = 0.5;
+  EXPECT_THROW(open_datasets(options_), ConfigError);
+}
+
 TEST_F(Cifar, DividesByASeed) {
   test::Bytes bytes;
   for (uint8_t i = 0; i < 40; ++i) bytes = bytes + record({static_cast<uint8_t>(i % 2)}, i);

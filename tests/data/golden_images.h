@@ -24,9 +24,9 @@ struct GoldenPixels {
   std::vector<float> values;
 };
 
-/// A line of transforms.txt.
-inline GoldenPixels golden_transform(const std::string& name) {
-  std::ifstream file(golden_path("transforms.txt"));
+/// A line of transforms.txt, or of another file.
+inline GoldenPixels golden_transform(const std::string& name, const std::string& from = "transforms.txt") {
+  std::ifstream file(golden_path(from));
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with(name + " ")) continue;
     std::istringstream words(line.substr(name.size()));

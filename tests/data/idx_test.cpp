@@ -2,10 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <set>
 
+#include "data/gzip_bytes.h"
 #include "data/test_files.h"
 #include "lockstep/error.h"
 #include "mentions.h"
@@ -14,6 +14,7 @@ namespace lockstep::data {
 namespace {
 
 using test::Bytes;
+using test::gzip;
 using test::message_of;
 using test::TemporaryDirectory;
 using test::write_file;
@@ -23,20 +24,6 @@ using ::testing::HasSubstr;
 // Three images of 1 x 2 pixels, and their labels, byte by byte.
 const Bytes kImages{0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 255, 51, 102, 7, 8};
 const Bytes kLabels{0, 0, 8, 1, 0, 0, 0, 3, 4, 0, 9};
-
-Bytes gzip(const Bytes& bytes) {
-  z_stream stream{};
-  deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  Bytes out(deflateBound(&stream, bytes.size()) + 64);
-  stream.next_in = const_cast<Bytef*>(bytes.data());
-  stream.avail_in = static_cast<uInt>(bytes.size());
-  stream.next_out = out.data();
-  stream.avail_out = static_cast<uInt>(out.size());
-  deflate(&stream, Z_FINISH);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
 
 class Idx : public ::testing::Test {
  protected:
@@ -267,6 +254,110 @@ TEST_F(Idx, CountsLabelsFromAnOffset) {
   EXPECT_EQ(data.train->classes(), 26);
   options.label_offset = 2;
   EXPECT_THAT(message_of<DataError>([&] { open_idx_datasets(options); }), HasSubstr("label_offset"));
+}
+
+TEST_F(Idx, LeavesOutSamplesWithoutAClassAndCountsThem) {
+  auto options = options_for(kImages, {0, 0, 8, 1, 0, 0, 0, 3, 1, 0, 3});
+  options.label_offset = 1;
+  EXPECT_THAT(message_of<DataError>([&] { open_datasets(options); }),
+              Mentions("labels ... sample 1 ... byte 9"));
+  options.on_damage = DamagePolicy::skip;
+  const auto data = open_datasets(options);
+  ASSERT_EQ(data.train->size(), 2);
+  EXPECT_EQ(data.train->damage().left_out, 1);
+  EXPECT_THAT(data.train->largest(kLabelField, -1).place, HasSubstr("sample 2"));
+  options.idx_classes = 2;
+  const auto fewer = open_datasets(options);
+  EXPECT_EQ(fewer.train->size(), 1);
+  EXPECT_EQ(fewer.train->classes(), 2);
+  EXPECT_EQ(fewer.eval->damage().left_out, 2);
+  options.train_range = {1, 2};
+  EXPECT_THAT(message_of<DataError>([&] { open_datasets(options); }), HasSubstr("train_range"));
+}
+
+/// Images of one pixel, which is the sample's number; classes take turns.
+DataOptions numbered(const TemporaryDirectory& folder, uint8_t count) {
+  Bytes images{0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, 1, 0, 0, 0, 1}, labels{0, 0, 8, 1, 0, 0, 0, count};
+  for (uint8_t i = 0; i < count; ++i) {
+    images.push_back(i);
+    labels.push_back(i % 2);
+  }
+  write_file(folder / "images", images);
+  write_file(folder / "labels", labels);
+  DataOptions options;
+  options.kind = DataKind::idx;
+  options.directory = folder.path();
+  options.train_images = "images";
+  options.train_labels = "labels";
+  return options;
+}
+
+std::vector<int> numbers_in(const Dataset& data) {
+  std::vector<int> numbers;
+  for (int64_t sample = 0; sample < data.size(); ++sample) {
+    float pixel = -1;
+    int32_t label = -1;
+    std::byte* destinations[] = {reinterpret_cast<std::byte*>(&pixel), reinterpret_cast<std::byte*>(&label)};
+    data.read(sample, destinations);
+    numbers.push_back(static_cast<int>(pixel * 255 + 0.5f));
+    EXPECT_EQ(label, numbers.back() % 2);
+  }
+  return numbers;
+}
+
+TEST_F(Idx, DividesByASeed) {
+  auto options = numbered(folder_, 40);
+  options.eval_fraction = 0.25;
+  options.train_range = {0, 32};
+  const auto data = open_datasets(options);
+  const auto train = numbers_in(*data.train), eval = numbers_in(*data.eval);
+  EXPECT_EQ(train.size(), 24u);
+  EXPECT_EQ(std::ranges::count_if(eval, [](int number) { return number % 2 == 1; }), 4)
+      << "of each class a quarter";
+  std::set<int> all(train.begin(), train.end());
+  all.insert(eval.begin(), eval.end());
+  EXPECT_EQ(all.size(), 32u);
+  EXPECT_EQ(*all.rbegin(), 31);
+  EXPECT_EQ(open_datasets(options).eval->identity(), data.eval->identity());
+  options.split_seed = 9;
+  const auto other = open_datasets(options);
+  EXPECT_NE(numbers_in(*other.eval), eval);
+  EXPECT_NE(other.eval->identity(), data.eval->identity());
+  EXPECT_NE(other.train->identity(), data.train->identity());
+  options.split_seed = 1;
+  options.trains = false;
+  EXPECT_EQ(open_datasets(options).eval->identity(), data.eval->identity());
+}
+
+TEST_F(Idx, EvaluatesOnAList) {
+  auto options = numbered(folder_, 6);
+  write_file(folder_ / "list", "4\n1\n");
+  options.eval_list = "list";
+  const auto data = open_datasets(options);
+  EXPECT_THAT(numbers_in(*data.train), ElementsAre(0, 2, 3, 5));
+  EXPECT_THAT(numbers_in(*data.eval), ElementsAre(1, 4));
+  EXPECT_NE(data.train->identity(), data.eval->identity());
+  write_file(folder_ / "list", "6\n");
+  EXPECT_THAT(message_of<DataError>([&] { open_datasets(options); }), Mentions("list ... '6'"));
+  options.eval_images = "images";
+  options.eval_labels = "labels";
+  EXPECT_THROW(open_datasets(options), ConfigError);
+}
+
+// What a range was before there were lists: checkpoints know its identity.
+TEST_F(Idx, AListOfARangeIsThatRange) {
+  auto options = numbered(folder_, 6);
+  write_file(folder_ / "list", "4\n5\n");
+  options.eval_list = "list";
+  const auto listed = open_datasets(options);
+  options.eval_list = "";
+  options.train_range = {0, 4};
+  options.eval_images = "images";
+  options.eval_labels = "labels";
+  options.eval_range = {4, 6};
+  const auto ranges = open_datasets(options);
+  EXPECT_EQ(listed.train->identity(), ranges.train->identity());
+  EXPECT_EQ(listed.eval->identity(), ranges.eval->identity());
 }
 
 TEST_F(Idx, ExchangesRowsAndColumns) {

@@ -100,6 +100,48 @@ TEST(OwnSamples, OfACallbackAreCheckedWhereTheyAreRead) {
             "Samples: word 5 of sample 5 (numbers) is not from 0 to 4");
 }
 
+// Images of a program's own: the same keys draw the same as for images in files, and mixtures reach its
+// labels.
+TEST(OwnSamples, AreTransformedByTheirKeys) {
+  std::vector<float> pixels;
+  for (int i = 0; i < 4 * 12; ++i) pixels.push_back(static_cast<float>(i) / 48);
+  data::DataOptions options;
+  options.kind = data::DataKind::own;
+  options.own_train = SamplesAccess::dataset_of(
+      Samples::in_memory({{"image", {3, 4, 1}, pixels}, {"label", {}, Ints{0, 1, 2, 3}}}));
+  options.own_eval = options.own_train;
+  options.transforms = {data::FlipOptions{.horizontal = 0.5}, data::NormalizeOptions{{0.5}, {0.25}}};
+  options.eval_transforms = {data::CenterCropOptions{1, 2}};
+  const auto read = [](const data::Dataset& data, const data::SampleKey& key) {
+    std::vector<float> image(static_cast<size_t>(data.fields()[0].spec.shape.count()));
+    std::vector<std::byte*> to(data.fields().size(), nullptr);
+    to[0] = reinterpret_cast<std::byte*>(image.data());
+    data.read(key, to);
+    return image;
+  };
+  const auto value = [](int number) { return (static_cast<float>(number) / 48 - 0.5f) / 0.25f; };
+  const data::DatasetPair data = data::open_datasets(options);
+  int mirrored = 0;
+  for (int64_t epoch = 0; epoch < 40; ++epoch) {
+    const data::SampleKey key{1, epoch, 7};
+    const auto image = read(*data.train, key);
+    EXPECT_EQ(read(*data.train, key), image);
+    const bool is_mirrored = image[0] != value(12);
+    mirrored += is_mirrored;
+    for (int y = 0; y < 3; ++y)
+      for (int x = 0; x < 4; ++x)
+        EXPECT_FLOAT_EQ(image[static_cast<size_t>(4 * y + x)], value(12 + 4 * y + (is_mirrored ? 3 - x : x)));
+  }
+  EXPECT_GT(mirrored, 5);
+  EXPECT_LT(mirrored, 35);
+  EXPECT_EQ(data.eval->fields()[0].spec.shape, (Shape{1, 2, 1}));
+  EXPECT_THAT(read(*data.eval, {0, 0, 7}), ElementsAre(pixels[5], pixels[6]));
+  options.transforms = {data::MixupOptions{.alpha = 1, .probability = 1}};
+  const auto mixed = data::open_datasets(options).train;
+  EXPECT_EQ(mixed->fields().back().name, data::kLabelMixField);
+  EXPECT_NE(read(*mixed, {0, 0, 7}), std::vector<float>(pixels.begin(), pixels.begin() + 12));
+}
+
 TEST(OwnSamples, MistakesAreNamed) {
   const auto refused = [](std::vector<FieldValues> fields) {
     return message_of<ConfigError>([&] { Samples::in_memory(std::move(fields)); });

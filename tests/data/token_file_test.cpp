@@ -110,16 +110,40 @@ TEST_F(TokenFiles, NameWhatIsDamaged) {
   std::vector<uint16_t> many(1 << 19, 100);
   many[7] = 99;
   EXPECT_THAT(refusal(bytes_of<uint16_t>(many), TokenFormat::uint16, 100), Not(HasSubstr("others")));
-  EXPECT_THAT(message_of<DataError>([&] { TokenFile(folder_ / "file", TokenFormat::uint16, 100, true); }),
+  EXPECT_THAT(message_of<DataError>(
+                  [&] { TokenFile(folder_ / "file", TokenFormat::uint16, 100, BeyondVocabulary::count); }),
               Mentions(fmt::format("token 0 ... {} others", many.size() - 2)));
   many.assign({1, 100});
   write_file(folder_ / "file", bytes_of<uint16_t>(many));
-  EXPECT_THAT(message_of<DataError>([&] { TokenFile(folder_ / "file", TokenFormat::uint16, 100, true); }),
+  EXPECT_THAT(message_of<DataError>(
+                  [&] { TokenFile(folder_ / "file", TokenFormat::uint16, 100, BeyondVocabulary::count); }),
               Not(HasSubstr("others")));
   EXPECT_THROW(TokenFile(folder_ / "none", TokenFormat::automatic, 0), IoError);
   EXPECT_THROW(TokenFile(folder_.path(), TokenFormat::automatic, 0), IoError);
   EXPECT_THAT(message_of<DataError>([&] { TokenFile(folder_ / "a.gz", TokenFormat::automatic, 0); }),
               HasSubstr("gunzip"));
+}
+
+TEST_F(TokenFiles, ListTokensBeyondTheVocabulary) {
+  std::vector<uint16_t> many((1 << 18) + 5, 7);
+  many[0] = 100;
+  many[3] = 65535;
+  many[(1 << 18) + 1] = 101;
+  write_file(folder_ / "file", bytes_of<uint16_t>(many));
+  const TokenFile file(folder_ / "file", TokenFormat::uint16, 100, BeyondVocabulary::list);
+  EXPECT_THAT(file.damaged(), ::testing::ElementsAre(0, 3, (1 << 18) + 1));
+  EXPECT_EQ(file.largest(), 7);
+  EXPECT_EQ(file.byte_of(3), 6);
+  write_file(folder_ / "file", bytes_of<uint32_t>({1, 1u << 31, 5}));
+  const TokenFile wide(folder_ / "file", TokenFormat::uint32, 0, BeyondVocabulary::list);
+  EXPECT_THAT(wide.damaged(), ::testing::ElementsAre(1));
+  EXPECT_EQ(wide.largest(), 5);
+  // Another vocabulary is no damage.
+  many.assign((1 << 20) + 1, 100);
+  write_file(folder_ / "file", bytes_of<uint16_t>(many));
+  EXPECT_THAT(message_of<DataError>(
+                  [&] { TokenFile(folder_ / "file", TokenFormat::uint16, 100, BeyondVocabulary::list); }),
+              Mentions("1048576 tokens ... byte 0"));
 }
 
 TEST_F(TokenFiles, NoticeChangesWhileTheyAreRead) {

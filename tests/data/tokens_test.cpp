@@ -164,6 +164,72 @@ TEST_F(Tokens, RefuseWhatGivesNoSample) {
   EXPECT_THROW(open_datasets(options_), ConfigError);
 }
 
+// A window's last token is predicted in it, and begins the next one: both hold it.
+TEST_F(Tokens, SamplesThatHoldATokenBeyondTheVocabularyAreLeftOut) {
+  write_file(
+      folder_ / "a.bin", token_header(14, 2) + [] {
+        std::string bytes;
+        for (const uint16_t token : {0, 1, 2, 3, 4, 5, 99, 7, 8, 9, 10, 99, 12, 13})
+          bytes += std::string{static_cast<char>(token), '\0'};
+        return bytes;
+      }());
+  options_.tokens.vocabulary = 50;
+  EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_); }), Mentions("token 6 ... byte 1036"));
+  options_.on_damage = DamagePolicy::skip;
+  const auto data = open_datasets(options_);
+  // Windows begin at 0, 3, 6 and 9.
+  ASSERT_EQ(data.train->size(), 1);
+  EXPECT_EQ(data.train->damage().left_out, 3);
+  EXPECT_EQ(read_window(*data.train, 0), (Window{{0, 1, 2}, {1, 2, 3}}));
+  options_.tokens.vocabulary = 100;
+  const auto whole = open_datasets(options_);
+  EXPECT_EQ(whole.train->size(), 4);
+  EXPECT_EQ(whole.train->damage().left_out, 0);
+  EXPECT_NE(whole.train->identity(), data.train->identity());
+  options_.tokens.vocabulary = 50;
+  options_.tokens.stride = 1;
+  const auto dense = open_datasets(options_);
+  // 11 windows; those that begin at 3 to 6 and at 8 to 10 hold one.
+  ASSERT_EQ(dense.train->size(), 4);
+  EXPECT_EQ(dense.train->damage().left_out, 7);
+  EXPECT_EQ(read_window(*dense.train, 2), (Window{{2, 3, 4}, {3, 4, 5}}));
+  EXPECT_EQ(read_window(*dense.train, 3), (Window{{7, 8, 9}, {8, 9, 10}}));
+  options_.tokens.vocabulary = 1;
+  EXPECT_THAT(message_of<DataError>([&] { open_datasets(options_); }), HasSubstr("a.bin"));
+}
+
+TEST_F(Tokens, LeaveOutTheSameSamplesAsALookAtEachWindow) {
+  std::string bytes;
+  for (int i = 0; i < 400; ++i)
+    bytes += std::string{static_cast<char>(i * i * 7 % 31 == 4 ? 60 : i % 50), '\0'};
+  write_file(folder_ / "a.bin", token_header(400, 2) + bytes);
+  write_file(folder_ / "b.bin",
+             token_header(400, 2) + std::string(bytes.rbegin(), bytes.rend()).substr(1) + '\0');
+  options_.tokens.files = {"a.bin", "b.bin"};
+  options_.tokens.eval_files = {"b.bin"};
+  for (const int64_t stride : {1, 2, 3, 5}) {
+    options_.tokens.stride = stride;
+    options_.on_damage = DamagePolicy::fail;
+    options_.tokens.vocabulary = 100;
+    const auto all = open_datasets(options_);
+    options_.on_damage = DamagePolicy::skip;
+    options_.tokens.vocabulary = 50;
+    const auto rest = open_datasets(options_);
+    for (const auto& [whole, left] : {std::pair(all.train, rest.train), std::pair(all.eval, rest.eval)}) {
+      int64_t sample = 0;
+      for (int64_t i = 0; i < whole->size(); ++i) {
+        const Window window = read_window(*whole, i);
+        if (std::ranges::max(window.tokens) >= 50 || std::ranges::max(window.labels) >= 50) continue;
+        ASSERT_LT(sample, left->size());
+        EXPECT_EQ(read_window(*left, sample++), window) << stride << " " << i;
+      }
+      EXPECT_EQ(sample, left->size());
+      EXPECT_GT(left->damage().left_out, 0);
+      EXPECT_EQ(left->damage().left_out, whole->size() - left->size());
+    }
+  }
+}
+
 TEST_F(Tokens, IdentityIsOfContentAndSelection) {
   write("a.bin", 0, 40);
   const auto identity = [&] { return open_datasets(options_).train->identity(); };

@@ -9,7 +9,8 @@ std::vector<std::string> seeds() { return {"pos\ta good film\nneg\tn\xc3\xa9\n",
 void parse(std::string_view bytes) {
   data::DamageLog damage(data::DataOptions{});
   std::vector<data::LabelledText> texts;
-  data::read_lines(file_of(bytes), false, damage, texts);
+  data::TextReading reading;
+  data::read_lines(file_of(bytes), reading, damage, texts);
 }
 
 }  // namespace lockstep::fuzz

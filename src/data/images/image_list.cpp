@@ -91,9 +91,10 @@ ImageList list_folder(const std::string& folder, bool may_lack_labels) {
   return list;
 }
 
-ImageList list_file(const std::string& file, const std::string& root, bool may_lack_labels) {
+ImageList list_file(const std::string& file, const std::string& root, bool may_lack_labels,
+                    int64_t most_inflated) {
   ImageList list{.source = file, .images = {}, .classes = {}, .is_folder = false};
-  const auto bytes = read_all_bytes(file);
+  const auto bytes = read_all_bytes(file, most_inflated);
   const std::string_view text =
       after_byte_order_mark({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   int64_t number = 0;

@@ -32,7 +32,8 @@ ImageList list_folder(const std::string& folder, bool may_lack_labels = false);
 
 /// Lines of a path, a tab or blanks, and a class. Paths are relative to `root`. Empty lines do not count.
 /// If labels may lack, a line may be a path alone. Throws DataError, which names the line.
-ImageList list_file(const std::string& file, const std::string& root, bool may_lack_labels = false);
+ImageList list_file(const std::string& file, const std::string& root, bool may_lack_labels = false,
+                    int64_t most_inflated = 0);
 
 /// What training and evaluation call their classes: label k is the k-th.
 struct ImageClasses {

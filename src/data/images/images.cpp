@@ -28,7 +28,8 @@ std::optional<ImageList> list_images(const DataOptions& options, const std::stri
   if (list.empty()) return {};
   const std::string file = data_file(options, list);
   const bool is_first = file == path_in(options.directory, list);
-  return list_file(file, is_first ? options.directory : *options.other_directory, may_lack_labels);
+  return list_file(file, is_first ? options.directory : *options.other_directory, may_lack_labels,
+                   options.most_inflated_bytes);
 }
 
 /// Training images that nobody trains on still say what the classes are, if they are there.

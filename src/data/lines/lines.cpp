@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "base/hash.h"
+#include "base/text.h"
 #include "data/byte_source.h"
 #include "data/class_names.h"
 #include "data/file_list.h"
@@ -24,6 +26,7 @@ namespace {
 struct EncodedText {
   std::vector<int32_t> tokens;  // at most `length`
   int32_t label;
+  std::string name;
 };
 
 /// What both parts have in common.
@@ -70,7 +73,8 @@ class LineDataset : public Dataset {
   Damage damage() const override { return {.left_out = reading_.left_out, .replaced = {}}; }
 
   void read(const SampleKey& key, std::span<std::byte* const> destinations) const override {
-    const auto& [tokens, label] = texts_[static_cast<size_t>(key.sample)];
+    const EncodedText& text = texts_[static_cast<size_t>(key.sample)];
+    const auto& tokens = text.tokens;
     const auto length = static_cast<size_t>(reading_.length);
     if (destinations[0]) {
       auto* to = reinterpret_cast<int32_t*>(destinations[0]);
@@ -80,7 +84,7 @@ class LineDataset : public Dataset {
       auto* to = reinterpret_cast<float*>(destinations[1]);
       std::fill(std::fill_n(to, tokens.size(), 1.0f), to + length, 0.0f);
     }
-    if (destinations[2]) std::memcpy(destinations[2], &label, sizeof label);
+    if (destinations[2]) std::memcpy(destinations[2], &text.label, sizeof text.label);
   }
 
  private:
@@ -124,6 +128,7 @@ std::vector<EncodedText> encode(const std::vector<LabelledText>& texts, const Re
       continue;
     }
     EncodedText& result = encoded.emplace_back();
+    result.name = text.name;
     result.label = text.label.empty() ? -1 : static_cast<int32_t>(found - reading.classes.begin());
     try {
       encoder.encode(text.text, result.tokens);
@@ -139,8 +144,27 @@ std::vector<EncodedText> encode(const std::vector<LabelledText>& texts, const Re
   return encoded;
 }
 
-/// Moves what the split draws. Equal texts are told apart by how many come before.
-std::vector<EncodedText> take_evaluation(std::vector<EncodedText>& train, const LineOptions& lines) {
+/// Whether the list names each text. Throws DataError for a name that no text has: of one that is damaged,
+/// too, unless such texts are left out.
+std::vector<bool> listed_texts(const std::vector<EncodedText>& train, const DataOptions& options) {
+  std::set<std::string> unmet;
+  for (const auto& line : read_list(options, options.lines.eval_list)) unmet.insert(std::string(trim(line)));
+  const std::set<std::string> names = unmet;
+  std::vector<bool> evaluates;
+  for (const auto& text : train) {
+    evaluates.push_back(names.contains(text.name));
+    unmet.erase(text.name);
+  }
+  if (!unmet.empty() && options.on_damage == DamagePolicy::fail)
+    throw DataError(fmt::format(
+        "{}: expected {}, found '{}', which no text has", one_line(options.lines.eval_list),
+        options.lines.folder.empty() ? "numbers of texts, from 0 on" : "paths of texts below the folder",
+        one_line(unmet.begin()->substr(0, 200))));
+  return evaluates;
+}
+
+/// Equal texts are told apart by how many come before.
+std::vector<bool> drawn_texts(const std::vector<EncodedText>& train, const LineOptions& lines) {
   std::map<uint64_t, int64_t> seen;
   std::vector<std::string> names;
   std::vector<int32_t> labels;
@@ -150,8 +174,14 @@ std::vector<EncodedText> take_evaluation(std::vector<EncodedText>& train, const 
         fmt::format("{} {}", to_hex(hash), seen[hash_combine(hash, static_cast<uint64_t>(text.label))]++));
     labels.push_back(text.label);
   }
-  const auto evaluates = draw_split(std::vector<std::string_view>(names.begin(), names.end()), labels,
-                                    lines.eval_fraction, lines.split_seed);
+  return draw_split(std::vector<std::string_view>(names.begin(), names.end()), labels, lines.eval_fraction,
+                    lines.split_seed);
+}
+
+/// Moves what the split says.
+std::vector<EncodedText> take_evaluation(std::vector<EncodedText>& train, const DataOptions& options) {
+  const std::vector<bool> evaluates =
+      options.lines.eval_list.empty() ? drawn_texts(train, options.lines) : listed_texts(train, options);
   std::vector<EncodedText> rest, eval;
   for (size_t i = 0; i < train.size(); ++i) (evaluates[i] ? eval : rest).push_back(std::move(train[i]));
   train = std::move(rest);
@@ -176,16 +206,19 @@ Texts read_texts(const DataOptions& options, DamageLog& damage) {
   // Training texts name the classes, unless the model does.
   const bool has_eval = !lines.eval_files.empty() || !lines.eval_folder.empty();
   const bool needs_train = options.trains || options.encodings.empty() || !has_eval;
+  TextReading train_reading{.most_inflated = options.most_inflated_bytes};
+  TextReading eval_reading{.may_lack_labels = options.may_lack_truth,
+                           .most_inflated = options.most_inflated_bytes};
   if (!lines.folder.empty()) {
-    if (needs_train) read_text_folder(data_file(options, lines.folder), false, damage, texts.train);
+    if (needs_train) read_text_folder(data_file(options, lines.folder), train_reading, damage, texts.train);
     if (!lines.eval_folder.empty())
-      read_text_folder(data_file(options, lines.eval_folder), options.may_lack_truth, damage, texts.eval);
+      read_text_folder(data_file(options, lines.eval_folder), eval_reading, damage, texts.eval);
     return texts;
   }
   const SplitFiles files = split_files(options, lines.files, lines.eval_files, needs_train);
   if (needs_train)
-    for (const auto& path : files.train) read_lines(path, false, damage, texts.train);
-  for (const auto& path : files.eval) read_lines(path, options.may_lack_truth, damage, texts.eval);
+    for (const auto& path : files.train) read_lines(path, train_reading, damage, texts.train);
+  for (const auto& path : files.eval) read_lines(path, eval_reading, damage, texts.eval);
   return texts;
 }
 
@@ -200,9 +233,9 @@ DatasetPair open_line_datasets(const DataOptions& options) {
   reading.source = one_line(lines.folder.empty() ? lines.files.front() : lines.folder);
   reading.classes = find_classes(options, texts.train.empty() ? texts.eval : texts.train);
   auto train = encode(texts.train, reading, damage), eval = encode(texts.eval, reading, damage);
-  const bool draws = lines.eval_fraction > 0,
-             evaluates = draws || !lines.eval_folder.empty() || !lines.eval_files.empty();
-  if (draws) eval = take_evaluation(train, lines);
+  const bool divides = lines.eval_fraction > 0 || !lines.eval_list.empty(),
+             evaluates = divides || !lines.eval_folder.empty() || !lines.eval_files.empty();
+  if (divides) eval = take_evaluation(train, options);
   damage.finish("texts");
   reading.left_out = damage.count();
   if ((options.trains && train.empty()) || (evaluates && eval.empty()))
@@ -210,6 +243,8 @@ DatasetPair open_line_datasets(const DataOptions& options) {
                                 options.trains && train.empty() ? "train" : "evaluate"));
   DatasetPair data;
   if (options.trains) data.train = std::make_shared<LineDataset>(reading, std::move(train));
+  // Of both parts together: it is counted once.
+  if (data.train) reading.left_out = 0;
   if (evaluates) data.eval = std::make_shared<LineDataset>(reading, std::move(eval));
   return data;
 }

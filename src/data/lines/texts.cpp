@@ -16,9 +16,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string read_whole(const std::string& path) {
-  const auto bytes = read_all_bytes(path);
+std::string read_whole(const std::string& path, const TextReading& reading) {
+  const auto bytes = read_all_bytes(path, reading.most_inflated);
   return {bytes.begin(), bytes.end()};
+}
+
+LabelledText text_of_file(const fs::path& file, const std::string& label, const std::string& name,
+                          const TextReading& reading) {
+  LabelledText text;
+  text.label = label;
+  text.text = read_whole(file.string(), reading);
+  text.place.file = file.string();
+  text.name = name;
+  return text;
 }
 
 std::string problem_of(const LabelledText& text, bool may_lack_label) {
@@ -50,9 +60,10 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 
 }  // namespace
 
-void read_lines(const std::string& path, bool may_lack_labels, DamageLog& damage,
+void read_lines(const std::string& path, TextReading& reading, DamageLog& damage,
                 std::vector<LabelledText>& texts) {
-  const std::string all = read_whole(path);
+  const bool may_lack_labels = reading.may_lack_labels;
+  const std::string all = read_whole(path, reading);
   int64_t number = 0;
   for (size_t begin = all.size() - after_byte_order_mark(all).size(); begin < all.size();) {
     const size_t end = std::min(all.find('\n', begin), all.size());
@@ -61,29 +72,32 @@ void read_lines(const std::string& path, bool may_lack_labels, DamageLog& damage
     const RowPlace place{path, "line", ++number, static_cast<int64_t>(begin)};
     begin = end + 1;
     if (line.empty()) continue;
+    const std::string name = std::to_string(reading.numbered++);
     const size_t tab = line.find('\t');
     if (tab != std::string_view::npos)
-      take({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1)), place}, may_lack_labels,
-           damage, texts);
+      take({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1)), place, name},
+           may_lack_labels, damage, texts);
     else if (may_lack_labels)
-      take({"", std::string(line), place}, may_lack_labels, damage, texts);
+      take({"", std::string(line), place, name}, may_lack_labels, damage, texts);
     else
       damage.note(place, "expected a class, a tab and a text, found no tab");
   }
 }
 
-void read_text_folder(const std::string& folder, bool may_lack_labels, DamageLog& damage,
+void read_text_folder(const std::string& folder, const TextReading& reading, DamageLog& damage,
                       std::vector<LabelledText>& texts) {
+  const bool may_lack_labels = reading.may_lack_labels;
   for (const auto& label : entries_of(folder)) {
     std::error_code unknown;
     if (may_lack_labels && fs::is_regular_file(label, unknown))
-      take({"", read_whole(label.string()), {.file = label.string()}}, may_lack_labels, damage, texts);
+      take(text_of_file(label, "", label.filename().string(), reading), may_lack_labels, damage, texts);
     if (!fs::is_directory(label, unknown)) continue;
     const size_t before = texts.size();
     for (const auto& file : entries_of(label))
       if (fs::is_regular_file(file, unknown))
-        take({label.filename().string(), read_whole(file.string()), {.file = file.string()}}, false, damage,
-             texts);
+        take(text_of_file(file, label.filename().string(), (label.filename() / file.filename()).string(),
+                          reading),
+             false, damage, texts);
     if (texts.size() == before)
       damage.note({.file = label.string()}, "expected texts of this class, found none");
   }

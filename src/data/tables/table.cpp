@@ -21,23 +21,23 @@ namespace {
 class TableDataset : public Dataset {
  public:
   TableDataset(const TableRows& rows, const std::vector<int64_t>& which, Columns columns,
-               const std::string& files)
+               const std::string& files, int64_t left_out)
       : columns_(std::move(columns)),
         width_(feature_count(columns_)),
-        size_(static_cast<int64_t>(which.size())) {
+        size_(static_cast<int64_t>(which.size())),
+        left_out_(left_out) {
     const bool classifies = columns_.target.is_category;
     fields_ = {{"features", {Shape{width_}, DType::float32}}};
     if (classifies)
       fields_.push_back({std::string(kLabelField), {Shape{}, DType::int32}});
     else
-      fields_.push_back({"target", {Shape{1}, DType::float32}});
+      fields_.push_back({std::string(kTargetField), {Shape{1}, DType::float32}});
     features_.reserve(which.size() * static_cast<size_t>(width_));
     for (const int64_t row : which) add(rows, row);
     const std::string json = to_json(columns_);
     identity_ = hash_combine(hash64(json), hash64(features_.data(), features_.size() * sizeof(float)));
     identity_ = hash_combine(identity_, hash64(labels_.data(), labels_.size() * sizeof(int32_t)));
     identity_ = hash_combine(identity_, hash64(targets_.data(), targets_.size() * sizeof(float)));
-    left_out_ = rows.damaged();
     description_ =
         fmt::format("{} rows of {} features, {}: {}", size_, width_,
                     classifies ? fmt::format("{} classes of '{}'", classes(), one_line(columns_.target.name))
@@ -89,7 +89,7 @@ class TableDataset : public Dataset {
   }
 
   Columns columns_;
-  int64_t width_, size_, left_out_ = 0;
+  int64_t width_, size_, left_out_;
   std::vector<Field> fields_;
   std::vector<float> features_, targets_;
   std::vector<int32_t> labels_;
@@ -232,10 +232,13 @@ DatasetPair open_table_datasets(const DataOptions& options) {
                                 division.train.empty() ? "train" : "evaluate", rows.count()));
   const Columns columns = known ? *known : columns_of(rows, division.train, table.standardize);
   DatasetPair data;
-  if (options.trains) data.train = std::make_shared<TableDataset>(rows, division.train, columns, source);
+  if (options.trains)
+    data.train = std::make_shared<TableDataset>(rows, division.train, columns, source, rows.damaged());
   if (evaluates)
     data.eval = std::make_shared<TableDataset>(rows, division.eval, columns,
-                                               files.eval.empty() ? source : describe(files.eval));
+                                               files.eval.empty() ? source : describe(files.eval),
+                                               // Of both parts together: it is counted once.
+                                               data.train ? 0 : rows.damaged());
   return data;
 }
 

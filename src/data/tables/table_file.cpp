@@ -53,14 +53,28 @@ class NpyTableRow : public TableRow {
  public:
   NpyTableRow(const NpyArray& array, const std::string& path, int64_t row)
       : array_(array), path_(path), row_(row) {}
-  bool is_empty(size_t) const override { return false; }
-  std::string text(size_t column) const override { return exact(value(column)); }
-  std::optional<double> number(size_t column) const override { return finite(value(column)); }
-  bool is_number(size_t) const override { return true; }
+  bool is_empty(size_t column) const override { return is_text(column) && text(column).empty(); }
+  std::string text(size_t column) const override {
+    return is_text(column) ? array_.text(row_, static_cast<int64_t>(column)) : exact(value(column));
+  }
+  std::optional<double> number(size_t column) const override {
+    return finite(is_text(column) ? number_in(text(column)) : value(column));
+  }
+  bool is_number(size_t column) const override {
+    return !is_text(column) || number_in(text(column)).has_value();
+  }
   RowPlace place() const override { return {path_, "row", row_, array_.byte_of(row_)}; }
-  std::string problem() const override { return ""; }
+  std::string problem() const override {
+    for (int64_t column = 0; column < array_.columns(); ++column) {
+      if (!array_.is_text(column)) continue;
+      if (const auto problem = utf8_problem(array_.text(row_, column)); !problem.empty())
+        return fmt::format("column '{}' is no UTF-8: {}", one_line(array_.column_name(column)), problem);
+    }
+    return "";
+  }
 
  private:
+  bool is_text(size_t column) const { return array_.is_text(static_cast<int64_t>(column)); }
   double value(size_t column) const { return array_.value(row_, static_cast<int64_t>(column)); }
   const NpyArray& array_;
   const std::string& path_;
@@ -91,14 +105,15 @@ void require_different(const std::vector<std::string>& names, const std::string&
 
 void read_table(const std::string& path, TableFormat format,
                 const std::function<void(const std::vector<std::string>& names)>& begin,
-                const std::function<void(const TableRow& row)>& take) {
+                const std::function<void(const TableRow& row)>& take, int64_t most_inflated) {
   const TableFormat actual = format_of(path, format);
-  const std::vector<uint8_t> bytes = read_all_bytes(path);
+  const std::vector<uint8_t> bytes = read_all_bytes(path, most_inflated);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (actual == TableFormat::npy) {
     const NpyArray array(text, one_line(path));
     std::vector<std::string> names;
-    for (int64_t column = 0; column < array.columns(); ++column) names.push_back(std::to_string(column));
+    for (int64_t column = 0; column < array.columns(); ++column) names.push_back(array.column_name(column));
+    require_different(names, path);
     begin(names);
     for (int64_t row = 0; row < array.rows(); ++row) take(NpyTableRow(array, path, row));
     return;

@@ -26,9 +26,9 @@ class TableRow {
 
 /// Reads a file's rows from the first to the last. `begin` gets the names of its columns; an array's are
 /// "0", "1", ... Throws DataError for a file that is damaged as a whole: without a head, of another format,
-/// or a name that is there twice.
+/// or a name that is there twice; and for gzip data that becomes more than `most_inflated` (see ByteSource).
 void read_table(const std::string& path, TableFormat format,
                 const std::function<void(const std::vector<std::string>& names)>& begin,
-                const std::function<void(const TableRow& row)>& take);
+                const std::function<void(const TableRow& row)>& take, int64_t most_inflated = 0);
 
 }  // namespace lockstep::data

@@ -39,6 +39,7 @@ TableRows::TableRows(const TableOptions& options, const std::optional<Columns>& 
       knows_kinds_(known.has_value()),
       values_are_fixed_(known.has_value()),
       may_lack_truth_(data.may_lack_truth && known.has_value()),
+      most_inflated_(data.most_inflated_bytes),
       damage_(data) {
   if (!known) return;
   columns_ = known->inputs;
@@ -52,7 +53,7 @@ TableRows::TableRows(const TableOptions& options, const std::optional<Columns>& 
 void TableRows::read(const std::string& path) {
   read_table(
       path, options_.format, [&](const auto& names) { begin_file(path, names); },
-      [&](const TableRow& row) { take(row); });
+      [&](const TableRow& row) { take(row); }, most_inflated_);
 }
 
 void TableRows::choose_columns(const std::vector<std::string>& names) {

@@ -57,6 +57,7 @@ class TableRows {
   }
 
   bool knows_columns_, knows_kinds_, values_are_fixed_, may_lack_truth_;
+  int64_t most_inflated_;
   DamageLog damage_;
   std::vector<Column> columns_;
   std::vector<std::unordered_map<std::string, int64_t>> places_;  // of categories' values

@@ -41,7 +41,10 @@ std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::er
 
 /// Numbers of 64 bits come as texts.
 int64_t whole_number(const Json& json) {
-  return (json.is_string() ? Json::parse(json.get<std::string>()) : json).get<int64_t>();
+  const Json number = json.is_string() ? Json::parse(json.get<std::string>()) : json;
+  // A number with a point may be beyond all whole ones.
+  if (!number.is_number_integer()) throw Json::type_error::create(302, "expected a whole number", &number);
+  return number.get<int64_t>();
 }
 
 /// "" if it is no text: servers also say null.

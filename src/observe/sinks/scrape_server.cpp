@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "lockstep/error.h"
+#include "observe/sinks/scrape_answer.h"
 
 namespace lockstep::observe {
 namespace {
@@ -25,28 +26,6 @@ constexpr size_t kMostRequestBytes = 4096;
 constexpr int kMostAcceptedPerSecond = 100;
 constexpr std::chrono::milliseconds kRequestTime{2000};
 constexpr std::chrono::milliseconds kSecond{1000};
-
-std::string http_answer(const char* status, const char* type, std::string_view body, const char* more = "") {
-  return fmt::format("HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n{}\r\n{}",
-                     status, type, body.size(), more, body);
-}
-
-/// `request`: up to the empty line.
-std::string answer_to(std::string_view request, const std::string& page) {
-  constexpr const char* kPlain = "text/plain; charset=utf-8";
-  const std::string_view line = request.substr(0, request.find("\r\n"));
-  const size_t first = line.find(' '), last = line.rfind(' ');
-  if (first == std::string_view::npos || first == last || !line.substr(last + 1).starts_with("HTTP/1."))
-    return http_answer("400 Bad Request", kPlain, "expected an HTTP/1.1 request\n");
-  if (line.substr(0, first) != "GET")
-    return http_answer("405 Method Not Allowed", kPlain, "only GET is answered\n", "Allow: GET\r\n");
-  std::string_view path = line.substr(first + 1, last - first - 1);
-  path = path.substr(0, path.find('?'));
-  if (path == "/metrics") return http_answer("200 OK", "text/plain; version=0.0.4; charset=utf-8", page);
-  if (path == "/")
-    return http_answer("200 OK", kPlain, "A training by lockstep; its metrics are at /metrics\n");
-  return http_answer("404 Not Found", kPlain, "metrics are at /metrics\n");
-}
 
 int listen_at(const std::string& address, int port) {
   addrinfo hints{};
@@ -151,17 +130,15 @@ bool ScrapeServer::advance(Connection& connection) {
     if (count < 0) return errno == EAGAIN || errno == EINTR;
     if (count == 0) return false;
     connection.request.append(bytes, static_cast<size_t>(count));
-    const size_t end = connection.request.find("\r\n\r\n");
-    if (end == std::string::npos) {
-      // Not worth an answer.
-      return connection.request.size() < kMostRequestBytes;
-    }
     std::shared_ptr<const std::string> page;
     {
       const std::lock_guard lock(mutex_);
       page = page_;
     }
-    connection.answer = answer_to(std::string_view(connection.request).substr(0, end + 2), *page);
+    auto answer = scrape_answer(connection.request, *page);
+    // A request that grows without an end is not worth an answer.
+    if (!answer) return connection.request.size() < kMostRequestBytes;
+    connection.answer = std::move(*answer);
   }
   const std::string_view rest = std::string_view(connection.answer).substr(connection.sent);
   const ssize_t count = ::send(connection.file, rest.data(), rest.size(), MSG_NOSIGNAL);

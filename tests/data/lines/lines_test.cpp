@@ -65,6 +65,47 @@ TEST_F(Lines, CutAndPadTexts) {
   EXPECT_THAT(read(*data, 2).mask, ElementsAre(1, 0, 0));
 }
 
+TEST_F(Lines, EvaluateOnAList) {
+  write("a.tsv", "x\tone\n\ny\ttwo\n");
+  write("b.tsv", "x\tthr\ny\tfou\n");
+  write("list", "1\n2\n");
+  options_.lines.files = {"a.tsv", "b.tsv"};
+  options_.lines.eval_list = "list";
+  const auto data = open_datasets(options_);
+  ASSERT_EQ(data.train->size(), 2);
+  ASSERT_EQ(data.eval->size(), 2);
+  EXPECT_THAT(read(*data.train, 1).tokens, ElementsAre('f', 'o', 'u'));
+  EXPECT_THAT(read(*data.eval, 0).tokens, ElementsAre('t', 'w', 'o'));
+  EXPECT_THAT(read(*data.eval, 1).tokens, ElementsAre('t', 'h', 'r'));
+  const uint64_t before = data.eval->identity();
+  write("list", "2\n");
+  EXPECT_NE(open_datasets(options_).eval->identity(), before);
+  write("list", "4\n");
+  EXPECT_THAT(refusal(), Mentions("list ... '4'"));
+  std::filesystem::create_directories(folder_ / "texts/x");
+  std::filesystem::create_directories(folder_ / "texts/y");
+  write("texts/x/1", "one");
+  write("texts/x/2", "two");
+  write("texts/y/1", "thr");
+  write("list", "x/2\n");
+  options_.lines.files.clear();
+  options_.lines.folder = "texts";
+  const auto by_folder = open_datasets(options_);
+  EXPECT_EQ(by_folder.train->size(), 2);
+  ASSERT_EQ(by_folder.eval->size(), 1);
+  EXPECT_THAT(read(*by_folder.eval, 0).tokens, ElementsAre('t', 'w', 'o'));
+  write("list", "y/2\n");
+  EXPECT_THAT(refusal(), Mentions("list ... 'y/2'"));
+}
+
+TEST_F(Lines, CountWhatIsLeftOutOfBothPartsOnce) {
+  write("a.tsv", "x\tone\nbroken\ny\ttwo\nx\tthr\ny\tfou\n");
+  options_.on_damage = DamagePolicy::skip;
+  options_.lines.eval_fraction = 0.5;
+  const auto data = open_datasets(options_);
+  EXPECT_EQ(data.train->damage().left_out + data.eval->damage().left_out, 1);
+}
+
 TEST_F(Lines, HaveTokensOfATokenizer) {
   write("a.tsv", "spam\tthe hat\n");
   write("merges", "t h\nth e\n");

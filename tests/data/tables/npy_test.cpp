@@ -50,6 +50,62 @@ TEST(Npy, HasRowsAndColumnsInEitherOrder) {
   EXPECT_EQ(NpyArray(turned, "name").value(0, 2), 5);
 }
 
+/// As np.save writes np.array(..., dtype=[('height', '<f4'), ('', 'V2'), ('name', '<U3'), ('tag', 'S2')]).
+std::string structured_npy(const std::string& fields, const std::string& records, int64_t rows) {
+  std::string header =
+      "{'descr': " + fields + ", 'fortran_order': False, 'shape': (" + std::to_string(rows) + ",), }";
+  header.resize(245, ' ');
+  header += '\n';
+  return std::string("\x93NUMPY\x01\x00\xf6\x00", 10) + header + records;
+}
+
+constexpr const char* kStructured =
+    "[('height', '<f4'), ('', '|V2'), (\"it's, [n]\", '<U3'), ('tag', '|S2')]";
+
+std::string record_of(float height, const std::u32string& name, const std::string& tag) {
+  std::string bytes(reinterpret_cast<const char*>(&height), 4);
+  bytes += "??";
+  std::u32string three = name;
+  three.resize(3, U'\0');
+  bytes += std::string(reinterpret_cast<const char*>(three.data()), 12);
+  return bytes + tag + std::string(2 - tag.size(), '\0');
+}
+
+TEST(Npy, NamesTheColumnsOfStructuredArrays) {
+  const std::string bytes =
+      structured_npy(kStructured, record_of(1.5f, U"a\u00e9\U0001f600", "x") + record_of(-2, U"b", "yz"), 2);
+  const NpyArray array(bytes, "name");
+  ASSERT_EQ(array.columns(), 3);
+  EXPECT_EQ(array.rows(), 2);
+  EXPECT_EQ(array.column_name(0), "height");
+  EXPECT_EQ(array.column_name(1), "it's, [n]");
+  EXPECT_FALSE(array.is_text(0));
+  EXPECT_TRUE(array.is_text(1));
+  EXPECT_EQ(array.value(1, 0), -2);
+  EXPECT_EQ(array.text(0, 1), "a\xc3\xa9\xf0\x9f\x98\x80");
+  EXPECT_EQ(array.text(1, 1), "b");
+  EXPECT_EQ(array.text(0, 2), "x");
+  EXPECT_EQ(array.text(1, 2), "yz");
+  EXPECT_EQ(array.byte_of(1), 256 + 20);
+}
+
+TEST(Npy, RefusesStructuredArraysThatItCannotRead) {
+  const auto refusal = [](const std::string& fields, int64_t rows = 1) {
+    const std::string bytes = structured_npy(fields, std::string(8, '\1'), rows);
+    return message_of<DataError>([&] { NpyArray(bytes, "some/file"); });
+  };
+  EXPECT_THAT(refusal("[('a', '<f4', (2,))]"), HasSubstr("'a'"));
+  EXPECT_THAT(refusal("[('a', '|O')]"), HasSubstr("|O"));
+  EXPECT_THAT(refusal("[('a', [('b', '<f4')])]"), HasSubstr("byte"));
+  EXPECT_THAT(refusal("[('a', '<U99999999999')]"), HasSubstr("U99999999999"));
+  EXPECT_THAT(refusal("[('', '|V9999999999')]"), HasSubstr("V9999999999"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("fields"));
+  EXPECT_THAT(refusal("[('a', '<f4')", 2), HasSubstr("some/file"));
+  EXPECT_THAT(refusal("[('a', '<f4'"), HasSubstr("some/file"));
+  EXPECT_THAT(refusal("[('a', '<f4')]", 3), Mentions("3 records ... 4 bytes"));
+  EXPECT_THAT(refusal("'<U1'", 2), HasSubstr("texts"));
+}
+
 TEST(Npy, RefusesWhatItCannotRead) {
   const auto refusal = [](const std::string& bytes) {
     return message_of<DataError>([&] { NpyArray(bytes, "some/file"); });
@@ -79,14 +135,21 @@ TEST(Npy, RefusesNoRows) {
 
 TEST(Npy, SurvivesDamage) {
   std::mt19937 random(6);
-  const std::string whole = npy_bytes("<f4", "(2, 2)", std::vector<float>{1, 2, 3, 4});
-  for (int round = 0; round < 5000; ++round) {
-    std::string damaged = whole;
-    for (int flip = 0; flip < 2; ++flip) damaged[random() % 90] = static_cast<char>(random());
+  const std::string plain = npy_bytes("<f4", "(2, 2)", std::vector<float>{1, 2, 3, 4});
+  const std::string structured =
+      structured_npy(kStructured, record_of(1, U"abc", "x") + record_of(2, U"d", "yz"), 2);
+  for (int round = 0; round < 10'000; ++round) {
+    std::string damaged = round % 2 == 0 ? plain : structured;
+    for (int flip = 0; flip < 2; ++flip) damaged[random() % 150] = static_cast<char>(random());
     damaged.resize(random() % 3 ? damaged.size() : random() % damaged.size());
     try {
       const NpyArray array(damaged, "name");
-      for (int64_t row = 0; row < array.rows(); ++row) array.value(row, array.columns() - 1);
+      const int64_t last = array.columns() - 1;
+      for (int64_t row = 0; row < array.rows(); ++row)
+        if (array.is_text(last))
+          array.text(row, last);
+        else
+          array.value(row, last);
     } catch (const DataError&) {
     }
   }
