@@ -7,17 +7,15 @@ LOCKSTEP_TORCHVISION_PYTHON is a Python that has the package torch; default: thi
 losses are compared with those that PyTorch had in any case.
 """
 
-import importlib.util
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
 
+import beside_pytorch
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "scripts" / "compare_lstm.py"
-PYTHON = os.environ.get("LOCKSTEP_TORCHVISION_PYTHON", sys.executable)
 LOCKSTEP = ""
 # What scripts/compare_lstm.py prints of PyTorch's losses on a CPU.
 LOSSES = {
@@ -34,32 +32,12 @@ LOSSES = {
 }
 
 
-def load_script():
-    sys.path.insert(0, str(SCRIPT.parent))  # of what the script imports
-    spec = importlib.util.spec_from_file_location("compare_lstm", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 class Lstm(unittest.TestCase):
     def test_losses_are_those_that_pytorch_had(self):
-        script = load_script()
-        for model, expected in LOSSES.items():
-            with self.subTest(model), tempfile.TemporaryDirectory() as place:
-                folder = pathlib.Path(place)
-                script.write_data(folder)
-                text = script.config(model, len(expected), script.RATE)
-                losses, _ = script.beside.train(LOCKSTEP, folder, model, text)
-                self.assertEqual((len(losses), len(expected)), (20, 20))
-                for step, (ours, theirs) in enumerate(zip(losses, expected)):
-                    self.assertLess(abs(ours - theirs), 1e-5, f"step {step}: {ours}, not {theirs}")
+        beside_pytorch.expect_losses(self, LOCKSTEP, "compare_lstm", LOSSES)
 
     def test_trains_as_pytorch_does(self):
-        done = subprocess.run([PYTHON, SCRIPT, LOCKSTEP], capture_output=True, text=True, check=False)
-        if done.returncode == 77:
-            self.skipTest(done.stdout.strip())
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        beside_pytorch.expect_same_training(self, LOCKSTEP, "compare_lstm", "LOCKSTEP_TORCHVISION_PYTHON")
 
     def test_reviews_that_the_script_makes_up_train(self):
         with tempfile.TemporaryDirectory() as place:

@@ -7,16 +7,11 @@ LOCKSTEP_TORCHVISION_PYTHON is a Python that has the packages torch and torchvis
 skipped if it has not; losses are compared with those that PyTorch had in any case.
 """
 
-import importlib.util
-import os
-import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "compare_torchvision.py"
-PYTHON = os.environ.get("LOCKSTEP_TORCHVISION_PYTHON", sys.executable)
+import beside_pytorch
+
 LOCKSTEP = ""
 # What scripts/compare_torchvision.py prints of PyTorch 2.15's losses on a CPU.
 LOSSES = {
@@ -29,32 +24,12 @@ LOSSES = {
 }
 
 
-def load_script():
-    sys.path.insert(0, str(SCRIPT.parent))  # of what the script imports
-    spec = importlib.util.spec_from_file_location("compare_torchvision", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 class Torchvision(unittest.TestCase):
     def test_losses_are_those_that_pytorch_had(self):
-        script = load_script()
-        for model, expected in LOSSES.items():
-            with self.subTest(model), tempfile.TemporaryDirectory() as place:
-                folder = pathlib.Path(place)
-                script.write_data(folder, script.MODELS[model][0])
-                text = script.config(model, len(expected), script.MODELS[model][2])
-                losses, _ = script.beside.train(LOCKSTEP, folder, model, text)
-                self.assertEqual(len(losses), len(expected))
-                for step, (ours, theirs) in enumerate(zip(losses, expected)):
-                    self.assertLess(abs(ours - theirs), 1e-5, f"step {step}: {ours}, not {theirs}")
+        beside_pytorch.expect_losses(self, LOCKSTEP, "compare_torchvision", LOSSES)
 
     def test_trains_as_torchvision_does(self):
-        done = subprocess.run([PYTHON, SCRIPT, LOCKSTEP], capture_output=True, text=True, check=False)
-        if done.returncode == 77:
-            self.skipTest(done.stdout.strip())
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        beside_pytorch.expect_same_training(self, LOCKSTEP, "compare_torchvision", "LOCKSTEP_TORCHVISION_PYTHON")
 
 
 if __name__ == "__main__":

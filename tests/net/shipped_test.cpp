@@ -112,6 +112,10 @@ std::vector<std::string> made_small(const std::string& text, bool drops) {
                                        "model.resnet.image=[33, 33, 3]", "model.resnet.depth=18",
                                        "model.resnet.width=2", "model.resnet.classes=10",
                                        "model.resnet.width_per_group=64", "checkpoint.keep_best=false"});
+  } else if (text.find("vgg {") != std::string::npos) {
+    overrides.insert(overrides.end(),
+                     {"data={synthetic { samples: 30 eval_samples: 5 classes: 10 }}", "model.vgg.depth=11",
+                      "model.vgg.width=2", "model.vgg.hidden=6", "model.vgg.dropout=" + rate});
   } else if (is_of_files(text)) {
     overrides.push_back("data.directory=\"" + few_rows() + "\"");
   } else {
@@ -129,7 +133,10 @@ std::vector<std::string> layouts() {
   const std::vector<std::string> updates{"", ",shard=optimizer", ",sync=ps,servers=2",
                                          ",sync=ps,placement=colocated,servers="};
   std::vector<std::string> texts{"dp=2", "dp=3,shard=optimizer", "dp=2,sync=ps", "dp=2,recompute=full",
-                                 "dp=2,recompute=selective"};
+                                 "dp=2,recompute=selective",
+                                 // Mixtures: replicas of pipelines.
+                                 "dp=2,pp=2,schedule=1f1b", "dp=2,pp=2,schedule=zero_bubble,shard=optimizer",
+                                 "dp=2,pp=2,schedule=gpipe,recompute=full,sync=ps,servers=2"};
   size_t turn = 0;
   for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zero_bubble"})
     for (const char* recompute : {"none", "selective", "full"})
