@@ -1,5 +1,5 @@
-// What a checkpoint's model says of one sample: reads the values of inputs from files, writes logits (float32)
-// to stdout.
+// What a checkpoint's model says of one sample: reads the values of inputs from files, writes logits
+// (float32) to stdout.
 //
 //   exchange_logits CONFIG CHECKPOINT [INPUT FILE]...
 
