@@ -41,7 +41,7 @@ def write_data(folder):
 
 
 def config(model, steps, rate):
-    data = {"language": 'text {{ file: "text.txt" train_fraction: 1 }', "classifier": 'lines { files: "lines.tsv" }'}
+    data = {"language": 'text { file: "text.txt" train_fraction: 1 }', "classifier": 'lines { files: "lines.tsv" }'}
     return f"""
 model {{ {MODELS[model]} }}
 data {{ {data[model]} shuffle: false }}
