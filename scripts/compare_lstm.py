@@ -6,15 +6,16 @@ reads in both directions.
     scripts/compare_lstm.py LOCKSTEP [--model language|classifier ...] [--steps 20]
 
 Needs the package torch; without it it exits with 77. The weights are lockstep's: those of a checkpoint after a step whose rate
-is too small to change a number, under PyTorch's names (`lockstep export --format pytorch`). Numbers are float32. Exits with 1
-if a loss, or a number after one step, differs by more than 1e-5.
+is too small to change a number, under PyTorch's names (`lockstep export --format pytorch`). The one step begins at weights that
+lockstep reads under these names (`train --from`). Numbers are float32. Exits with 1 if a loss, or a number after one step,
+differs by more than 1e-5.
 """
 
 import random
 
 from peers import beside
 
-SAMPLES, CONTEXT, MOMENTUM, RATE = 8, 12, 0.9, 0.05
+SAMPLES, CONTEXT, RATE = 8, 12, 0.05
 MODELS = {
     "language": "lstm { vocabulary: 7 context: 12 layers: 2 width: 6 units: 10 }",
     "classifier": "lstm { vocabulary: 256 context: 12 width: 6 units: 10 classes: 3 bidirectional: true pool: LAST }",
@@ -40,14 +41,26 @@ def write_data(folder):
 
 
 def config(model, steps, rate):
-    data = {"language": f'text {{ file: "text.txt" train_fraction: 1 }}', "classifier": 'lines { files: "lines.tsv" }'}
+    data = {"language": 'text { file: "text.txt" train_fraction: 1 }', "classifier": 'lines { files: "lines.tsv" }'}
     return f"""
 model {{ {MODELS[model]} }}
 data {{ {data[model]} shuffle: false }}
 trainer {{ global_batch: {SAMPLES} micro_batch: {SAMPLES} virtual_replicas: 1 steps: {steps} seed: 1 eval_at_end: false }}
-optimizer {{ learning_rate: {rate} sgd {{ momentum: {MOMENTUM} }} }}
+optimizer {{ learning_rate: {rate} sgd {{ momentum: {beside.MOMENTUM} }} }}
 metrics {{ tensorboard: false machine_every_seconds: 0 }}
 """
+
+
+def language_logits(peer, tokens):
+    return peer.decoder(peer.rnn(peer.encoder(tokens))[0])
+
+
+def class_logits(peer, tokens, lengths):
+    """Of the last state of each direction."""
+    import torch
+    packed = torch.nn.utils.rnn.pack_padded_sequence(peer.encoder(tokens), lengths, batch_first=True, enforce_sorted=False)
+    states = peer.rnn(packed)[1][0]
+    return peer.decoder(torch.cat([states[0], states[1]], dim=1))
 
 
 def make_peer(model):
@@ -65,41 +78,19 @@ def make_peer(model):
         peer, ids = Peer(len(LETTERS), 2, False, len(LETTERS)), [LETTERS.index(letter) for letter in draw_text()]
         samples = torch.tensor([ids[i:i + CONTEXT + 1] for i in range(SAMPLES)])
         tokens, labels = samples[:, :-1], samples[:, 1:].flatten()
-        return peer, lambda: torch.nn.functional.cross_entropy(peer.decoder(peer.rnn(peer.encoder(tokens))[0]).flatten(0, 1), labels)
+        return peer, lambda: torch.nn.functional.cross_entropy(language_logits(peer, tokens).flatten(0, 1), labels)
     peer, lines = Peer(256, 1, True, 3), draw_lines()
     tokens = torch.tensor([list(text.encode()) + [0] * (CONTEXT - len(text)) for _, text in lines])
     lengths, labels = torch.tensor([len(text) for _, text in lines]), torch.tensor([label for label, _ in lines])
-
-    def loss():
-        packed = torch.nn.utils.rnn.pack_padded_sequence(peer.encoder(tokens), lengths, batch_first=True, enforce_sorted=False)
-        states = peer.rnn(packed)[1][0]
-        return torch.nn.functional.cross_entropy(peer.decoder(torch.cat([states[0], states[1]], dim=1)), labels)
-
-    return peer, loss
+    return peer, lambda: torch.nn.functional.cross_entropy(class_logits(peer, tokens, lengths), labels)
 
 
-def train_peer(model, start, steps, rate):
-    """Losses, and the state at the end, of PyTorch's model from the parameters `start`."""
-    import torch
-    peer, loss_of = make_peer(model)
-    peer.load_state_dict(start)
-    optimizer, losses = torch.optim.SGD(peer.parameters(), lr=rate, momentum=MOMENTUM), []
-    for _ in range(steps):
-        loss = loss_of()
-        losses.append(loss.item())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return losses, {name: value.clone() for name, value in peer.state_dict().items()}
+def case(model):
+    return beside.Case(config=lambda steps, rate: config(model, steps, rate), write_data=write_data,
+                       make_peer=lambda: make_peer(model), rate=RATE, one_rate=RATE)
 
 
-def compare(lockstep, model, steps):
-    def ours(folder, steps, rate):
-        losses, run = beside.train(lockstep, folder, f"{model}-{steps}-{rate}", config(model, steps, rate))
-        return losses, lambda: beside.tensors_in(beside.exported(lockstep, run) / "model.safetensors")
-
-    return beside.compare(model, steps, RATE, RATE, write_data, ours, lambda *given: train_peer(model, *given))
-
+CASES = {model: case(model) for model in MODELS}
 
 if __name__ == "__main__":
-    beside.main(__doc__, "torch", MODELS, compare)
+    beside.main(__doc__, "torch", CASES)

@@ -17,7 +17,19 @@ evaluate() {  # RUN
 evaluate first > /dev/null
 before=$(evaluate imported)
 [ "$(field "$OUT/first.json" params_hash)" = "$(field "$OUT/imported.json" params_hash)" ] || fail "bits differ"
-"${run[@]}" -n 2 -- train "$example/llama.textproto" --from "$OUT/exported" --layout pp=2 --data-dir "$OUT/other" --device cpu \
-  --set data.tokens.eval_fraction=0.5 --set trainer.epochs=8 --set optimizer.learning_rate=1e-3 --out "$OUT/tuned" --quiet \
-  > "$OUT/tuned.txt"
-echo "exported, imported, and trained on as two stages: loss $before before, $(evaluate tuned) after" | sed -E 's/([0-9]\.[0-9]{3})[0-9]*/\1/g'
+
+# The second block goes. What is left is a Llama of one block.
+python3 "$example/drop_block.py" "$OUT/exported/model.safetensors" "$OUT/changed.safetensors"
+tune() {  # RUN, further arguments
+  "${run[@]}" -n 2 -- train "$example/llama.textproto" --from "$OUT/changed.safetensors" --layout pp=2 --data-dir "$OUT/other" \
+    --device cpu --set model.llama.layers=1 --set data.tokens.eval_fraction=0.5 --set trainer.epochs=8 \
+    --set optimizer.learning_rate=1e-3 --out "$OUT/$1" --quiet "${@:2}" > "$OUT/$1.txt" 2>&1
+}
+tune tuned || fail "see $OUT/tuned.txt"
+
+# A head of its own, in place of the embedding's weight, is not in the file: that is refused, unless it shall begin at random.
+if tune refused --set model.llama.tied_head=false; then fail "a model without its head was trained"; fi
+grep -m 1 "lm_head.weight" "$OUT/refused.txt"
+tune new_head --set model.llama.tied_head=false --new lm_head || fail "see $OUT/new_head.txt"
+echo "exported, cut to one block, and trained as two stages: loss $before before, $(evaluate tuned) after;" \
+  "$(evaluate new_head) with a new head" | sed -E 's/([0-9]\.[0-9]{3})[0-9]*/\1/g'

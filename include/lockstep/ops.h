@@ -19,13 +19,20 @@ struct Linear {
   static constexpr std::string_view kName = "linear";
   int64_t units = 0;
   bool bias = true;
-  float init_std =
-      0;  ///< standard deviation of the weight's normal init; 0: uniform in ±1/sqrt(in) (Kaiming, a=sqrt 5)
+  // What parameters begin at. By default weight and bias are uniform in ±1/sqrt(in) (Kaiming, a=sqrt 5). One
+  // of the next three says otherwise of the weight; the bias then begins at 0, or as bias_init_std says.
+  float init_std = 0;        ///< standard deviation of the weight's normal init
+  float init_range = 0;      ///< the weight is uniform in ±init_range
+  bool zero_weight = false;  ///< the weight is 0
+  float bias_init_std = 0;   ///< standard deviation of the bias's normal init
   template <class V>
   void visit(V&& v) {
     v("units", units);
     v("bias", bias);
     v("init_std", init_std);
+    v("init_range", init_range);
+    v("zero_weight", zero_weight);
+    v("bias_init_std", bias_init_std);
   }
   bool operator==(const Linear&) const = default;
 };
@@ -158,17 +165,20 @@ struct RmsNorm {
   bool operator==(const RmsNorm&) const = default;
 };
 
-/// Rows of a table: int32 [...] -> [..., width]. Parameter weight [vocabulary, width], N(0, init_std).
+/// Rows of a table: int32 [...] -> [..., width]. Parameter weight [vocabulary, width], N(0, init_std) or, if
+/// init_range is not 0, uniform in ±init_range.
 struct Embedding {
   static constexpr std::string_view kName = "embedding";
   int64_t vocabulary = 0;
   int64_t width = 0;
   float init_std = 0.02f;
+  float init_range = 0;
   template <class V>
   void visit(V&& v) {
     v("vocabulary", vocabulary);
     v("width", width);
     v("init_std", init_std);
+    v("init_range", init_range);
   }
   bool operator==(const Embedding&) const = default;
 };

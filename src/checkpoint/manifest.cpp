@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "base/hash.h"
 #include "checkpoint/strict_json.h"
@@ -281,6 +284,30 @@ FileRecord file_record_from_text(std::string_view text) {
   }
 }
 
+namespace {
+
+/// A layer's text without the options that say what its parameters begin at. Those of a checkpoint have
+/// begun.
+std::string without_first_values(const std::string& layer) {
+  constexpr std::string_view kOptions[] = {"init_std:", "init_range:", "zero_weight:", "bias_init_std:"};
+  std::istringstream words(layer);
+  std::string kept, word;
+  while (words >> word) {
+    if (std::ranges::find(kOptions, word) != std::end(kOptions)) {
+      words >> word;  // its value
+      continue;
+    }
+    kept += (kept.empty() ? "" : " ") + word;
+  }
+  return kept;
+}
+
+bool is_same_math(const std::string& name, const std::string& a, const std::string& b) {
+  return a == b || (name.starts_with("model.layer.") && without_first_values(a) == without_first_values(b));
+}
+
+}  // namespace
+
 std::vector<std::string> compare_math(const MathFields& saved, const MathFields& current) {
   const std::map<std::string, std::string> before(saved.begin(), saved.end()),
       now(current.begin(), current.end());
@@ -293,7 +320,7 @@ std::vector<std::string> compare_math(const MathFields& saved, const MathFields&
   };
   std::vector<std::string> differences;
   for (const auto& name : names)
-    if (const auto a = text_of(before, name), b = text_of(now, name); a != b)
+    if (const auto a = text_of(before, name), b = text_of(now, name); !is_same_math(name, a, b))
       differences.push_back(fmt::format("{}: {} in the checkpoint, {} now", name, a, b));
   return differences;
 }

@@ -89,7 +89,8 @@ Manifest manifest_from_text(std::string_view text, const std::string& name);
 std::string to_text(const FileRecord& record);
 FileRecord file_record_from_text(std::string_view text);
 
-/// The differences, one line each: "trainer.seed: 1 in the checkpoint, 2 now"; empty if there are none.
+/// The differences, one line each: "trainer.seed: 1 in the checkpoint, 2 now"; empty if there are none. What
+/// a layer's parameters begin at makes none, since those of a checkpoint have begun.
 std::vector<std::string> compare_math(const MathFields& saved, const MathFields& current);
 
 }  // namespace lockstep::checkpoint

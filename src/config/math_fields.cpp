@@ -129,6 +129,14 @@ void clear_later_defaults(schema::Layer& layer) {
     if (conv2d.dilation() == 1) conv2d.clear_dilation();
     if (conv2d.init_std() == 0) conv2d.clear_init_std();
   }
+  if (layer.has_linear()) {
+    auto& linear = *layer.mutable_linear();
+    if (linear.init_range() == 0) linear.clear_init_range();
+    if (!linear.zero_weight()) linear.clear_zero_weight();
+    if (linear.bias_init_std() == 0) linear.clear_bias_init_std();
+  }
+  if (layer.has_embedding() && layer.embedding().init_range() == 0)
+    layer.mutable_embedding()->clear_init_range();
   if (layer.has_softmax_cross_entropy() && layer.softmax_cross_entropy().label_smoothing() == 0)
     layer.mutable_softmax_cross_entropy()->clear_label_smoothing();
   if (layer.has_gelu() && layer.gelu().kind() == schema::Gelu::TANH) layer.mutable_gelu()->clear_kind();

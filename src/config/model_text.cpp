@@ -313,7 +313,8 @@ ModelSpec expand_preset(const schema::Model& model) {
                                .zero_init = resnet.zero_init(),
                                .width = resnet.width(),
                                .groups = resnet.groups(),
-                               .width_per_group = resnet.width_per_group()});
+                               .width_per_group = resnet.width_per_group(),
+                               .label_smoothing = resnet.label_smoothing()});
   }
   if (model.has_vgg()) {
     const auto& vgg = model.vgg();
@@ -323,7 +324,8 @@ ModelSpec expand_preset(const schema::Model& model) {
                             .batch_norm = vgg.batch_norm(),
                             .dropout = vgg.dropout(),
                             .width = vgg.width(),
-                            .hidden = vgg.hidden()});
+                            .hidden = vgg.hidden(),
+                            .label_smoothing = vgg.label_smoothing()});
   }
   if (model.has_llama()) {
     const auto& llama = model.llama();

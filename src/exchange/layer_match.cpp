@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <ranges>
 #include <set>
 #include <type_traits>
@@ -25,9 +27,11 @@ std::vector<std::string> options_of(const Op& op) {
         if constexpr (std::is_same_v<decltype(copy), Attention>)
           if (copy.key_value_heads == 0) copy.key_value_heads = copy.heads;
         copy.visit([&](std::string_view name, const auto& value) {
-          // Rows that a shorter sample never sees.
-          if (name == "init_std" || name == "dropout" || name == "positions" || name == "ignore_index")
-            return;
+          constexpr std::string_view kLeftOut[] = {"init_std",      "init_range", "zero_weight",
+                                                   "bias_init_std", "dropout",
+                                                   "positions",  // rows that a shorter sample never sees
+                                                   "ignore_index"};
+          if (std::ranges::find(kLeftOut, name) != std::end(kLeftOut)) return;
           using Value = std::decay_t<decltype(value)>;
           if constexpr (std::is_enum_v<Value>)
             options.push_back(fmt::format("{}: {}", name, static_cast<int>(value)));

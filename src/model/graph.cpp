@@ -355,7 +355,8 @@ struct OptionText {
   template <class T>
   bool is_later_default(std::string_view field, const T& value) const {
     constexpr std::string_view kZero[] = {"count_include_pad", "key_value_heads", "zero_weight",
-                                          "label_smoothing", "scaling_factor"};
+                                          "label_smoothing",   "scaling_factor",  "init_range",
+                                          "bias_init_std"};
     if (std::ranges::find(kZero, field) != std::end(kZero) || (op == Conv2d::kName && field == "init_std") ||
         (op == Gelu::kName && field == "kind"))
       return value == T{};

@@ -4,6 +4,8 @@
 namespace lockstep::model {
 namespace {
 
+constexpr float kInitRange = 0.1f;  // of encoder and decoder
+
 LstmOptions checked(LstmOptions options) {
   check_range("lstm", "vocabulary", options.vocabulary, 2, kMaximumWidth);
   check_range("lstm", "context", options.context, 1, kMaximumWidth);
@@ -45,7 +47,7 @@ ModelSpec make_lstm(const LstmOptions& given) {
     if (options.dropout > 0) chain.then(builder, name, Dropout{options.dropout});
   };
   chain.then(builder, "encoder",
-             Embedding{.vocabulary = options.vocabulary, .width = options.width, .init_std = 0.1f});
+             Embedding{.vocabulary = options.vocabulary, .width = options.width, .init_range = kInitRange});
   dropout("drop");
   for (int64_t i = 0; i < options.layers; ++i) {
     with_mask(fmt::format("rnn.l{}", i),
@@ -58,7 +60,9 @@ ModelSpec make_lstm(const LstmOptions& given) {
   }
   const std::vector<Tie> tie =
       options.tied_head ? std::vector<Tie>{{"weight", "encoder.weight"}} : std::vector<Tie>{};
-  chain.then(builder, "decoder", Linear{.units = classifies ? options.classes : options.vocabulary}, tie);
+  chain.then(builder, "decoder",
+             Linear{.units = classifies ? options.classes : options.vocabulary, .init_range = kInitRange},
+             tie);
   builder.add("loss", SoftmaxCrossEntropy{.label_smoothing = options.label_smoothing}, {chain.last, label});
   return builder.build();
 }

@@ -42,6 +42,7 @@ struct ResnetOptions {
   int64_t width = 64;            ///< channels of conv1
   int64_t groups = 1;            ///< of the 3x3 convolution of bottlenecks
   int64_t width_per_group = 64;  ///< channels of such a group in layer1, for 64 of `width`
+  float label_smoothing = 0;     ///< of the loss
 };
 ModelSpec make_resnet(const ResnetOptions& options);
 
@@ -56,6 +57,7 @@ struct VggOptions {
   float dropout = 0.5f;  ///< after the first two linear layers
   int64_t width = 64;    ///< channels of the first convolution
   int64_t hidden = 4096;
+  float label_smoothing = 0;  ///< of the loss
 };
 ModelSpec make_vgg(const VggOptions& options);
 
@@ -104,7 +106,8 @@ struct LlamaOptions {
 ModelSpec make_llama(const LlamaOptions& options);
 
 /// An embedding, layers of LSTM, and a linear layer, with the names of PyTorch's word_language_model example:
-/// encoder, rnn.l0, ..., decoder. The encoder is drawn from N(0, 0.1²); all else as PyTorch does.
+/// encoder, rnn.l0, ..., decoder. Initialisation as there: encoder and decoder uniform in ±0.1, decoder's
+/// bias 0, everything of an LSTM uniform in ±1/sqrt(units).
 struct LstmOptions {
   int64_t vocabulary = 0;
   int64_t context = 0;  ///< tokens in a sample
@@ -122,8 +125,10 @@ ModelSpec make_lstm(const LstmOptions& options);
 
 /// torchvision's vision transformer: patches as a convolution, a class token, learned positions, and pre-norm
 /// blocks of attention and an MLP. Layers have torchvision's names, but for `in_proj`, whose parameters are
-/// in_proj_weight and in_proj_bias there. in_proj and MLPs begin at N(0, 2 / (in + out)) with biases of 0,
-/// the class token at 0, out_proj and the head uniform in ±1/sqrt(in).
+/// in_proj_weight and in_proj_bias there. Initialisation as there: conv_proj N(0, 1 / fan-in), which
+/// torchvision truncates at ±2, many deviations away; positions N(0, 0.02²); in_proj and MLPs uniform in
+/// ±sqrt(6 / (in + out)) (Xavier), out_proj in ±1/sqrt(in); the MLPs' biases N(0, 1e-12); the class token,
+/// the head and all other biases 0.
 struct VitOptions {
   Shape image{224, 224, 3};
   int64_t patch = 16;  ///< divides the image's sides

@@ -48,7 +48,8 @@ class Resnet {
                   stage > 0 && block == 0 ? 2 : 1);
     then("avgpool", GlobalPool2d{});
     then("fc", Linear{.units = options_.classes});
-    builder_.add("loss", SoftmaxCrossEntropy{}, {chain_.last, label});
+    builder_.add("loss", SoftmaxCrossEntropy{.label_smoothing = options_.label_smoothing},
+                 {chain_.last, label});
     return builder_.build();
   }
 

@@ -59,7 +59,7 @@ ModelSpec make_vgg(const VggOptions& options) {
     if (options.dropout > 0) chain.then(builder, name(2), Dropout{options.dropout});
   }
   chain.then(builder, "classifier.6", linear(options.classes));
-  builder.add("loss", SoftmaxCrossEntropy{}, {chain.last, label});
+  builder.add("loss", SoftmaxCrossEntropy{.label_smoothing = options.label_smoothing}, {chain.last, label});
   return builder.build();
 }
 

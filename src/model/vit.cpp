@@ -25,8 +25,11 @@ VitOptions checked(VitOptions options) {
   return options;
 }
 
-/// Deviation of Xavier's uniform initialization.
-float xavier_std(int64_t in, int64_t out) { return std::sqrt(2.0f / static_cast<float>(in + out)); }
+/// Weights uniform in ±sqrt(6 / (in + out)), Xavier's.
+Linear xavier(int64_t in, int64_t out, float bias_std) {
+  return {
+      .units = out, .init_range = std::sqrt(6.0f / static_cast<float>(in + out)), .bias_init_std = bias_std};
+}
 
 /// Block `name`, behind the chain's last value.
 void add_vit_block(ModelBuilder& builder, Chain& chain, const std::string& name, const VitOptions& options) {
@@ -34,22 +37,21 @@ void add_vit_block(ModelBuilder& builder, Chain& chain, const std::string& name,
   const auto dropout = [&](const std::string& of) {
     if (options.dropout > 0) chain.then(builder, name + of, Dropout{options.dropout});
   };
-  const auto linear = [](int64_t in, int64_t out) {
-    return Linear{.units = out, .init_std = xavier_std(in, out)};
-  };
+  const float mlp_bias_std = 1e-6f;
   auto residual = chain.last;
   chain.then(builder, name + "ln_1", LayerNorm{.epsilon = options.epsilon});
-  chain.then(builder, name + "self_attention.in_proj", linear(width, 3 * width));
+  chain.then(builder, name + "self_attention.in_proj", xavier(width, 3 * width, 0));
   chain.then(builder, name + "self_attention.core",
              Attention{.heads = options.heads, .dropout = options.attention_dropout, .causal = false});
-  chain.then(builder, name + "self_attention.out_proj", Linear{.units = width});
+  chain.then(builder, name + "self_attention.out_proj",
+             Linear{.units = width, .init_range = 1 / std::sqrt(static_cast<float>(width))});
   dropout("dropout");
   residual = chain.last = builder.add(name + "self_attention.residual", Add{}, {residual, chain.last});
   chain.then(builder, name + "ln_2", LayerNorm{.epsilon = options.epsilon});
-  chain.then(builder, name + "mlp.0", linear(width, options.hidden));
+  chain.then(builder, name + "mlp.0", xavier(width, options.hidden, mlp_bias_std));
   chain.then(builder, name + "mlp.1", Gelu{options.gelu});
   dropout("mlp.2");
-  chain.then(builder, name + "mlp.3", linear(options.hidden, width));
+  chain.then(builder, name + "mlp.3", xavier(options.hidden, width, mlp_bias_std));
   dropout("mlp.4");
   chain.last = builder.add(name + "mlp.residual", Add{}, {residual, chain.last});
 }
@@ -82,7 +84,7 @@ ModelSpec make_vit(const VitOptions& given) {
     chain.then(builder, "class_token.slice", Slice{.axis = 0, .begin = 0, .end = 1});
     chain.then(builder, "class_token.flatten", Flatten{});
   }
-  chain.then(builder, "heads.head", Linear{.units = options.classes});
+  chain.then(builder, "heads.head", Linear{.units = options.classes, .zero_weight = true});
   builder.add("loss", SoftmaxCrossEntropy{.label_smoothing = options.label_smoothing}, {chain.last, label});
   return builder.build();
 }

@@ -27,6 +27,11 @@ inline void expect_positive(std::string_view op, std::string_view option, int64_
   if (value <= 0) throw ConfigError(fmt::format("{}: {} must be positive, is {}", op, option, value));
 }
 
+/// So written that NaN is refused.
+inline void check_not_negative(std::string_view op, std::string_view option, float value) {
+  if (!(value >= 0)) throw ConfigError(fmt::format("{}: {} must not be negative, is {}", op, option, value));
+}
+
 /// One float32 input of at least `rank` dimensions, none of which is empty.
 inline const Shape& expect_float32_input(std::string_view op, Inputs inputs, int rank = 0) {
   expect_input_count(op, inputs, 1);

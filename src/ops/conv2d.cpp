@@ -27,8 +27,7 @@ OpSignature infer_op(const Conv2d& op, Inputs inputs) {
   expect_window(op.kName, op.kernel, op.stride, op.padding);
   expect_positive(op.kName, "dilation", op.dilation);
   expect_groups(op, image);
-  if (!(op.init_std >= 0))  // so written that NaN is refused
-    throw ConfigError(fmt::format("{}: init_std must not be negative, is {}", op.kName, op.init_std));
+  check_not_negative(op.kName, "init_std", op.init_std);
   const int64_t in = image[2] / op.groups;
   const Initializer uniform{Initializer::Kind::uniform,
                             1.0f / std::sqrt(static_cast<float>(in * op.kernel * op.kernel))};

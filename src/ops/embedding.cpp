@@ -8,17 +8,18 @@ OpSignature infer_op(const Embedding& op, Inputs inputs) {
   expect_dtype(op.kName, "input", inputs[0], DType::int32);
   expect_positive(op.kName, "vocabulary", op.vocabulary);
   expect_positive(op.kName, "width", op.width);
+  check_not_negative(op.kName, "init_range", op.init_range);
+  const Initializer init = op.init_range > 0 ? Initializer{Initializer::Kind::uniform, op.init_range}
+                                             : Initializer{Initializer::Kind::normal, op.init_std};
   std::vector<int64_t> dims = inputs[0].shape.dims();
   dims.push_back(op.width);
-  return {.outputs = {{Shape(std::move(dims)), DType::float32}},
-          .parameters = {{.name = "weight",
-                          .shape = {op.vocabulary, op.width},
-                          .init = {Initializer::Kind::normal, op.init_std},
-                          .narrow = true}},
-          .backward = BackwardForm::split,
-          .differentiable = {false},
-          .backward_needs_input = {true},
-          .positions = inputs[0].shape.rank() > 0 ? PositionUse::own : PositionUse::any};
+  return {
+      .outputs = {{Shape(std::move(dims)), DType::float32}},
+      .parameters = {{.name = "weight", .shape = {op.vocabulary, op.width}, .init = init, .narrow = true}},
+      .backward = BackwardForm::split,
+      .differentiable = {false},
+      .backward_needs_input = {true},
+      .positions = inputs[0].shape.rank() > 0 ? PositionUse::own : PositionUse::any};
 }
 
 template <>

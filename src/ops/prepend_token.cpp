@@ -8,8 +8,7 @@ OpSignature infer_op(const PrependToken& op, Inputs inputs) {
   if (shape.rank() != 2)
     throw ConfigError(
         fmt::format("{}: input must be [positions, channels], has shape {}", op.kName, shape.to_string()));
-  if (!(op.init_std >= 0))  // so written that NaN is refused
-    throw ConfigError(fmt::format("{}: init_std must not be negative, is {}", op.kName, op.init_std));
+  check_not_negative(op.kName, "init_std", op.init_std);
   const Initializer init =
       op.init_std > 0 ? Initializer{Initializer::Kind::normal, op.init_std} : Initializer{};
   return {.outputs = {{Shape{shape[0] + 1, shape[1]}}},

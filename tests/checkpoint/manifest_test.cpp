@@ -206,5 +206,15 @@ TEST(CompareMath, NamesWhatDiffers) {
   EXPECT_THAT(compare_math(saved, saved), IsEmpty());
 }
 
+TEST(CompareMath, LeavesOutWhatParametersBeganAt) {
+  const auto field = [](const char* layer) { return MathFields{{"model.layer.fc", layer}}; };
+  const MathFields saved = field("linear { units: 8 bias: true init_std: 0.1 }");
+  EXPECT_THAT(compare_math(saved, field("linear { units: 8 bias: true init_range: 0.5 bias_init_std: 1 }")),
+              IsEmpty());
+  EXPECT_THAT(compare_math(saved, field("linear { units: 8 bias: true zero_weight: true }")), IsEmpty());
+  EXPECT_EQ(compare_math(saved, field("linear { units: 9 bias: true init_std: 0.1 }")).size(), 1);
+  EXPECT_EQ(compare_math({{"trainer.seed", "init_std: 1"}}, {{"trainer.seed", "init_std: 2"}}).size(), 1);
+}
+
 }  // namespace
 }  // namespace lockstep::checkpoint

@@ -7,54 +7,39 @@ LOCKSTEP_TORCHVISION_PYTHON is a Python that has the packages torch and torchvis
 skipped if it has not; losses are compared with those that PyTorch had in any case.
 """
 
-import importlib.util
-import os
-import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "compare_torchvision.py"
-PYTHON = os.environ.get("LOCKSTEP_TORCHVISION_PYTHON", sys.executable)
+import beside_pytorch
+
 LOCKSTEP = ""
 # What scripts/compare_torchvision.py prints of PyTorch 2.15's losses on a CPU.
 LOSSES = {
     "resnet18": [2.4241056, 2.4227543, 2.4201939, 2.4165494, 2.411931, 2.406445, 2.4001765, 2.3932071, 2.3855982, 2.3774376,
                  2.3687809, 2.3596847, 2.3502324, 2.3404894, 2.3304472, 2.3201485, 2.3096423, 2.2989516, 2.2880878, 2.2770839],
-    "vit": [2.3666315, 2.0296421, 1.7466118, 1.5745077, 1.3744444, 1.1826682, 1.0027092, 0.8491324, 0.7284918, 0.6241124,
-            0.5414656, 0.4709089, 0.4001883, 0.3419178, 0.2936624, 0.2523074, 0.2188528, 0.1926263, 0.1706115, 0.1507493],
+    "vit": [2.3025854, 2.2742815, 2.2206869, 2.1432052, 2.0434396, 1.9259007, 1.7916615, 1.6490676, 1.5589348, 1.5820396,
+           1.2836771, 1.1218969, 1.009055, 0.8616904, 0.7226472, 0.6190755, 0.5291353, 0.4424551, 0.3630582, 0.3027662],
     "vgg11": [2.302659, 2.3013601, 2.2989206, 2.2955043, 2.2912729, 2.286381, 2.2809668, 2.2751632, 2.2690845, 2.262825,
               2.2564669, 2.2500837, 2.2437384, 2.2374759, 2.2313325, 2.2253401, 2.2195203, 2.2138884, 2.2084534, 2.2032216],
+    "resnet50": [2.3497519, 2.1300302, 1.8272778, 1.5216656, 1.254303, 1.0257778, 0.8328861, 0.6610411, 0.511004, 0.3863488,
+                0.2908448, 0.2177215, 0.1617751, 0.1201607, 0.0901385, 0.0688304, 0.053545, 0.0424287, 0.0341722, 0.0279671],
+    "resnext50": [2.3497519, 2.3258162, 2.2815242, 2.2201185, 2.1475272, 2.0690713, 1.9871166, 1.9052777, 1.8234854, 1.7420405,
+                 1.6633645, 1.587133, 1.512888, 1.4416296, 1.3729525, 1.3068367, 1.24465, 1.1858957, 1.1303341, 1.0771528],
+    "vgg11_bn": [2.3028705, 2.3025997, 2.3020866, 2.3013582, 2.3004396, 2.2993565, 2.2981274, 2.2967727, 2.2953076, 2.2937465,
+                2.2921069, 2.2904003, 2.288636, 2.2868245, 2.2849746, 2.2830949, 2.2811892, 2.2792709, 2.2773383, 2.2753954],
+    "mlp": [2.3447976, 2.3367734, 2.3224068, 2.3028746, 2.2790232, 2.2514818, 2.2225175, 2.1910231, 2.1563301, 2.1219227,
+           2.0846815, 2.0451035, 2.0023005, 1.95768, 1.9086028, 1.855332, 1.7988663, 1.7378439, 1.6721838, 1.6015586],
+    "lenet": [2.3132775, 2.3107021, 2.3061688, 2.3000724, 2.2926064, 2.2841098, 2.275449, 2.2670119, 2.2580838, 2.2485712,
+             2.23862, 2.2282593, 2.2173886, 2.2056546, 2.1929858, 2.1793599, 2.1648579, 2.149406, 2.133008, 2.1154904],
 }
-
-
-def load_script():
-    sys.path.insert(0, str(SCRIPT.parent))  # of what the script imports
-    spec = importlib.util.spec_from_file_location("compare_torchvision", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class Torchvision(unittest.TestCase):
     def test_losses_are_those_that_pytorch_had(self):
-        script = load_script()
-        for model, expected in LOSSES.items():
-            with self.subTest(model), tempfile.TemporaryDirectory() as place:
-                folder = pathlib.Path(place)
-                script.write_data(folder, script.MODELS[model][0])
-                text = script.config(model, len(expected), script.MODELS[model][2])
-                losses, _ = script.beside.train(LOCKSTEP, folder, model, text)
-                self.assertEqual(len(losses), len(expected))
-                for step, (ours, theirs) in enumerate(zip(losses, expected)):
-                    self.assertLess(abs(ours - theirs), 1e-5, f"step {step}: {ours}, not {theirs}")
+        beside_pytorch.expect_losses(self, LOCKSTEP, "compare_torchvision", LOSSES)
 
     def test_trains_as_torchvision_does(self):
-        done = subprocess.run([PYTHON, SCRIPT, LOCKSTEP], capture_output=True, text=True, check=False)
-        if done.returncode == 77:
-            self.skipTest(done.stdout.strip())
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        beside_pytorch.expect_same_training(self, LOCKSTEP, "compare_torchvision", "LOCKSTEP_TORCHVISION_PYTHON")
 
 
 if __name__ == "__main__":

@@ -56,6 +56,9 @@ TEST(Ops, OptionsHaveTheNamesOfTheirFields) {
   expect_op("conv2d { channels: 8 kernel: 3 groups: 4 dilation: 2 init_std: 0.25 }",
             Conv2d{.channels = 8, .kernel = 3, .groups = 4, .dilation = 2, .init_std = 0.25f});
   expect_op("batch_norm { zero_weight: true }", BatchNorm{.zero_weight = true});
+  expect_op("linear { units: 3 init_range: 0.5 bias_init_std: 0.25 }",
+            Linear{.units = 3, .init_range = 0.5f, .bias_init_std = 0.25f});
+  expect_op("linear { units: 3 zero_weight: true }", Linear{.units = 3, .zero_weight = true});
   expect_op("pool2d { kind: AVERAGE kernel: 2 }", Pool2d{.kind = PoolKind::average, .kernel = 2});
   expect_op("pool2d { kind: AVERAGE kernel: 3 padding: 1 count_include_pad: true }",
             Pool2d{.kind = PoolKind::average, .kernel = 3, .padding = 1, .count_include_pad = true});

@@ -442,6 +442,8 @@ TEST(ShippedConfigs, HaveTheirKnownSizes) {
       {"reviews_lstm", 58626},
       {"cifar_vit", 3195146},
       {"cifar_resnet18", 11173962},
+      // 14714688 of convolutions, 2 4224 of their norms, 2 (512 512 + 512) + 512 10 + 10
+      {"cifar_vgg16", 15253578},
       {"imagenet_resnet50", 25557032}};
   for (const auto& [name, count] : parameters) {
     const auto run = load_run_config(std::string(LOCKSTEP_CONFIGS) + "/" + name + ".textproto", {});

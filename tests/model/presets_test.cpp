@@ -168,6 +168,17 @@ TEST(Vgg, NamesItsLayersAsTorchvisionDoes) {
                   "classifier.2", "classifier.3", "classifier.4", "classifier.5", "classifier.6", "loss"));
 }
 
+TEST(Vgg, InitializesAsTorchvision) {
+  const auto graph = make_graph(make_vgg({.depth = 11, .batch_norm = true}));
+  using enum ops::Initializer::Kind;
+  EXPECT_EQ(parameter(graph, "features.0.weight").spec.init,
+            (ops::Initializer{normal, std::sqrt(2.0f / (64 * 9))}));
+  EXPECT_EQ(parameter(graph, "features.1.weight").spec.init.kind, one);
+  EXPECT_EQ(parameter(graph, "classifier.6.weight").spec.init, (ops::Initializer{normal, 0.01f}));
+  for (const char* bias : {"features.0.bias", "features.1.bias", "classifier.0.bias"})
+    EXPECT_EQ(parameter(graph, bias).spec.init.kind, zero) << bias;
+}
+
 TEST(Vgg, RefusesNonsense) {
   EXPECT_THAT(preset_refusal(make_vgg, {.image = {31, 32, 3}}), HasSubstr("32 x 32"));
   EXPECT_THAT(preset_refusal(make_vgg, {.depth = 12}), Mentions("depth ... 11, 13, 16 or 19"));
@@ -200,6 +211,29 @@ TEST(Vit, WithoutAClassTokenTakesTheMean) {
   EXPECT_THAT(layer_names(spec), ::testing::Not(::testing::Contains("class_token")));
 }
 
+TEST(Vit, InitializesAsTorchvision) {
+  const auto graph = make_graph(make_vit({}));  // vit_b_16
+  using enum ops::Initializer::Kind;
+  const auto init = [&](const std::string& name) { return parameter(graph, name).spec.init; };
+  const std::string block = "encoder.layers.encoder_layer_3.";
+  EXPECT_EQ(init("conv_proj.weight"), (ops::Initializer{normal, std::sqrt(1.0f / (3 * 16 * 16))}));
+  EXPECT_EQ(init("encoder.pos_embedding.weight"), (ops::Initializer{normal, 0.02f}));
+  EXPECT_EQ(init(block + "self_attention.in_proj.weight"),
+            (ops::Initializer{uniform, std::sqrt(6.0f / (768 + 3 * 768))}));
+  EXPECT_EQ(init(block + "self_attention.out_proj.weight"),
+            (ops::Initializer{uniform, 1 / std::sqrt(768.0f)}));
+  for (const char* layer : {"mlp.0", "mlp.3"}) {
+    EXPECT_EQ(init(block + layer + ".weight"), (ops::Initializer{uniform, std::sqrt(6.0f / (768 + 3072))}));
+    EXPECT_EQ(init(block + layer + ".bias"), (ops::Initializer{normal, 1e-6f}));
+  }
+  for (const std::string name :
+       {"conv_proj.bias", "class_token.weight", "heads.head.weight", "heads.head.bias"})
+    EXPECT_EQ(init(name).kind, zero) << name;
+  for (const char* name : {"self_attention.in_proj.bias", "self_attention.out_proj.bias", "ln_1.bias"})
+    EXPECT_EQ(init(block + name).kind, zero) << name;
+  EXPECT_EQ(init("encoder.ln.weight").kind, one);
+}
+
 TEST(Vit, RefusesNonsense) {
   EXPECT_THAT(preset_refusal(make_vit, {.image = {20, 32, 3}}), Mentions("patch"));
   EXPECT_THAT(preset_refusal(make_vit, {.heads = 7}), Mentions("heads"));
@@ -230,6 +264,20 @@ TEST(Lstm, HasPyTorchsParameters) {
       9 * 4 + 16 * (4 + 4 + 2) + 9);
 }
 
+TEST(Lstm, InitializesAsPyTorchsWordLanguageModel) {
+  using enum ops::Initializer::Kind;
+  for (const int64_t classes : {0, 3}) {
+    const auto graph = make_graph(
+        make_lstm({.vocabulary = 9, .context = 5, .layers = 2, .width = 4, .units = 6, .classes = classes}));
+    for (const auto& one : graph.parameters) {
+      const bool is_bias = one.name == "decoder.bias", is_lstm = one.name.starts_with("rnn.");
+      EXPECT_EQ(one.spec.init, is_bias ? ops::Initializer{}
+                                       : ops::Initializer(uniform, is_lstm ? 1 / std::sqrt(6.0f) : 0.1f))
+          << one.name;
+    }
+  }
+}
+
 TEST(Lstm, RefusesNonsense) {
   const LstmOptions language{.vocabulary = 9, .context = 5, .width = 4};
   const auto refuses = [&](const char* word, const auto& change) {
@@ -245,6 +293,18 @@ TEST(Lstm, RefusesNonsense) {
 }
 
 GptOptions small_gpt() { return {.vocabulary = 65, .context = 16, .layers = 2, .heads = 4, .width = 32}; }
+
+TEST(Presets, SmoothLabelsWhereTheyClassify) {
+  const auto smoothing_of = [](const ModelSpec& spec) {
+    return std::get<SoftmaxCrossEntropy>(spec.layers.back().op).label_smoothing;
+  };
+  EXPECT_EQ(smoothing_of(make_mlp({.label_smoothing = 0.25f})), 0.25f);
+  EXPECT_EQ(smoothing_of(make_lenet({.label_smoothing = 0.25f})), 0.25f);
+  EXPECT_EQ(smoothing_of(make_resnet({.label_smoothing = 0.25f})), 0.25f);
+  EXPECT_EQ(smoothing_of(make_vgg({.label_smoothing = 0.25f})), 0.25f);
+  EXPECT_EQ(smoothing_of(make_vit({.label_smoothing = 0.25f})), 0.25f);
+  EXPECT_EQ(smoothing_of(make_resnet({})), 0);
+}
 
 TEST(Gpt, HasTheParametersOfGpt2Small) {
   const auto graph =

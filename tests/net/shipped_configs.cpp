@@ -104,6 +104,10 @@ std::vector<std::string> made_small(const std::string& text, bool drops) {
     overrides.insert(overrides.end(), {"data={synthetic { samples: 30 eval_samples: 5 classes: 10 }}",
                                        "model.resnet.image=[33, 33, 3]", "model.resnet.width=2",
                                        "model.resnet.classes=10", "checkpoint.keep_best=false"});
+  } else if (text.find("vgg {") != std::string::npos) {
+    overrides.insert(overrides.end(),
+                     {"data={synthetic { samples: 30 eval_samples: 5 classes: 10 }}", "model.vgg.depth=11",
+                      "model.vgg.width=2", "model.vgg.hidden=6", "model.vgg.dropout=" + rate});
   } else if (is_of_files(text)) {
     overrides.push_back("data.directory=\"" + few_rows() + "\"");
   } else {

@@ -125,6 +125,16 @@ TEST(ArrayCopy, TakesAsFewDimensionsAsThereAre) {
   EXPECT_EQ(ops::copies_of(Transpose{"1,0"}, one, 1).of_inputs[0].joined().rank, 2);
 }
 
+TEST(ArrayCopy, AgreesWithPyTorch) {
+  expect_matches_golden(Concatenate{.axis = -1}, read_golden("concatenate", "channels"));
+  expect_matches_golden(Concatenate{.axis = 0}, read_golden("concatenate", "rows"));
+  expect_matches_golden(Slice{.axis = 0, .begin = 1, .end = 3}, read_golden("slice", "rows"));
+  expect_matches_golden(Slice{.axis = -1, .begin = 1, .end = -1},
+                        read_golden("slice", "channels_from_the_end"));
+  expect_matches_golden(Transpose{.order = "1,0"}, read_golden("transpose", "two"));
+  expect_matches_golden(Transpose{.order = "2,0,1"}, read_golden("transpose", "three"));
+}
+
 TEST(ArrayCopy, RefusesWhatDoesNotFit) {
   const auto refuses = [](const Op& op, const std::vector<TensorSpec>& inputs) {
     EXPECT_THROW(ops::infer(op, inputs), ConfigError) << name_of(op);

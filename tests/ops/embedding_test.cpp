@@ -19,6 +19,16 @@ std::string embedding_message(OpHarness& harness) {
   return "no DataError";
 }
 
+TEST(Embedding, InitializesAsItsOptionsSay) {
+  const auto init_of = [](const Embedding& op) {
+    return ops::infer(op, std::vector<TensorSpec>{{Shape{3}, DType::int32}}).parameters[0].init;
+  };
+  using enum ops::Initializer::Kind;
+  EXPECT_EQ(init_of({.vocabulary = 3, .width = 2}), ops::Initializer(normal, 0.02f));
+  EXPECT_EQ(init_of({.vocabulary = 3, .width = 2, .init_range = 0.5f}), ops::Initializer(uniform, 0.5f));
+  EXPECT_THROW(init_of({.vocabulary = 3, .width = 2, .init_range = -1}), ConfigError);
+}
+
 TEST(Embedding, LooksUpRowsAndAddsGradientsOfRepeatedTokens) {
   OpHarness harness(Embedding{.vocabulary = 3, .width = 2}, {{Shape{3}, DType::int32}}, {.batch = 1});
   fill(harness.inputs[0], {2, 0, 2});

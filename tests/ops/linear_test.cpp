@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "lockstep/error.h"
 #include "ops/op_cases.h"
 #include "ops/op_expect.h"
@@ -82,6 +84,30 @@ TEST(Linear, InitializesAsKaimingUniformUnlessADeviationIsGiven) {
   EXPECT_EQ(normal.parameters[1].init, (ops::Initializer{ops::Initializer::Kind::zero, 0.0f}));
   EXPECT_FALSE(normal.parameters[0].is_norm_or_bias);
   EXPECT_TRUE(normal.parameters[1].is_norm_or_bias);
+}
+
+TEST(Linear, InitializesAsItsOptionsSay) {
+  const auto inits = [](const Linear& op) {
+    const auto parameters = ops::infer(op, std::vector<TensorSpec>{{Shape{7, 16}}}).parameters;
+    return std::pair(parameters.front().init, parameters.back().init);
+  };
+  using enum ops::Initializer::Kind;
+  const ops::Initializer zeros{zero, 0.0f};
+  EXPECT_EQ(inits({.units = 3, .init_range = 0.5f}), std::pair(ops::Initializer(uniform, 0.5f), zeros));
+  EXPECT_EQ(inits({.units = 3, .zero_weight = true}), std::pair(zeros, zeros));
+  EXPECT_EQ(inits({.units = 3, .init_range = 0.5f, .bias_init_std = 0.25f}),
+            std::pair(ops::Initializer(uniform, 0.5f), ops::Initializer(normal, 0.25f)));
+}
+
+TEST(Linear, RefusesFirstValuesThatContradictEachOther) {
+  const auto refuses = [](const Linear& op, const char* message) {
+    expect_config_error([&] { ops::infer(op, std::vector<TensorSpec>{{Shape{3}}}); }, message);
+  };
+  refuses({.units = 2, .init_std = 1, .init_range = 1}, "keep one of them");
+  refuses({.units = 2, .init_range = 1, .zero_weight = true}, "keep one of them");
+  refuses({.units = 2, .init_range = -1}, "linear: init_range must not be negative");
+  refuses({.units = 2, .bias_init_std = 1}, "bias_init_std needs init_std, init_range or zero_weight");
+  refuses({.units = 2, .bias = false, .init_std = 1, .bias_init_std = 1}, "bias_init_std needs a bias");
 }
 
 TEST(Linear, RefusesWhatItCannotMultiply) {

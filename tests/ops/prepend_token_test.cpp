@@ -28,6 +28,10 @@ std::vector<OpCase> cases_of<PrependToken>() {
 
 namespace {
 
+TEST(PrependToken, AgreesWithPyTorch) {
+  expect_matches_golden(PrependToken{}, read_golden("prepend_token", "class_token"));
+}
+
 TEST(PrependToken, RefusesWhatIsNoSequence) {
   EXPECT_THROW(ops::infer(PrependToken{}, std::vector<TensorSpec>{{{4}}}), ConfigError);
   EXPECT_THROW(ops::infer(PrependToken{.init_std = -1}, std::vector<TensorSpec>{{{4, 3}}}), ConfigError);

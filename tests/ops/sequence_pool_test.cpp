@@ -78,6 +78,14 @@ TEST(SequencePool, TakesWhatCounts) {
   EXPECT_EQ(pooled(SequencePoolKind::ends), (std::vector<double>{2, 10}));
 }
 
+TEST(SequencePool, AgreesWithPyTorch) {
+  using enum SequencePoolKind;
+  expect_matches_golden(SequencePool{.kind = mean}, read_golden("sequence_pool", "mean"));
+  expect_matches_golden(SequencePool{.kind = mean}, read_golden("sequence_pool", "mean_of_lengths"));
+  expect_matches_golden(SequencePool{.kind = last}, read_golden("sequence_pool", "last_of_lengths"));
+  expect_matches_golden(SequencePool{.kind = ends}, read_golden("sequence_pool", "ends_of_lengths"));
+}
+
 TEST(SequencePool, RefusesWhatIsNoSequence) {
   const auto refuses = [](SequencePoolKind kind, std::vector<TensorSpec> inputs) {
     EXPECT_THROW(ops::infer(SequencePool{.kind = kind}, inputs), ConfigError);
