@@ -155,6 +155,8 @@ class Smaller {
         with([&](Case& other) { other.model.layers[l].op = Dropout{0}; });
       if (const auto* attention = std::get_if<Attention>(&op); attention != nullptr && attention->dropout > 0)
         with([&](Case& other) { other.model.layers[l].op = Attention{attention->heads, 0}; });
+      if (std::holds_alternative<Attention>(op) && from_.model.layers[l].inputs.size() > 1)
+        with([&](Case& other) { other.model.layers[l].inputs.resize(1); });
       if (const auto* linear = std::get_if<Linear>(&op); linear != nullptr && linear->bias)
         with([&](Case& other) { std::get<Linear>(other.model.layers[l].op).bias = false; });
     }
