@@ -74,7 +74,7 @@ Array reference_attention(const std::vector<Array>& inputs, const Attention& op)
         if (sum == 0) continue;
         double* to = y.values.data() + (b * positions + i) * channels + h * size;
         for (int64_t j = 0; j < seen; ++j)
-          for (int64_t d = 0; d < size; ++d)
+          for (int64_t d = 0; d < size && weights[static_cast<size_t>(j)] > 0; ++d)
             to[d] += weights[static_cast<size_t>(j)] / sum *
                      (rate > 0 ? attention_factor(rate, b, positions, h, i, j) : 1) * at(2, j)[d];
       }
@@ -514,14 +514,14 @@ std::vector<OpCase> cases_of<Attention>() {
       attention_case("not_causal_of_128", 1, 67, {.heads = 2, .dropout = 0.5f, .causal = false}, 128),
       marked_case(attention_case("mask", 2, 9, {.heads = 2}, 5), Marks::mask),
       marked_case(attention_case("mask_not_causal", 2, 70, {.heads = 2, .causal = false}, 8), Marks::mask),
-      marked_case(attention_case("documents", 2, 140, {.heads = 4, .key_value_heads = 2}, 5, 2),
+      marked_case(attention_case("documents", 2, 140, {.heads = 2, .key_value_heads = 1}, 5, 2),
                   Marks::documents),
-      marked_case(attention_case("documents_not_causal", 2, 200, {.heads = 1, .causal = false}, 8),
+      marked_case(attention_case("documents_not_causal", 2, 150, {.heads = 1, .causal = false}, 8),
                   Marks::documents),
       marked_case(attention_case("marks", 2, 67, {.heads = 3, .dropout = 0.25f, .key_value_heads = 1}, 8),
                   Marks::both),
-      marked_case(attention_case("marks_of_64", 2, 130, {.heads = 2, .key_value_heads = 1}, 64), Marks::both),
-      marked_case(attention_case("marks_of_128", 2, 67, {.heads = 1, .dropout = 0.25f, .causal = false}, 128),
+      marked_case(attention_case("marks_of_64", 2, 90, {.heads = 2, .key_value_heads = 1}, 64), Marks::both),
+      marked_case(attention_case("marks_of_128", 2, 40, {.heads = 1, .dropout = 0.25f, .causal = false}, 128),
                   Marks::both),
       marked_case(attention_case("marks_of_wide_heads", 1, 40, {.heads = 1}, 160), Marks::both)};
 }
