@@ -12,9 +12,8 @@ namespace {
 void check_optional_inputs(const Attention& op, Inputs inputs) {
   if (inputs.empty() || inputs.size() > 3)
     throw ConfigError(
-        fmt::format("{}: takes queries, keys and values in one input, and perhaps a mask (float32) and "
-                    "documents (int32), "
-                    "is given {} inputs",
+        fmt::format("{}: takes queries, keys and values in one input, and perhaps a mask and documents, is "
+                    "given {} inputs",
                     op.kName, inputs.size()));
   int masks = 0, documents = 0;
   for (const TensorSpec& input : inputs.subspan(1)) {
@@ -25,8 +24,9 @@ void check_optional_inputs(const Attention& op, Inputs inputs) {
                       op.kName, name_of(input.dtype), input.shape.to_string()));
     const char* const what = is_mask ? "mask" : "documents";
     if (++(is_mask ? masks : documents) > 1)
-      throw ConfigError(
-          fmt::format("{}: is given {} twice; multiply masks before they come here", op.kName, what));
+      throw ConfigError(fmt::format(
+          "{}: two further inputs are {}; at most one can be a mask (float32) and one documents (int32)",
+          op.kName, is_mask ? "masks" : "documents"));
     if (input.shape.rank() != 1 || input.shape[0] != inputs[0].shape[0])
       throw ConfigError(
           fmt::format("{}: {} of shape {} must have one number for each position of the input of shape {}",

@@ -1,4 +1,3 @@
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,13 +8,11 @@
 
 #include "base/philox.h"
 #include "lockstep/error.h"
+#include "ops/attention_cases.h"
 #include "ops/op_cases.h"
 
 namespace lockstep::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 constexpr int64_t kFirstSample = 100;
 constexpr uint32_t kAttentionOpNumber = 9;
@@ -81,8 +78,10 @@ Array reference_attention(const std::vector<Array>& inputs, const Attention& op)
   return y;
 }
 
+}  // namespace
+
 OpCase attention_case(std::string name, int64_t batch, int64_t positions, const Attention& op,
-                      int64_t head_size, int threads = 1) {
+                      int64_t head_size, int threads) {
   OpCase c{.name = std::move(name), .op = op};
   const int64_t key_heads = op.key_value_heads == 0 ? op.heads : op.key_value_heads;
   c.inputs = {{{positions, (op.heads + 2 * key_heads) * head_size}}};
@@ -101,10 +100,44 @@ OpCase attention_case(std::string name, int64_t batch, int64_t positions, const 
 }
 
 OpCase attention_case(std::string name, int64_t batch, int64_t positions, int64_t heads, int64_t head_size,
-                      float dropout = 0, int threads = 1) {
+                      float dropout, int threads) {
   return attention_case(std::move(name), batch, positions, Attention{.heads = heads, .dropout = dropout},
                         head_size, threads);
 }
+
+OpCase attention_case(const AttentionForm& form, int64_t batch, int64_t positions, int64_t heads,
+                      float dropout) {
+  OpCase c = attention_case("", batch, positions, heads, form.head_size, dropout);
+  c.options.compute = form.dtype;
+  return c;
+}
+
+/// Positions of four documents, the second of which is long; a mask without the last positions and one more;
+/// the second sample has no position that counts.
+OpCase marked_case(OpCase c, Marks marks) {
+  const int64_t positions = c.inputs[0].shape[0];
+  if (marks != Marks::documents) c.inputs.push_back({{positions}});
+  if (marks != Marks::mask) c.inputs.push_back({{positions}, DType::int32});
+  c.prepare = [positions](std::vector<Array>& inputs) {
+    for (double& value : inputs[0].values) value *= 2;
+    for (size_t i = 1; i < inputs.size(); ++i)
+      for (int64_t n = 0; n < std::ssize(inputs[i].values); ++n) {
+        const int64_t sample = n / positions, t = n % positions;
+        const bool is_mask = inputs[i].dtype == DType::float32,
+                   is_left_out = sample == 1 || t == positions / 3;
+        const int64_t document = 4 * t < positions       ? 0
+                                 : 4 * t < 3 * positions ? 3
+                                 : t < positions - 1     ? 4
+                                                         : -7;
+        inputs[i].values[static_cast<size_t>(n)] =
+            is_mask ? (is_left_out || t >= positions - positions / 5 ? 0 : 0.5)
+                    : static_cast<double>(document);
+      }
+  };
+  return c;
+}
+
+namespace {
 
 TEST(Attention, AgreesWithValuesWorkedOutByHand) {
   // One head of one channel: the second query meets scores 0 and ln 3, weights 1/4 and 3/4.
@@ -121,22 +154,9 @@ TEST(Attention, AgreesWithValuesWorkedOutByHand) {
               "gradient");
 }
 
-/// A head size and an element type. GPUs multiply narrow heads of 32, 64 and 128 by kernels of their own.
-struct Form {
-  int64_t head_size;
-  DType dtype;
-};
-constexpr Form kForms[] = {{8, DType::float32}, {64, DType::bfloat16}, {128, DType::float16}};
-
-OpCase attention_case(const Form& form, int64_t batch, int64_t positions, int64_t heads, float dropout = 0) {
-  OpCase c = attention_case("", batch, positions, heads, form.head_size, dropout);
-  c.options.compute = form.dtype;
-  return c;
-}
-
 TEST(Attention, LaterPositionsChangeNothingBefore) {
   const int64_t positions = 150, changed = 97;
-  for (const Form& form : kForms) {
+  for (const AttentionForm& form : kAttentionForms) {
     const OpCase c = attention_case(form, 1, positions, 2);
     auto original = make_harness(c), other = make_harness(c);
     auto values = values_of(other->inputs[0]);
@@ -152,7 +172,7 @@ TEST(Attention, LaterPositionsChangeNothingBefore) {
 
 TEST(Attention, NotANumberReachesEveryPositionThatSeesIt) {
   const int64_t positions = 70, bad = 20;
-  for (const Form& form : kForms) {
+  for (const AttentionForm& form : kAttentionForms) {
     auto harness = make_harness(attention_case(form, 1, positions, 1));
     auto values = values_of(harness->inputs[0]);
     values[static_cast<size_t>(bad * 3 * form.head_size + form.head_size + 1)] = std::nan("");  // in its key
@@ -211,7 +231,7 @@ TEST(Attention, ThreadsDoNotChangeTheBits) {
 }
 
 TEST(Attention, BatchOfFourEqualsTwoBatchesOfTwo) {
-  for (const Form& form : kForms) {
+  for (const AttentionForm& form : kAttentionForms) {
     const auto run = [&](int64_t batch, int64_t first_sample, const std::vector<double>& input) {
       auto harness = make_harness(attention_case(form, batch, 33, 2, 0.3f));
       harness->first_sample = first_sample;
@@ -272,206 +292,11 @@ TEST(Attention, RefusesWhatDoesNotDivideIntoHeads) {
   EXPECT_NO_THROW(ops::infer(Attention{.heads = 8}, std::vector<TensorSpec>{{{65536, 24}}}));
 }
 
-/// What an attention is given besides queries, keys and values.
-enum class Marks { mask, documents, both };
-
-/// Positions of four documents, the second of which is long; a mask without the last positions and one more;
-/// the second sample has no position that counts.
-OpCase marked_case(OpCase c, Marks marks) {
-  const int64_t positions = c.inputs[0].shape[0];
-  if (marks != Marks::documents) c.inputs.push_back({{positions}});
-  if (marks != Marks::mask) c.inputs.push_back({{positions}, DType::int32});
-  c.prepare = [positions](std::vector<Array>& inputs) {
-    for (double& value : inputs[0].values) value *= 2;
-    for (size_t i = 1; i < inputs.size(); ++i)
-      for (int64_t n = 0; n < std::ssize(inputs[i].values); ++n) {
-        const int64_t sample = n / positions, t = n % positions;
-        const bool is_mask = inputs[i].dtype == DType::float32,
-                   is_left_out = sample == 1 || t == positions / 3;
-        const int64_t document = 4 * t < positions       ? 0
-                                 : 4 * t < 3 * positions ? 3
-                                 : t < positions - 1     ? 4
-                                                         : -7;
-        inputs[i].values[static_cast<size_t>(n)] =
-            is_mask ? (is_left_out || t >= positions - positions / 5 ? 0 : 0.5)
-                    : static_cast<double>(document);
-      }
-  };
-  return c;
-}
-
-TEST(Attention, AQuerySeesItsDocumentAlone) {
-  // Two heads of one channel; keys of zeros: weights are even.
-  OpHarness harness(Attention{.heads = 2, .key_value_heads = 1}, {{{5, 4}}, {{5}, DType::int32}, {{5}}},
-                    {.batch = 1});
-  fill(harness.inputs[0], {1, 2, 0, 10, 1, 2, 0, 20, 1, 2, 0, 40, 1, 2, 0, 80, 1, 2, 0, 160});
-  fill(harness.inputs[1], {0, 0, 5, 5, 5});
-  fill(harness.inputs[2], {1, 1, 1, 0, 1});
-  harness.forward();
-  EXPECT_EQ(values_of(harness.outputs[0]), (std::vector<double>{10, 10, 15, 15, 40, 40, 0, 0, 100, 100}));
-  fill(harness.output_gradients[0], 1);
-  harness.backward();
-  const auto gradient = values_of(harness.input_gradients[0]);
-  for (size_t t = 0; t < 5; ++t)
-    EXPECT_EQ(gradient[4 * t + 3], (std::vector<double>{3, 1, 3, 0, 1})[t]) << "value " << t;
-}
-
-TEST(Attention, WhatIsLeftOutMayBeAnything) {
-  for (const Form& form : kForms)
-    for (const bool causal : {true, false}) {
-      const int64_t positions = 90, heads = 2, width = 3 * heads * form.head_size;
-      OpCase c = marked_case(
-          attention_case("", 1, positions, {.heads = heads, .causal = causal}, form.head_size), Marks::mask);
-      c.options.compute = form.dtype;
-      const auto results = [&](double changed) {
-        auto harness = make_harness(c);
-        std::vector<double> mask(positions, 1), values = values_of(harness->inputs[0]);
-        for (const size_t t : {0, 30, 88, 89}) {
-          mask[t] = 0;
-          for (int64_t i = 0; i < width; ++i)
-            values[t * static_cast<size_t>(width) + static_cast<size_t>(i)] = changed;
-        }
-        fill(harness->inputs[0], values);
-        fill(harness->inputs[1], mask);
-        return results_of(*harness);
-      };
-      const auto once = results(1);
-      EXPECT_EQ(results(-3), once) << form.head_size;
-      // Output and gradient of what is left out.
-      const int64_t channels = heads * form.head_size;
-      for (const int64_t t : {0, 30, 88, 89}) {
-        for (int64_t i = 0; i < channels; ++i) EXPECT_EQ(once[0][static_cast<size_t>(t * channels + i)], 0);
-        for (int64_t i = 0; i < width; ++i) EXPECT_EQ(once[1][static_cast<size_t>(t * width + i)], 0);
-      }
-    }
-}
-
-TEST(Attention, PaddingChangesNoBit) {
-  const int64_t text = 70, width = 3 * 2 * 8;
-  const auto values = random_values(text * width, 3, -2, 2), slopes = random_values(text * 16, 4);
-  for (const bool causal : {true, false}) {
-    const auto results = [&](int64_t positions) {
-      OpHarness harness(Attention{.heads = 2, .causal = causal}, {{{positions, width}}, {{positions}}},
-                        {.batch = 1});
-      const auto fill_first = [](const Tensor& tensor, std::vector<double> first, double rest) {
-        first.resize(static_cast<size_t>(tensor.count()), rest);
-        fill(tensor, first);
-      };
-      fill_first(harness.inputs[0], values, 0.75);
-      fill_first(harness.inputs[1], std::vector<double>(text, 1), 0);
-      fill_first(harness.output_gradients[0], slopes, 0.5);
-      auto all = results_of(harness);
-      all[0].resize(text * 16);
-      all[1].resize(static_cast<size_t>(text * width));
-      return all;
-    };
-    const auto shorter = results(text);
-    for (const int64_t positions : {71, 80, 128, 200}) EXPECT_EQ(results(positions), shorter) << positions;
-  }
-}
-
-TEST(Attention, DocumentsOfOneSampleAreThoseOfSamplesOfTheirOwn) {
-  const std::vector<int64_t> lengths{3, 64, 70, 1, 12};
-  for (const Form& form : kForms) {
-    const int64_t width = 3 * form.head_size;
-    const auto run = [&](int64_t positions, const std::vector<double>& values,
-                         const std::vector<double>& slopes, const std::vector<double>& documents) {
-      std::vector<TensorSpec> inputs{{{positions, width}}};
-      if (!documents.empty()) inputs.push_back({{positions}, DType::int32});
-      OpHarness harness(Attention{.heads = 1}, inputs, {.batch = 1, .compute = form.dtype});
-      fill(harness.inputs[0], values);
-      fill(harness.output_gradients[0], slopes);
-      if (!documents.empty()) fill(harness.inputs[1], documents);
-      return results_of(harness);
-    };
-    std::vector<double> values, slopes, documents, outputs, gradients;
-    for (size_t i = 0; i < lengths.size(); ++i) {
-      const auto own = random_values(lengths[i] * width, static_cast<uint32_t>(i), -2, 2);
-      const auto own_slopes = random_values(lengths[i] * form.head_size, static_cast<uint32_t>(10 + i));
-      const auto alone = run(lengths[i], own, own_slopes, {});
-      values.insert(values.end(), own.begin(), own.end());
-      slopes.insert(slopes.end(), own_slopes.begin(), own_slopes.end());
-      outputs.insert(outputs.end(), alone[0].begin(), alone[0].end());
-      gradients.insert(gradients.end(), alone[1].begin(), alone[1].end());
-      documents.insert(documents.end(), static_cast<size_t>(lengths[i]), static_cast<double>(i));
-    }
-    const auto packed = run(static_cast<int64_t>(documents.size()), values, slopes, documents);
-    const double tolerance = form.dtype == DType::float32 ? 1e-5 : 2e-2;
-    expect_near(packed[0], outputs, tolerance, "output");
-    expect_near(packed[1], gradients, tolerance, "gradient");
-  }
-}
-
-TEST(Attention, ThreadsAndBatchesOfDocumentsDoNotChangeTheBits) {
-  const auto run = [](int64_t batch, int64_t first, int threads,
-                      const std::vector<std::vector<double>>& inputs) {
-    OpCase c = marked_case(
-        attention_case("", batch, 75, {.heads = 4, .dropout = 0.2f, .key_value_heads = 2}, 8, threads),
-        Marks::both);
-    auto harness = make_harness(c);
-    harness->first_sample = first;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const auto count = static_cast<ptrdiff_t>(inputs[i].size()) / 3;
-      fill(harness->inputs[i],
-           {inputs[i].begin() + first * count, inputs[i].begin() + (first + batch) * count});
-    }
-    fill(harness->output_gradients[0], 0.25);
-    return results_of(*harness);
-  };
-  const auto inputs = values_of_all(
-      make_harness(marked_case(attention_case("", 3, 75, {.heads = 4, .key_value_heads = 2}, 8), Marks::both))
-          ->inputs);
-  const auto whole = run(3, 0, 1, inputs);
-  EXPECT_EQ(run(3, 0, 5, inputs), whole);
-  auto parts = run(1, 0, 2, inputs);
-  const auto rest = run(2, 1, 1, inputs);
-  for (size_t i = 0; i < parts.size(); ++i) parts[i].insert(parts[i].end(), rest[i].begin(), rest[i].end());
-  EXPECT_EQ(parts, whole);
-}
-
-TEST(Attention, RefusesMarksThatDoNotFit) {
-  const auto message = [](std::vector<TensorSpec> further) {
-    further.insert(further.begin(), {{{5, 6}}});
-    try {
-      ops::infer(Attention{.heads = 1}, further);
-    } catch (const ConfigError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
-  const TensorSpec mask{{5}}, documents{{5}, DType::int32};
-  EXPECT_EQ(message({mask}), "");
-  EXPECT_EQ(message({documents, mask}), "");
-  EXPECT_NE(message({mask, mask}), "");
-  EXPECT_NE(message({documents, documents}), "");
-  EXPECT_NE(message({documents, mask, mask}), "");
-  for (const TensorSpec& wrong : {TensorSpec{{6}}, TensorSpec{{6}, DType::int32}, TensorSpec{{6, 1}}})
-    EXPECT_THAT(message({wrong}),
-                AllOf(HasSubstr(wrong.shape.to_string()), HasSubstr(Shape{5, 6}.to_string())));
-}
-
-TEST(Attention, WritesTextsOfOneDocument) {
-  const auto use = [](bool causal, std::vector<TensorSpec> further) {
-    further.insert(further.begin(), {{{5, 6}}});
-    return ops::infer(Attention{.heads = 1, .causal = causal}, further).positions;
-  };
-  const TensorSpec mask{{5}}, documents{{5}, DType::int32};
-  EXPECT_EQ(use(true, {documents}), ops::PositionUse::earlier);
-  EXPECT_EQ(use(true, {documents, mask}), ops::PositionUse::any);
-  EXPECT_EQ(use(false, {documents}), ops::PositionUse::any);
-}
-
 TEST(Attention, MatchesPyTorch) {
   expect_matches_golden(Attention{.heads = 2}, read_golden("attention", "two_heads"));
   expect_matches_golden(Attention{.heads = 1}, read_golden("attention", "two_blocks"));
   expect_matches_golden(Attention{.heads = 4, .key_value_heads = 2}, read_golden("attention", "grouped"));
   expect_matches_golden(Attention{.heads = 2, .causal = false}, read_golden("attention", "not_causal"));
-  expect_matches_golden(Attention{.heads = 4, .key_value_heads = 2}, read_golden("attention", "masked"));
-  expect_matches_golden(Attention{.heads = 2, .causal = false},
-                        read_golden("attention", "masked_not_causal"));
-  expect_matches_golden(Attention{.heads = 2, .key_value_heads = 1}, read_golden("attention", "documents"));
-  expect_matches_golden(Attention{.heads = 1, .causal = false},
-                        read_golden("attention", "documents_not_causal"));
 }
 
 }  // namespace
