@@ -231,7 +231,7 @@ optimizer { learning_rate: 0.1 sgd {} }
 )";
 
 TEST(Documents, AreReadIfTheModelReadsThem) {
-  const auto options = [](const char* text, const Overrides& overrides) {
+  const auto options = [](const std::string& text, const Overrides& overrides) {
     return parse_run_config(text, "c.textproto", overrides).data.documents;
   };
   EXPECT_EQ(options(kDocuments, {}), (data::DocumentOptions{.are_read = true}));

@@ -48,7 +48,7 @@ model {{
   layer {{ name: "loss" input: ["head", "label"] softmax_cross_entropy {{}} }}
 }}
 data {{ lines {{ files: "texts.tsv" }} directory: "{2}" }}
-trainer {{ global_batch: 4 steps: 6 seed: 3 }}
+trainer {{ global_batch: 4 steps: 6 seed: 3 check_every_steps: 0 }}
 optimizer {{ learning_rate: 0.05 sgd {{ momentum: 0.9 }} }}
 )",
                                                            length, mask, folder),
@@ -122,7 +122,7 @@ model {{
   layer {{ name: "head" linear {{ units: 7 init_std: 0.3 }} }}
   layer {{ name: "loss" input: ["head", "label"] softmax_cross_entropy {{}} }}
 }}
-trainer {{ global_batch: {3} virtual_replicas: 1 steps: 10 seed: 3 }}
+trainer {{ global_batch: {3} virtual_replicas: 1 steps: 10 seed: 3 check_every_steps: 0 }}
 optimizer {{ learning_rate: 0.1 sgd {{ momentum: 0.5 }} }}
 )",
                   context,
@@ -165,7 +165,7 @@ model {{
   layer {{ name: "loss" input: ["head", "label"] softmax_cross_entropy {{}} }}
 }}
 data {{ synthetic {{ samples: 32 classes: 5 }} }}
-trainer {{ global_batch: 8 virtual_replicas: 4 steps: 4 seed: 3 }}
+trainer {{ global_batch: 8 virtual_replicas: 4 steps: 4 seed: 3 check_every_steps: 0 }}
 optimizer {{ learning_rate: 0.01 adamw {{}} }}
 parallel {{ reduction: REPRODUCIBLE {} }}
 )",
