@@ -75,7 +75,7 @@ KERNELS = (
     ("cast_kernel", "", CASTS),
     ("add_kernel", "", TIED_ADD),
     *((name, "", ELSEWHERE) for name in (
-        "add_bias_kernel", "add_narrow_kernel", "digest_kernel", "dropout_kernel", "mean_kernel", "spread_kernel", "max_forward_kernel", "max_backward_kernel",
+        "add_bias_kernel", "add_narrow_kernel", "digest_kernel", "documents_kernel", "dropout_kernel", "mean_kernel", "spread_kernel", "max_forward_kernel", "max_backward_kernel",
         "average_forward_kernel", "average_backward_kernel", "squares_kernel", "moments_kernel",
         "running_scale_kernel", "normalize_kernel", "gradient_sums_kernel", "input_gradient_kernel",
         "images_to_columns_kernel", "columns_to_images_kernel", "split_groups_kernel", "join_groups_kernel", "rotate_kernel",

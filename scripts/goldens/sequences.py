@@ -51,6 +51,39 @@ def attention():
     yield "two_blocks", run(lambda x: attend(x, 1), [random(1, 66, 3 * 3, low=-2, high=2)], {})
     yield "grouped", run(lambda x: attend(x, 4, 2), [random(2, 6, 8 * 5, low=-2, high=2)], {})
     yield "not_causal", run(lambda x: attend(x, 2, causal=False), [random(2, 6, 6 * 5, low=-2, high=2)], {})
+    def attend_marked(qkv, marks, heads, key_heads, causal):
+        """By PyTorch's own function, with marks as a mask of lengths or as numbers of documents. Of a query that sees nothing
+        PyTorch makes NaN; here it gives 0."""
+        batch, positions, width = qkv.shape
+        size = width // (heads + 2 * key_heads)
+        q, k, v = (part.reshape(batch, positions, -1, size).transpose(1, 2)
+                   for part in qkv.split([heads * size, key_heads * size, key_heads * size], dim=2))
+        k, v = (part.repeat_interleave(heads // key_heads, dim=1) for part in (k, v))
+        counts = marks != 0 if marks.is_floating_point() else marks >= 0
+        seen = marks[:, :, None] == marks[:, None, :]
+        seen &= counts[:, :, None] & counts[:, None, :]
+        if causal:
+            seen &= torch.ones(positions, positions).tril() == 1
+        # A query without a key sees itself, for a result that is thrown away.
+        allowed = (seen | torch.eye(positions, dtype=torch.bool))[:, None]
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+        y = torch.where(counts[:, None, :, None], y, 0.0)
+        return y.transpose(1, 2).reshape(batch, positions, heads * size)
+
+    def marked(marks, heads, key_heads, size, causal):
+        x = random(*marks.shape, (heads + 2 * key_heads) * size, low=-2, high=2)
+        return run(lambda x, marks: attend_marked(x, marks, heads, key_heads, causal), [x, marks], {})
+
+    def mask(positions, *lengths):
+        return torch.tensor([[float(t < length) for t in range(positions)] for length in lengths]).double()
+
+    def documents(*samples):
+        return torch.tensor([[d for d, length in documents for _ in range(length)] for documents in samples], dtype=torch.int32)
+
+    yield "masked", marked(mask(6, 4, 6, 1), 4, 2, 3, True)
+    yield "masked_not_causal", marked(mask(6, 4, 6, 1), 2, 2, 4, False)
+    yield "documents", marked(documents([(0, 2), (1, 3), (2, 1), (-1, 1)], [(0, 7)]), 2, 1, 4, True)
+    yield "documents_not_causal", marked(documents([(0, 60), (4, 7), (5, 3)]), 1, 1, 3, False)
 
 
 def lstm():

@@ -24,10 +24,11 @@ const ModelInput* find_input(const ModelSpec& model, const std::string& name) {
 void check_fields(const ModelSpec& model, const Document& document, const std::string& kind,
                   const std::string& field) {
   for (const auto& input : model.inputs)
-    if (input.name != field && input.name != "label" && input.name != data::kLabelMixField)
+    if (input.name != field && input.name != "label" && input.name != data::kLabelMixField &&
+        !(field == "tokens" && input.name == data::kDocumentsField))
       document.refuse(
-          kind, fmt::format("its samples have the fields '{}' and 'label', but the model reads '{}'", field,
-                            input.name));
+          kind, fmt::format("its samples have the fields '{}' and 'label'{}, but the model reads '{}'", field,
+                            field == "tokens" ? ", and can have 'documents'" : "", input.name));
 }
 
 void check_fields_among(const ModelSpec& model, const Document& document, const std::string& kind,
@@ -63,6 +64,14 @@ void fit_context(Kind& kind, const ModelSpec& model, const Document& document, c
     document.refuse(
         path, fmt::format("is {}, but the model takes {} tokens", kind.context(), tokens->spec.shape[0]));
   }
+}
+
+/// What begins a document concerns nobody but a model that reads which document a token belongs to.
+template <class Kind>
+void check_end_of_text(const Kind& kind, const ModelSpec& model, const Document& document,
+                       const std::string& path) {
+  if (kind.has_end_of_text() && find_input(model, std::string(data::kDocumentsField)) == nullptr)
+    document.refuse(path, "is ignored, since the model has no input 'documents'; remove it");
 }
 
 /// `transformed`: the model gets images of another size than the data have.
@@ -392,6 +401,7 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
   if (data.has_text()) {
     check_fields(model, document, "data.text", "tokens");
     fit_context(*data.mutable_text(), model, document, "data.text.context");
+    check_end_of_text(data.text(), model, document, "data.text.end_of_text");
   }
   if (data.has_table()) check_fields_among(model, document, "data.table", {"features", "label", "target"});
   if (data.has_lines()) {
@@ -401,6 +411,7 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
   if (data.has_tokens()) {
     check_fields(model, document, "data.tokens", "tokens");
     fit_context(*data.mutable_tokens(), model, document, "data.tokens.context");
+    check_end_of_text(data.tokens(), model, document, "data.tokens.end_of_text");
   }
   if (data.has_synthetic())
     fit_synthetic(*data.mutable_synthetic(), model, data.transforms_size() + data.eval_transforms_size() > 0,

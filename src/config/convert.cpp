@@ -129,9 +129,11 @@ data::DataOptions convert_data(const schema::Data& data) {
     options.text_file = data.text().file();
     options.context = data.text().context();
     options.train_fraction = data.text().train_fraction();
+    options.documents.end_of_text_character = data.text().end_of_text();
   } else if (data.has_tokens()) {
     options.kind = data::DataKind::tokens;
     options.tokens = convert_tokens(data.tokens());
+    if (data.tokens().has_end_of_text()) options.documents.end_of_text = data.tokens().end_of_text();
   } else if (data.has_table()) {
     options.kind = data::DataKind::table;
     options.table = convert_table(data.table());
@@ -296,6 +298,8 @@ RunConfig convert(const schema::RunConfig& config, ModelSpec model, const layout
   RunConfig run;
   run.model = std::move(model);
   run.data = convert_data(config.data());
+  run.data.documents.are_read = std::ranges::any_of(
+      run.model.inputs, [](const ModelInput& input) { return input.name == data::kDocumentsField; });
   run.trainer = convert_trainer(config.trainer());
   run.optimizer = convert_optimizer(config.optimizer(), config.trainer().global_batch());
   run.batch_scaling = batch_scaling(config.optimizer());

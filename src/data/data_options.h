@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/cifar_options.h"
+#include "data/document_options.h"
 #include "data/images/images_options.h"
 #include "data/lines/line_options.h"
 #include "data/records/records_options.h"
@@ -63,6 +64,7 @@ struct DataOptions {
   int64_t context = 0;          ///< tokens per sample
   double train_fraction = 0.9;  ///< the first part trains, the rest evaluates; 1: no evaluation
 
+  DocumentOptions documents;  ///< of texts, files of tokens and synthetic tokens
   TokenOptions tokens;
   TableOptions table;
   LineOptions lines;

@@ -35,6 +35,9 @@ inline constexpr std::string_view kTargetField = "target";
 /// softmax_cross_entropy takes it.
 inline constexpr std::string_view kLabelMixField = "label_mix";
 
+/// The field that says which document of its sample a token belongs to: int32, of the shape of the tokens.
+inline constexpr std::string_view kDocumentsField = "documents";
+
 /// The most fields of a data set, so that reading a sample needs no allocation.
 inline constexpr size_t kMostFields = 16;
 

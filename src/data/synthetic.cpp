@@ -7,11 +7,13 @@
 #include <charconv>
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include "base/hash.h"
 #include "base/index.h"
 #include "base/philox_stream.h"
 #include "base/text.h"
+#include "data/documents.h"
 #include "data/order.h"
 #include "lockstep/error.h"
 
@@ -240,9 +242,10 @@ DatasetPair open_synthetic_datasets(const DataOptions& options) {
           fmt::format("data.context: expected a positive number, found {}", options.context));
   if (options.context > 0) {
     const auto successors = std::make_shared<const Successors>(options.seed, options.classes);
-    return pair_of(options, [&](int64_t first, int64_t count) {
+    DatasetPair data = pair_of(options, [&](int64_t first, int64_t count) {
       return std::make_shared<SyntheticTokens>(options, first, count, successors);
     });
+    return options.documents.are_read ? with_documents(std::move(data), 0) : data;
   }
   const Shape shape = parse_shape(options.shape);
   require(shape.count() <= int64_t{1} << 32,

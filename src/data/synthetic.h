@@ -13,7 +13,8 @@ namespace lockstep::data {
 /// 100 %.
 ///
 /// With `context`: fields "tokens" and "label" int32 [context]. A token follows from the preceding one by a
-/// fixed permutation of the classes, except that one in eight is drawn at random.
+/// fixed permutation of the classes, except that one in eight is drawn at random. If documents are read,
+/// token 0 begins one.
 ///
 /// Evaluation samples are further samples of the same source, none of which is trained on.
 DatasetPair open_synthetic_datasets(const DataOptions& options);

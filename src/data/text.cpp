@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "base/ensure.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "data/byte_source.h"
+#include "data/documents.h"
 #include "lockstep/error.h"
 
 namespace lockstep::data {
@@ -51,6 +54,21 @@ void require_known(const std::string& path, const tokenizer::Tokenizer& tokenize
       "text without them",
       path, tokenizer.size(),
       describe_new(tokenizer.characters(), tokenizer::Tokenizer::of_characters(text).characters())));
+}
+
+/// The token that begins documents; nothing: the text is one document.
+std::optional<int32_t> find_end_of_text(const DataOptions& options, const TokenizedText& text) {
+  const std::string& stated = options.documents.end_of_text_character;
+  if (stated.empty()) return {};
+  require(stated.size() == 1,
+          fmt::format("data.text.end_of_text: expected one character of one byte, found '{}'", stated));
+  require(text.tokenizer->is_of_characters(),
+          "data.text.end_of_text: the model's tokens are no characters; remove it, or make files of tokens");
+  const int32_t token = text.tokenizer->token_of(static_cast<uint8_t>(stated[0]));
+  if (token >= 0) return token;
+  require(!options.trains,
+          fmt::format("{}: data.text.end_of_text: the text has no such character", text.path));
+  return {};
 }
 
 }  // namespace
@@ -125,6 +143,7 @@ DatasetPair open_text_datasets(const DataOptions& options) {
   DatasetPair data;
   if (options.trains) data.train = windows_of(text, 0, text->train_count, options.context, 1);
   if (evaluates) data.eval = windows_of(text, text->train_count, total, options.context, options.context);
+  if (options.documents.are_read) data = with_documents(std::move(data), find_end_of_text(options, *text));
   return data;
 }
 

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "base/hash.h"
 #include "data/byte_source.h"
 #include "data/damage_log.h"
+#include "data/documents.h"
 #include "data/file_attempts.h"
 #include "data/file_list.h"
 #include "data/split.h"
@@ -156,6 +159,22 @@ int64_t largest_of(const Files& files) {
   return largest;
 }
 
+/// The token that begins documents.
+int32_t find_end_of_text(const DataOptions& options, const tokenizer::Tokenizer* tokenizer,
+                         int64_t vocabulary) {
+  const int64_t stated = options.documents.end_of_text;
+  if (stated >= vocabulary)
+    throw ConfigError(fmt::format(
+        "data.tokens.end_of_text: expected a token below {}, the vocabulary; found {}", vocabulary, stated));
+  if (stated >= 0) return static_cast<int32_t>(stated);
+  if (tokenizer != nullptr && tokenizer->end_of_text()) return *tokenizer->end_of_text();
+  throw ConfigError(
+      fmt::format("data.tokens.end_of_text: the model reads 'documents', so the token that begins a document "
+                  "must be stated: {}; GPT-2's is 50256",
+                  tokenizer == nullptr ? "there is no tokenizer"
+                                       : fmt::format("the tokenizer has no {}", tokenizer::kEndOfText)));
+}
+
 void check(const TokenOptions& tokens) {
   require(!tokens.files.empty(), "data.tokens.files: expected a file or a pattern, found none");
   require(tokens.eval_fraction >= 0 && tokens.eval_fraction <= 1,
@@ -190,6 +209,9 @@ DatasetPair open_token_datasets(const DataOptions& options) {
       .tokenizer = tokenizer,
       .identity = 0,
       .description = ""};
+  std::optional<int32_t> end_of_text;
+  if (options.documents.are_read)
+    end_of_text = find_end_of_text(options, tokenizer.get(), windows.vocabulary);
   DatasetPair data;
   windows.segments = segments.train;
   if (options.trains) data.train = make(windows, "train");
@@ -197,7 +219,7 @@ DatasetPair open_token_datasets(const DataOptions& options) {
   windows.stride = windows.context;
   windows.pads = true;
   if (by_file || tokens.eval_fraction > 0) data.eval = make(windows, "evaluate");
-  return data;
+  return options.documents.are_read ? with_documents(std::move(data), end_of_text) : data;
 }
 
 }  // namespace lockstep::data

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/index.h"
 #include "base/philox.h"
@@ -16,10 +17,18 @@ constexpr int64_t kBlock = 64;
 /// From so many on, a whole block is faster than one position after the other.
 constexpr int64_t kWorthABlock = 8;
 
-/// Whether a node reads a model input other than the tokens.
+/// What a text is one of, all of it (ops::Attention).
+constexpr std::string_view kDocuments = "documents";
+
+bool is_of_documents(const model::Value& input) {
+  return input.name == kDocuments && input.spec.dtype == DType::int32;
+}
+
+/// Whether a node reads a model input other than the tokens and the documents.
 const model::Value* other_input(const model::Graph& graph, const model::Node& node) {
   for (const int input : node.inputs)
-    if (const model::Value& value = graph.value(input); value.producer < 0 && value.name != "tokens")
+    if (const model::Value& value = graph.value(input);
+        value.producer < 0 && value.name != "tokens" && !is_of_documents(value))
       return &value;
   return nullptr;
 }
@@ -69,6 +78,11 @@ LanguageModel::LanguageModel(model::Graph graph, int threads)
   vocabulary_ = logits[1];
   // What follows a text in its block is computed, too.
   std::fill_n(evaluator_.input("tokens").as<int32_t>(), context_, 0);
+  for (const int input : made.inputs)
+    if (is_of_documents(made.value(input))) {
+      const Tensor documents = evaluator_.input(kDocuments);
+      std::fill_n(documents.as<int32_t>(), documents.count(), 0);
+    }
 }
 
 /// Positions [first, end), of tokens that are in the input. What a block computes beyond them is overwritten

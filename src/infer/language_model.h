@@ -30,8 +30,8 @@ std::string why_it_cannot_write(const model::Graph& graph);
 /// others to other positions, and costs a pass over the whole context. Not thread-safe.
 class LanguageModel {
  public:
-  /// Throws ConfigError, which says why, if the model cannot write: inputs other than "tokens", another loss,
-  /// an op that does not say that it leaves later positions alone.
+  /// Throws ConfigError, which says why, if the model cannot write: inputs other than "tokens" and
+  /// "documents" (a text is one), another loss, an op that does not say that it leaves later positions alone.
   LanguageModel(model::Graph graph, int threads);
 
   /// For whoever writes parameters: what was computed with others is forgotten.

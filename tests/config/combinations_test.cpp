@@ -213,6 +213,51 @@ TEST(Nonsense, TokensOfAnotherLengthThanTheModels) {
   EXPECT_THAT(refusal(kSmallGpt, {"model.gpt.heads=3"}), HasSubstr("nearest are 30 and 33"));
 }
 
+/// A model of tokens whose attention is told which document each belongs to.
+constexpr const char* kDocuments = R"(
+format_version: 1
+model {
+  input { name: "tokens" shape: [6] type: INT32 }
+  input { name: "documents" shape: [6] type: INT32 }
+  input { name: "label" shape: [6] type: INT32 }
+  layer { name: "wte" input: "tokens" embedding { vocabulary: 9 width: 6 } }
+  layer { name: "core" input: ["wte", "documents"] attention { heads: 1 } }
+  layer { name: "head" linear { units: 9 } }
+  layer { name: "loss" input: ["head", "label"] softmax_cross_entropy {} }
+}
+data { tokens { files: "a.bin" } }
+trainer { global_batch: 4 steps: 1 }
+optimizer { learning_rate: 0.1 sgd {} }
+)";
+
+TEST(Documents, AreReadIfTheModelReadsThem) {
+  const auto options = [](const std::string& text, const Overrides& overrides) {
+    return parse_run_config(text, "c.textproto", overrides).data.documents;
+  };
+  EXPECT_EQ(options(kDocuments, {}), (data::DocumentOptions{.are_read = true}));
+  EXPECT_EQ(options(kDocuments, {"data.tokens.end_of_text=0"}),
+            (data::DocumentOptions{.are_read = true, .end_of_text = 0}));
+  EXPECT_EQ(options(kDocuments, {"data={text {file: 'a' end_of_text: '\\n'}}"}),
+            (data::DocumentOptions{.are_read = true, .end_of_text_character = "\n"}));
+  EXPECT_TRUE(options(kDocuments, {"data={synthetic {samples: 8 classes: 9}}"}).are_read);
+  EXPECT_FALSE(options(kSmallGpt, {}).are_read);
+}
+
+TEST(Documents, WithoutAReaderAreRefusedByTheFieldThatSaysWhatBeginsThem) {
+  EXPECT_THAT(refusal(kSmallGpt, {"data={tokens {files: 'a' end_of_text: 3}}"}),
+              Mentions("data.tokens.end_of_text: ... documents"));
+  EXPECT_THAT(refusal(kSmallGpt, {"data={text {file: 'a' end_of_text: 'x'}}"}),
+              Mentions("data.text.end_of_text: ... documents"));
+  EXPECT_THAT(refusal(kDocuments, {"data={lines {files: 'a'}}"}), Mentions("data.lines: ... 'documents'"));
+}
+
+TEST(Documents, OfAnotherLengthNameTheLayerAndBothShapes) {
+  std::string text = kDocuments;
+  const std::string input = "\"documents\" shape: [6]";
+  text.replace(text.find(input), input.size(), "\"documents\" shape: [5]");
+  EXPECT_THAT(refusal(text), Mentions("core ... [5] ... [6, 6]"));
+}
+
 TEST(Division, OfTheBatchNamesTheNearestThatWork) {
   const Overrides reproducible = {"parallel.reduction=REPRODUCIBLE", "trainer.virtual_replicas=8",
                                   "trainer.global_batch=100"};

@@ -54,6 +54,27 @@ TEST_F(Text, TrainsOnEveryWindowOfTheFirstPart) {
   EXPECT_EQ(read_window(*data.train, 2), (Window{{2, 3, 4}, {3, 4, 5}}));
 }
 
+TEST_F(Text, IsOneDocumentUnlessACharacterBeginsOthers) {
+  const auto documents_of = [](const Dataset& data, int64_t sample) {
+    std::vector<int32_t> documents(static_cast<size_t>(data.fields().at(2).spec.shape.count()), 77);
+    std::byte* const destinations[] = {nullptr, nullptr, reinterpret_cast<std::byte*>(documents.data())};
+    data.read(sample, destinations);
+    return documents;
+  };
+  DataOptions options = options_for("ab.cd.efghi.j", 4, 0.7);
+  options.documents.are_read = true;
+  EXPECT_EQ(documents_of(*open_datasets(options).train, 1), (std::vector<int32_t>{0, 0, 0, 0}));
+  options.documents.end_of_text_character = ".";
+  const auto data = open_datasets(options);
+  EXPECT_EQ(documents_of(*data.train, 1), (std::vector<int32_t>{0, 1, 1, 1})) << "b.cd";
+  EXPECT_EQ(documents_of(*data.train, 2), (std::vector<int32_t>{1, 1, 1, 2})) << ".cd.";
+  EXPECT_EQ(documents_of(*data.eval, 0), (std::vector<int32_t>{0, 0, 1, -1})) << "hi., which predict i.j";
+  for (const char* wrong : {"?", ".."}) {
+    options.documents.end_of_text_character = wrong;
+    EXPECT_THAT(message_of<ConfigError>([&] { open_datasets(options); }), HasSubstr("data.text.end_of_text"));
+  }
+}
+
 TEST_F(Text, EvaluatesEachTokenButTheFirstOnce) {
   const auto data = open_datasets(options_for("abcdefghij", 2, 0.6));
   ASSERT_EQ(data.eval->size(), 2);

@@ -84,6 +84,60 @@ TEST_F(Tokens, FilesEvaluateEachTokenButTheirFirstOnce) {
   EXPECT_EQ(open_datasets(options_).eval->identity(), data.eval->identity());
 }
 
+std::vector<int32_t> documents_of(const Dataset& data, int64_t sample) {
+  const auto& fields = data.fields();
+  EXPECT_EQ(fields.back(), (Field{"documents", fields.front().spec}));
+  std::vector<int32_t> documents(static_cast<size_t>(fields.back().spec.shape.count()), 77);
+  std::vector<std::byte*> destinations(fields.size(), nullptr);
+  destinations.back() = reinterpret_cast<std::byte*>(documents.data());
+  data.read(sample, destinations);
+  return documents;
+}
+
+TEST_F(Tokens, SayWhichDocumentTheyBelongTo) {
+  write("a.bin", 0, 12);
+  write("v.bin", 2, 6);
+  options_.tokens.context = 4;
+  options_.tokens.eval_files = {"v.bin"};
+  const auto plain = open_datasets(options_);
+  EXPECT_EQ(plain.train->fields().size(), 2u);
+  options_.documents = {.are_read = true, .end_of_text = 5};
+  const auto data = open_datasets(options_);
+  EXPECT_EQ(documents_of(*data.train, 0), (std::vector<int32_t>{0, 0, 0, 0}));
+  EXPECT_EQ(documents_of(*data.train, 1), (std::vector<int32_t>{0, 1, 1, 1})) << "tokens 4 to 7";
+  EXPECT_EQ(documents_of(*data.eval, 0), (std::vector<int32_t>{0, 0, 0, 1})) << "tokens 2 to 5";
+  EXPECT_EQ(documents_of(*data.eval, 1), (std::vector<int32_t>{0, -1, -1, -1}))
+      << "token 6, which predicts 7";
+  // The other fields are read as before, and what a document is decides what is trained on.
+  std::vector<int32_t> tokens(4), labels(4), documents(4);
+  std::byte* const all[] = {reinterpret_cast<std::byte*>(tokens.data()),
+                            reinterpret_cast<std::byte*>(labels.data()),
+                            reinterpret_cast<std::byte*>(documents.data())};
+  data.train->read(1, all);
+  EXPECT_EQ((Window{tokens, labels}), read_window(*plain.train, 1));
+  EXPECT_EQ(documents, documents_of(*data.train, 1));
+  EXPECT_NE(data.train->identity(), plain.train->identity());
+  options_.documents.end_of_text = 6;
+  EXPECT_NE(open_datasets(options_).train->identity(), data.train->identity());
+}
+
+TEST_F(Tokens, DocumentsBeginWithTheTokenizersEndOfText) {
+  write("a.bin", 0, 12);
+  options_.documents.are_read = true;
+  EXPECT_THAT(message_of<ConfigError>([&] { open_datasets(options_); }),
+              HasSubstr("data.tokens.end_of_text"));
+  options_.documents.end_of_text = 12;
+  EXPECT_THAT(message_of<ConfigError>([&] { open_datasets(options_); }),
+              AllOf(HasSubstr("data.tokens.end_of_text"), HasSubstr("12")));
+  options_.documents.end_of_text = -1;
+  std::vector<std::string> names;
+  for (char c = 'a'; c < 'a' + 12; ++c) names.emplace_back(1, c);
+  names[4] = tokenizer::kEndOfText;
+  write_file(folder_ / "tokenizer.json",
+             tokenizer::to_json(tokenizer::Tokenizer({.tokens = names, .special = {4}})));
+  EXPECT_EQ(documents_of(*open_datasets(options_).train, 1), (std::vector<int32_t>{0, 1, 1}));
+}
+
 // Each token but the first of all is predicted once, in training or in evaluation.
 TEST_F(Tokens, AreEvaluatedWithoutTheFilesThatTrain) {
   write("v.bin", 10, 5);

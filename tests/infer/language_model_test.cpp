@@ -214,6 +214,30 @@ TEST(LanguageModel, KeepsTheStatesOfRecurrentLayersLikewise) {
       model::make_graph(model::make_lstm({.vocabulary = 33, .context = 80, .width = 32, .tied_head = true})));
 }
 
+/// Attention that is given what an input of the model says of positions.
+ModelSpec with_marks(ModelSpec spec, const std::string& input, DType dtype) {
+  spec.inputs.push_back({input, {spec.inputs[0].spec.shape, dtype}});
+  for (auto& layer : spec.layers)
+    if (std::holds_alternative<Attention>(layer.op)) layer.inputs.push_back(input);
+  return spec;
+}
+
+TEST(LanguageModel, WritesOneDocument) {
+  const ModelSpec plain = model::make_llama(
+      {.vocabulary = kVocabulary, .context = 80, .layers = 2, .heads = 4, .key_value_heads = 2, .width = 8});
+  LanguageModel one(model::make_graph(plain), 1),
+      other(model::make_graph(with_marks(plain, "documents", DType::int32)), 1);
+  draw_parameters(one.evaluator());
+  draw_parameters(other.evaluator());
+  std::vector<int32_t> text;
+  for (int32_t i = 0; i < 90; ++i) {
+    text.push_back(i * i % kVocabulary);
+    if (i % 7 == 0 || i > 60) EXPECT_EQ(copy(other.logits_after(text)), copy(one.logits_after(text))) << i;
+  }
+  EXPECT_THAT(why_it_cannot_write(model::make_graph(with_marks(plain, "mask", DType::float32))),
+              testing::HasSubstr("mask"));
+}
+
 TEST(LanguageModel, ForgetsWeightsOfRecurrentLayersThatItHasPacked) {
   const model::Graph graph = model::make_graph(
       model::make_lstm({.vocabulary = kVocabulary, .context = 20, .layers = 2, .width = 4, .units = 6}));

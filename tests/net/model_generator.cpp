@@ -162,7 +162,12 @@ void ModelMaker::attention() {
     }
     then("rotary", rotary, {last_}, Shape(shape()));
   }
-  then("attention", op, {last_}, {positions, op.heads * size});
+  then("attention", op, masked_or_not(), {positions, op.heads * size});
+  // Texts keep their positions, so that each has a document.
+  if (!tokens_ || !draw_.percent(40)) return;
+  spec_.layers.back().inputs.push_back("documents");
+  if (std::ranges::find(spec_.inputs, "documents", &ModelInput::name) == spec_.inputs.end())
+    spec_.inputs.push_back({"documents", {sample_, DType::int32}});
 }
 
 void ModelMaker::convolution() {

@@ -179,6 +179,9 @@ class Smaller {
           ties.erase(ties.begin() + static_cast<ptrdiff_t>(t));
         });
       std::visit([&](const auto& op) { simpler(l, op); }, from_.model.layers[l].op);
+      if (std::holds_alternative<Attention>(from_.model.layers[l].op) &&
+          from_.model.layers[l].inputs.size() > 1)
+        with([&](Case& other) { other.model.layers[l].inputs.resize(1); });
     }
   }
 

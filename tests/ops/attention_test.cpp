@@ -1,9 +1,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/philox.h"
 #include "lockstep/error.h"
+#include "ops/attention_cases.h"
 #include "ops/op_cases.h"
 
 namespace lockstep::testing {
@@ -24,7 +29,21 @@ double attention_factor(float rate, int64_t sample, int64_t positions, int64_t h
   return Philox::uniform(block.word[key % 4]) < rate ? 0 : 1.0f / (1.0f - rate);
 }
 
-Array reference_attention(const Array& qkv, const Attention& op) {
+/// Whether positions of a sample see each other, by the optional inputs.
+bool of_one_document(const std::vector<Array>& inputs, int64_t sample, int64_t query, int64_t key) {
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    const auto at = [&](int64_t t) {
+      return inputs[i].values[static_cast<size_t>(sample * inputs[i].shape[1] + t)];
+    };
+    if (inputs[i].dtype == DType::int32 ? at(query) < 0 || at(query) != at(key)
+                                        : at(query) == 0 || at(key) == 0)
+      return false;
+  }
+  return true;
+}
+
+Array reference_attention(const std::vector<Array>& inputs, const Attention& op) {
+  const Array& qkv = inputs[0];
   const int64_t heads = op.heads, key_heads = op.key_value_heads == 0 ? heads : op.key_value_heads;
   const int64_t batch = qkv.shape[0], positions = qkv.shape[1], width = qkv.shape[2],
                 size = width / (heads + 2 * key_heads), channels = heads * size;
@@ -45,20 +64,24 @@ Array reference_attention(const Array& qkv, const Attention& op) {
         for (int64_t j = 0; j < seen; ++j) {
           double score = 0;
           for (int64_t d = 0; d < size; ++d) score += at(0, i)[d] * at(1, j)[d];
-          weights.push_back(std::exp(score / std::sqrt(static_cast<double>(size))));
+          weights.push_back(
+              of_one_document(inputs, b, i, j) ? std::exp(score / std::sqrt(static_cast<double>(size))) : 0);
           sum += weights.back();
         }
+        if (sum == 0) continue;
         double* to = y.values.data() + (b * positions + i) * channels + h * size;
         for (int64_t j = 0; j < seen; ++j)
-          for (int64_t d = 0; d < size; ++d)
+          for (int64_t d = 0; d < size && weights[static_cast<size_t>(j)] > 0; ++d)
             to[d] += weights[static_cast<size_t>(j)] / sum *
                      (rate > 0 ? attention_factor(rate, b, positions, h, i, j) : 1) * at(2, j)[d];
       }
   return y;
 }
 
+}  // namespace
+
 OpCase attention_case(std::string name, int64_t batch, int64_t positions, const Attention& op,
-                      int64_t head_size, int threads = 1) {
+                      int64_t head_size, int threads) {
   OpCase c{.name = std::move(name), .op = op};
   const int64_t key_heads = op.key_value_heads == 0 ? op.heads : op.key_value_heads;
   c.inputs = {{{positions, (op.heads + 2 * key_heads) * head_size}}};
@@ -67,7 +90,7 @@ OpCase attention_case(std::string name, int64_t batch, int64_t positions, const 
   c.constants = kAttentionConstants;
   c.first_sample = kFirstSample;
   c.reference = [=](const std::vector<Array>& inputs, const std::vector<Array>&) {
-    return std::vector<Array>{reference_attention(inputs[0], op)};
+    return std::vector<Array>{reference_attention(inputs, op)};
   };
   // Larger queries and keys, so that the weights are far from uniform.
   c.prepare = [](std::vector<Array>& inputs) {
@@ -77,10 +100,44 @@ OpCase attention_case(std::string name, int64_t batch, int64_t positions, const 
 }
 
 OpCase attention_case(std::string name, int64_t batch, int64_t positions, int64_t heads, int64_t head_size,
-                      float dropout = 0, int threads = 1) {
+                      float dropout, int threads) {
   return attention_case(std::move(name), batch, positions, Attention{.heads = heads, .dropout = dropout},
                         head_size, threads);
 }
+
+OpCase attention_case(const AttentionForm& form, int64_t batch, int64_t positions, int64_t heads,
+                      float dropout) {
+  OpCase c = attention_case("", batch, positions, heads, form.head_size, dropout);
+  c.options.compute = form.dtype;
+  return c;
+}
+
+/// Positions of four documents, the second of which is long; a mask without the last positions and one more;
+/// the second sample has no position that counts.
+OpCase marked_case(OpCase c, Marks marks) {
+  const int64_t positions = c.inputs[0].shape[0];
+  if (marks != Marks::documents) c.inputs.push_back({{positions}});
+  if (marks != Marks::mask) c.inputs.push_back({{positions}, DType::int32});
+  c.prepare = [positions](std::vector<Array>& inputs) {
+    for (double& value : inputs[0].values) value *= 2;
+    for (size_t i = 1; i < inputs.size(); ++i)
+      for (int64_t n = 0; n < std::ssize(inputs[i].values); ++n) {
+        const int64_t sample = n / positions, t = n % positions;
+        const bool is_mask = inputs[i].dtype == DType::float32,
+                   is_left_out = sample == 1 || t == positions / 3;
+        const int64_t document = 4 * t < positions       ? 0
+                                 : 4 * t < 3 * positions ? 3
+                                 : t < positions - 1     ? 4
+                                                         : -7;
+        inputs[i].values[static_cast<size_t>(n)] =
+            is_mask ? (is_left_out || t >= positions - positions / 5 ? 0 : 0.5)
+                    : static_cast<double>(document);
+      }
+  };
+  return c;
+}
+
+namespace {
 
 TEST(Attention, AgreesWithValuesWorkedOutByHand) {
   // One head of one channel: the second query meets scores 0 and ln 3, weights 1/4 and 3/4.
@@ -97,22 +154,9 @@ TEST(Attention, AgreesWithValuesWorkedOutByHand) {
               "gradient");
 }
 
-/// A head size and an element type. GPUs multiply narrow heads of 32, 64 and 128 by kernels of their own.
-struct Form {
-  int64_t head_size;
-  DType dtype;
-};
-constexpr Form kForms[] = {{8, DType::float32}, {64, DType::bfloat16}, {128, DType::float16}};
-
-OpCase attention_case(const Form& form, int64_t batch, int64_t positions, int64_t heads, float dropout = 0) {
-  OpCase c = attention_case("", batch, positions, heads, form.head_size, dropout);
-  c.options.compute = form.dtype;
-  return c;
-}
-
 TEST(Attention, LaterPositionsChangeNothingBefore) {
   const int64_t positions = 150, changed = 97;
-  for (const Form& form : kForms) {
+  for (const AttentionForm& form : kAttentionForms) {
     const OpCase c = attention_case(form, 1, positions, 2);
     auto original = make_harness(c), other = make_harness(c);
     auto values = values_of(other->inputs[0]);
@@ -128,7 +172,7 @@ TEST(Attention, LaterPositionsChangeNothingBefore) {
 
 TEST(Attention, NotANumberReachesEveryPositionThatSeesIt) {
   const int64_t positions = 70, bad = 20;
-  for (const Form& form : kForms) {
+  for (const AttentionForm& form : kAttentionForms) {
     auto harness = make_harness(attention_case(form, 1, positions, 1));
     auto values = values_of(harness->inputs[0]);
     values[static_cast<size_t>(bad * 3 * form.head_size + form.head_size + 1)] = std::nan("");  // in its key
@@ -187,7 +231,7 @@ TEST(Attention, ThreadsDoNotChangeTheBits) {
 }
 
 TEST(Attention, BatchOfFourEqualsTwoBatchesOfTwo) {
-  for (const Form& form : kForms) {
+  for (const AttentionForm& form : kAttentionForms) {
     const auto run = [&](int64_t batch, int64_t first_sample, const std::vector<double>& input) {
       auto harness = make_harness(attention_case(form, batch, 33, 2, 0.3f));
       harness->first_sample = first_sample;
@@ -263,35 +307,48 @@ std::vector<OpCase> cases_of<Attention>() {
   large.prepare = [](std::vector<Array>& inputs) {
     for (double& value : inputs[0].values) value *= 4;
   };
-  return {large,
-          attention_case("one_position", 2, 1, 2, 3),
-          attention_case("one_channel", 1, 5, 1, 1),
-          attention_case("odd", 2, 7, 3, 5),
-          attention_case("whole_block", 2, 64, 2, 16),
-          attention_case("more_than_a_block", 1, 67, 2, 17),
-          attention_case("three_blocks", 1, 131, 1, 32, 0, 2),
-          attention_case("dropout", 2, 13, 2, 4, 0.25f),
-          attention_case("dropout_over_blocks", 1, 70, 1, 8, 0.5f, 2),
-          attention_case("one_position_of_64", 2, 1, 2, 64),
-          attention_case("few_positions_of_64", 1, 17, 2, 64),
-          attention_case("some_positions_of_64", 1, 130, 1, 64),
-          attention_case("some_positions_of_128", 1, 130, 1, 128),
-          attention_case("wide_heads", 1, 19, 1, 160),
-          attention_case("dropout_of_32", 2, 65, 2, 32, 0.25f),
-          attention_case("dropout_of_64", 1, 130, 1, 64, 0.25f),
-          attention_case("dropout_of_128", 1, 67, 1, 128, 0.5f),
-          attention_case("grouped", 2, 7, {.heads = 4, .key_value_heads = 2}, 5),
-          attention_case("grouped_over_blocks", 2, 67, {.heads = 3, .dropout = 0.25f, .key_value_heads = 1},
-                         8, 2),
-          attention_case("grouped_of_64", 2, 130, {.heads = 4, .key_value_heads = 2}, 64),
-          attention_case("grouped_of_128", 1, 67, {.heads = 4, .dropout = 0.25f, .key_value_heads = 1}, 128),
-          attention_case("not_causal", 2, 7, {.heads = 2, .causal = false}, 5),
-          attention_case("not_causal_one_position", 1, 1, {.heads = 1, .causal = false}, 4),
-          attention_case("not_causal_over_blocks", 1, 131, {.heads = 2, .dropout = 0.25f, .causal = false},
-                         16, 2),
-          attention_case("not_causal_of_32", 1, 64, {.heads = 1, .causal = false}, 32),
-          attention_case("not_causal_of_64", 1, 150, {.heads = 2, .key_value_heads = 1, .causal = false}, 64),
-          attention_case("not_causal_of_128", 1, 67, {.heads = 2, .dropout = 0.5f, .causal = false}, 128)};
+  return {
+      large,
+      attention_case("one_position", 2, 1, 2, 3),
+      attention_case("one_channel", 1, 5, 1, 1),
+      attention_case("odd", 2, 7, 3, 5),
+      attention_case("whole_block", 2, 64, 2, 16),
+      attention_case("more_than_a_block", 1, 67, 2, 17),
+      attention_case("three_blocks", 1, 131, 1, 32, 0, 2),
+      attention_case("dropout", 2, 13, 2, 4, 0.25f),
+      attention_case("dropout_over_blocks", 1, 70, 1, 8, 0.5f, 2),
+      attention_case("one_position_of_64", 2, 1, 2, 64),
+      attention_case("few_positions_of_64", 1, 17, 2, 64),
+      attention_case("some_positions_of_64", 1, 130, 1, 64),
+      attention_case("some_positions_of_128", 1, 130, 1, 128),
+      attention_case("wide_heads", 1, 19, 1, 160),
+      attention_case("dropout_of_32", 2, 65, 2, 32, 0.25f),
+      attention_case("dropout_of_64", 1, 130, 1, 64, 0.25f),
+      attention_case("dropout_of_128", 1, 67, 1, 128, 0.5f),
+      attention_case("grouped", 2, 7, {.heads = 4, .key_value_heads = 2}, 5),
+      attention_case("grouped_over_blocks", 2, 67, {.heads = 3, .dropout = 0.25f, .key_value_heads = 1}, 8,
+                     2),
+      attention_case("grouped_of_64", 2, 130, {.heads = 4, .key_value_heads = 2}, 64),
+      attention_case("grouped_of_128", 1, 67, {.heads = 4, .dropout = 0.25f, .key_value_heads = 1}, 128),
+      attention_case("not_causal", 2, 7, {.heads = 2, .causal = false}, 5),
+      attention_case("not_causal_one_position", 1, 1, {.heads = 1, .causal = false}, 4),
+      attention_case("not_causal_over_blocks", 1, 131, {.heads = 2, .dropout = 0.25f, .causal = false}, 16,
+                     2),
+      attention_case("not_causal_of_32", 1, 64, {.heads = 1, .causal = false}, 32),
+      attention_case("not_causal_of_64", 1, 150, {.heads = 2, .key_value_heads = 1, .causal = false}, 64),
+      attention_case("not_causal_of_128", 1, 67, {.heads = 2, .dropout = 0.5f, .causal = false}, 128),
+      marked_case(attention_case("mask", 2, 9, {.heads = 2}, 5), Marks::mask),
+      marked_case(attention_case("mask_not_causal", 2, 70, {.heads = 2, .causal = false}, 8), Marks::mask),
+      marked_case(attention_case("documents", 2, 140, {.heads = 2, .key_value_heads = 1}, 5, 2),
+                  Marks::documents),
+      marked_case(attention_case("documents_not_causal", 2, 150, {.heads = 1, .causal = false}, 8),
+                  Marks::documents),
+      marked_case(attention_case("marks", 2, 67, {.heads = 3, .dropout = 0.25f, .key_value_heads = 1}, 8),
+                  Marks::both),
+      marked_case(attention_case("marks_of_64", 2, 90, {.heads = 2, .key_value_heads = 1}, 64), Marks::both),
+      marked_case(attention_case("marks_of_128", 2, 40, {.heads = 1, .dropout = 0.25f, .causal = false}, 128),
+                  Marks::both),
+      marked_case(attention_case("marks_of_wide_heads", 1, 40, {.heads = 1}, 160), Marks::both)};
 }
 
 }  // namespace lockstep::testing

@@ -313,7 +313,7 @@ TEST(Loops, OfRowsHaveEqualBits) {
 
 /// One head of a batch: output, log-sum-exps and the gradient of the input, one after the other.
 std::vector<float> attention(const Loops& loops, int64_t positions, int64_t head_size, bool drops,
-                             bool causal = true) {
+                             bool causal = true, const int32_t* documents = nullptr) {
   AttentionContext context{.sizes = {.batch = 1,
                                      .positions = positions,
                                      .heads = 2,
@@ -339,6 +339,7 @@ std::vector<float> attention(const Loops& loops, int64_t positions, int64_t head
                            .query = view(0),
                            .key = view(1),
                            .value = view(2),
+                           .documents = documents,
                            .output = output.data() + place,
                            .log_sum_exp = log_sum_exp.data(),
                            .workspace = workspace.data()});
@@ -352,6 +353,7 @@ std::vector<float> attention(const Loops& loops, int64_t positions, int64_t head
                             .value = view(2),
                             .output = {output.data() + place, channels},
                             .output_gradient = {output_gradient.data() + place, channels},
+                            .documents = documents,
                             .log_sum_exp = log_sum_exp.data(),
                             .query_gradient = input_gradient.data() + place,
                             .key_gradient = input_gradient.data() + channels + place,
@@ -374,6 +376,22 @@ TEST(Loops, OfAttentionHaveEqualBits) {
               [&](const Loops& loops) { return attention(loops, positions, head_size, drops, causal); });
         EXPECT_THAT(attention(loops(), positions, head_size, drops),
                     ::testing::Each(::testing::Not(::testing::IsNan())));
+      }
+}
+
+TEST(Loops, OfAttentionOverDocumentsHaveEqualBits) {
+  std::vector<int32_t> documents(133);
+  for (size_t t = 0; t < documents.size(); ++t)
+    documents[t] = t % 11 == 5 ? -1 : t < 20 ? 0 : t < 40 ? 7 : t < 110 ? 8 : 9;
+  std::fill(documents.begin() + 64, documents.begin() + 128, 3);
+  for (const int64_t positions : {7, 64, 133})
+    for (const bool causal : {true, false})
+      for (const bool drops : {false, true}) {
+        const auto results = [&](const Loops& loops) {
+          return attention(loops, positions, 16, drops, causal, documents.data());
+        };
+        expect_equal_bits(std::to_string(positions) + " positions", results);
+        EXPECT_THAT(results(loops()), ::testing::Each(::testing::Not(::testing::IsNan())));
       }
 }
 

@@ -1,6 +1,8 @@
 #include <string>
 
 #include "lockstep/error.h"
+#include "ops/attention_documents.h"
+#include "ops/attention_inputs.h"
 #include "ops/cuda/attention.h"
 #include "ops/cuda/elements.h"
 #include "ops/parts.h"
@@ -49,15 +51,28 @@ void launch_dots(const AttentionCall<T>& call, device::Stream& stream) {
                  dots_kernel<T, kPack>, call, lanes);
 }
 
+constexpr int kDocumentsThreads = 256;
+
+/// The document of each position, from its mask and its number, of which one may be null. Moves at most 12
+/// bytes an element.
+template <class T>
+__global__ void documents_kernel(const T* mask, const int32_t* numbers, int32_t* documents, int64_t count) {
+  const int64_t i = int64_t{blockIdx.x} * kDocumentsThreads + threadIdx.x;
+  if (i >= count) return;
+  documents[i] = attention_document(mask == nullptr ? 1.0f : static_cast<float>(mask[i]),
+                                    numbers == nullptr ? 0 : numbers[i]);
+}
+
 template <class T>
 class AttentionGpuKernel : public Kernel {
  public:
-  AttentionGpuKernel(const Attention& op, const TensorSpec& input, const KernelOptions& options)
+  AttentionGpuKernel(const Attention& op, Inputs inputs, const KernelOptions& options)
       : batch_(static_cast<int>(options.batch)),
-        positions_(static_cast<int>(input.shape[0])),
+        positions_(static_cast<int>(inputs[0].shape[0])),
         heads_(static_cast<int>(op.heads)),
         key_heads_(static_cast<int>(op.key_value_heads == 0 ? op.heads : op.key_value_heads)),
-        head_size_(static_cast<int>(input.shape[1] / (heads_ + 2 * key_heads_))),
+        head_size_(static_cast<int>(inputs[0].shape[1] / (heads_ + 2 * key_heads_))),
+        given_(inputs),
         causal_(op.causal),
         dropout_(options.training ? op.dropout : 0.0f),
         op_number_(options.op_number) {
@@ -65,21 +80,24 @@ class AttentionGpuKernel : public Kernel {
       throw ConfigError("attention: heads have " + std::to_string(head_size_) +
                         " channels, GPU kernels take at most " + std::to_string(kLargestAttentionHead) +
                         "; use more heads or --device cpu");
-    if (input.shape[0] > kMostAttentionPositions)
-      throw ConfigError("attention: sequences have " + std::to_string(input.shape[0]) +
+    if (inputs[0].shape[0] > kMostAttentionPositions)
+      throw ConfigError("attention: sequences have " + std::to_string(inputs[0].shape[0]) +
                         " positions, GPU kernels take at most " + std::to_string(kMostAttentionPositions) +
                         "; use shorter sequences or --device cpu");
   }
 
   int64_t workspace_bytes(KernelPhase phase) const override {
-    if (phase != KernelPhase::backward_input) return 0;
-    return int64_t{batch_} * heads_ * positions_ * static_cast<int64_t>(sizeof(float));
+    if (phase == KernelPhase::backward_weight) return 0;
+    const int64_t dots = phase == KernelPhase::backward_input ? dots_count() : 0;
+    const int64_t documents = given_.mask > 0 ? int64_t{batch_} * positions_ : 0;
+    return dots * static_cast<int64_t>(sizeof(float)) + documents * static_cast<int64_t>(sizeof(int32_t));
   }
 
   void forward(const KernelArguments& arguments, device::Stream& stream) override {
-    const AttentionCall<T> call = make_call(arguments);
+    AttentionCall<T> call = make_call(arguments);
+    call.documents = find_documents(arguments, static_cast<int32_t*>(arguments.workspace), stream);
     if constexpr (sizeof(T) == 2)
-      if (on_tensor_cores(head_size_)) return attention_forward(call, stream);
+      if (takes_tensor_cores()) return attention_forward(call, stream);
     general_attention_forward(call, stream);
   }
 
@@ -89,17 +107,35 @@ class AttentionGpuKernel : public Kernel {
     call.output_gradient = arguments.output_gradients[0].as<const T>();
     call.qkv_gradient = arguments.input_gradients[0].as<T>();
     call.dots = static_cast<float*>(arguments.workspace);
+    call.documents = find_documents(arguments, reinterpret_cast<int32_t*>(call.dots + dots_count()), stream);
     if (head_size_ % kPackElements<T> == 0) {
       launch_dots<T, kPackElements<T>>(call, stream);
     } else {
       launch_dots<T, 1>(call, stream);
     }
     if constexpr (sizeof(T) == 2)
-      if (on_tensor_cores(head_size_)) return attention_backward(call, stream);
+      if (takes_tensor_cores()) return attention_backward(call, stream);
     general_attention_backward(call, stream);
   }
 
  private:
+  int64_t dots_count() const { return int64_t{batch_} * heads_ * positions_; }
+  bool takes_tensor_cores() const { return on_tensor_cores(head_size_) && !given_.are_given(); }
+
+  /// Without a mask they are the numbers that are given.
+  const int32_t* find_documents(const KernelArguments& arguments, int32_t* workspace,
+                                device::Stream& stream) const {
+    const int32_t* const numbers =
+        given_.documents > 0 ? arguments.inputs[given_.documents].as<const int32_t>() : nullptr;
+    if (given_.mask == 0) return numbers;
+    const int64_t count = int64_t{batch_} * positions_;
+    device::launch(
+        stream,
+        {.blocks = device::blocks_for(count, kDocumentsThreads, INT32_MAX), .threads = kDocumentsThreads},
+        documents_kernel<T>, arguments.inputs[given_.mask].as<const T>(), numbers, workspace, count);
+    return workspace;
+  }
+
   AttentionCall<T> make_call(const KernelArguments& arguments) const {
     return {.batch = batch_,
             .positions = positions_,
@@ -118,6 +154,7 @@ class AttentionGpuKernel : public Kernel {
   }
 
   int batch_, positions_, heads_, key_heads_, head_size_;
+  AttentionInputs given_;
   bool causal_;
   float dropout_;
   uint32_t op_number_;
@@ -129,7 +166,7 @@ template <>
 std::unique_ptr<Kernel> make_gpu_kernel(const Attention& op, Inputs inputs, const KernelOptions& options) {
   std::unique_ptr<Kernel> kernel;
   with_element_type(options.compute, [&](auto zero) {
-    kernel = std::make_unique<AttentionGpuKernel<decltype(zero)>>(op, inputs[0], options);
+    kernel = std::make_unique<AttentionGpuKernel<decltype(zero)>>(op, inputs, options);
   });
   return kernel;
 }

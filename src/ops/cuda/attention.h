@@ -2,8 +2,8 @@
 
 // What the GPU's attention kernels share: one call's tensors, and where a head's rows lie in them. Two
 // families of kernels: attention_forward.cu and attention_backward.cu multiply on tensor cores (two-byte
-// types, some head sizes); attention_general.cu takes every type, head sizes up to 256 and any length, and
-// multiplies in float32.
+// types, some head sizes, no documents); attention_general.cu takes every type, head sizes up to 256, any
+// length and documents, and multiplies in float32.
 
 #include <cmath>
 #include <cstdint>
@@ -31,6 +31,7 @@ struct AttentionCall {
   float* log_sum_exp = nullptr;        // [batch, heads, T]; backward reads it
   const T* output_gradient = nullptr;  // [batch, T, C]
   T* qkv_gradient = nullptr;           // as qkv
+  const int32_t* documents = nullptr;  // [batch, T] (ops/attention_documents.h); null: all are of one
   float* dots = nullptr;               // [batch, heads, T]: rows' sums of output times its gradient
   const StepConstants* constants = nullptr;
   float dropout = 0;

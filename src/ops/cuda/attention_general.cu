@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "ops/attention_documents.h"
 #include "ops/cuda/attention.h"
 
 namespace lockstep::ops {
@@ -92,6 +93,38 @@ __device__ inline void fill_factors(float* factors, const AttentionCall<T>& call
   }
 }
 
+/// Documents of one sample. Tiles that have none in common are left out.
+class Documents {
+ public:
+  /// `sample`: in the micro-batch.
+  template <class T>
+  __device__ Documents(const AttentionCall<T>& call, unsigned sample)
+      : of_(call.documents == nullptr ? nullptr : call.documents + int64_t{sample} * call.positions),
+        positions_(call.positions) {}
+
+  __device__ bool divide() const { return of_ != nullptr; }
+  // REQUIRES: divide(); positions are those of the sample.
+  __device__ bool has_one(int position) const { return of_[position] >= 0; }
+  __device__ bool hide(int query, int key) const { return !of_one_document(of_[query], of_[key]); }
+  /// Of the positions first ... first + kTile - 1. All threads of the block call it, for the same tile.
+  template <int kTile>
+  __device__ DocumentRange range_of(int first) const {
+    const int lane = static_cast<int>(threadIdx.x) % device::kWarpSize;
+    DocumentRange range;
+    for (int i = lane; i < kTile; i += device::kWarpSize)
+      if (first + i < positions_) range.add(of_[first + i]);
+    for (int lanes = device::kWarpSize / 2; lanes > 0; lanes /= 2) {
+      const int32_t first_of_other = __shfl_xor_sync(device::kFullWarp, range.first, lanes);
+      range.add(DocumentRange{first_of_other, __shfl_xor_sync(device::kFullWarp, range.last, lanes)});
+    }
+    return range;
+  }
+
+ private:
+  const int32_t* of_;
+  int positions_;
+};
+
 template <class T, int kTile, int kColumns>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(AttentionCall<T> call, AttentionOrder order, float scale) {
@@ -105,11 +138,15 @@ __global__ void __launch_bounds__(kThreads)
   float* const met = queries + S::kTileCount;  // keys, then values
   float* const weights = met + S::kTileCount;
   const int first_query = static_cast<int>(block.tile) * kTile;
+  const Documents documents(call, block.unit / static_cast<unsigned>(call.heads));
+  DocumentRange own;
+  if (documents.divide()) own = documents.range_of<kTile>(first_query);
 
   float output[S::kRows][kColumns] = {}, maximum[S::kRows], sum[S::kRows] = {};
   for (float& value : maximum) value = -std::numeric_limits<float>::infinity();
   load_tile<kTile, kColumns>(queries, call.qkv + head.query, stride, first_query, call);
   for (int first_key = 0; first_key <= call.last_seen(first_query); first_key += kTile) {
+    if (documents.divide() && !own.meets(documents.range_of<kTile>(first_key))) continue;
     load_tile<kTile, kColumns>(met, call.qkv + head.key, stride, first_key, call);
     fill_factors<kTile, false>(weights, call, head, first_query, first_key);
     __syncthreads();
@@ -120,21 +157,28 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < S::kRows; ++i) {
       const int row = thread_y() + kSide * i;
+      const auto seen = [&](int column) {
+        return first_key + column <= call.last_seen(first_query + row) &&
+               !(documents.divide() && first_query + row < call.positions &&
+                 documents.hide(first_query + row, first_key + column));
+      };
       float highest = maximum[i];
 #pragma unroll
       for (int j = 0; j < S::kRows; ++j)
-        if (first_key + thread_x() + kSide * j <= call.last_seen(first_query + row))
-          highest = fmaxf(highest, scores[i][j]);
+        if (seen(thread_x() + kSide * j)) highest = fmaxf(highest, scores[i][j]);
       for (int lanes = kSide / 2; lanes > 0; lanes /= 2)
         highest = fmaxf(highest, __shfl_xor_sync(device::kFullWarp, highest, lanes));
-      const float factor = fast_exp(scale * (maximum[i] - highest)), offset = scale * highest;
+      // A query may see no key of the first tiles that its block meets.
+      const float factor = highest == -std::numeric_limits<float>::infinity()
+                               ? 1.0f
+                               : fast_exp(scale * (maximum[i] - highest)),
+                  offset = scale * highest;
       maximum[i] = highest;
       sum[i] *= factor;
 #pragma unroll
       for (int j = 0; j < S::kRows; ++j) {
         const int column = thread_x() + kSide * j;
-        const bool seen = first_key + column <= call.last_seen(first_query + row);
-        const float weight = seen ? fast_exp(std::fma(scale, scores[i][j], -offset)) : 0.0f;
+        const float weight = seen(column) ? fast_exp(std::fma(scale, scores[i][j], -offset)) : 0.0f;
         sum[i] += weight;
         weights[row * S::kWeightStride + column] *= weight;
       }
@@ -151,10 +195,13 @@ __global__ void __launch_bounds__(kThreads)
     for (int lanes = kSide / 2; lanes > 0; lanes /= 2)
       sum[i] += __shfl_xor_sync(device::kFullWarp, sum[i], lanes);
     if (at >= call.positions) continue;
-    if (thread_x() == 0) call.log_sum_exp[head.row + at] = scale * maximum[i] + std::log(sum[i]);
+    const bool left_out = documents.divide() && !documents.has_one(at);
+    if (thread_x() == 0)
+      call.log_sum_exp[head.row + at] = left_out ? 0.0f : scale * maximum[i] + std::log(sum[i]);
     for (int j = 0; j < kColumns; ++j)
       if (thread_x() + kSide * j < call.head_size)
-        call.output[head.output + at * channels + thread_x() + kSide * j] = T(output[i][j] / sum[i]);
+        call.output[head.output + at * channels + thread_x() + kSide * j] =
+            T(left_out ? 0.0f : output[i][j] / sum[i]);
   }
 }
 
@@ -186,9 +233,14 @@ __global__ void __launch_bounds__(kThreads)
   const int begin = kOwnsKeys && call.causal ? first_owned : 0,
             last = kOwnsKeys ? call.positions - 1 : call.last_seen(first_owned);
   const int tiles = (last - begin) / kTile + 1;
+  const Documents documents(call,
+                            block.unit / static_cast<unsigned>(kOwnsKeys ? call.key_heads : call.heads));
+  DocumentRange own;
+  if (documents.divide()) own = documents.range_of<kTile>(first_owned);
   for (int i = 0; i < members * tiles; ++i) {
     const AttentionHead head(call, first_unit + static_cast<unsigned>(i / tiles));
     const int first_met = begin + i % tiles * kTile;
+    if (documents.divide() && !own.meets(documents.range_of<kTile>(first_met))) continue;
     load(met, kOwnsKeys, head, first_met);
     const int first_query = kOwnsKeys ? first_met : first_owned,
               first_key = kOwnsKeys ? first_owned : first_met;
@@ -206,7 +258,8 @@ __global__ void __launch_bounds__(kThreads)
                   at_key = first_key + (kOwnsKeys ? row : column);
         const int place = row * S::kWeightStride + column;
         float weight = 0, gradient = 0;
-        if (at_key <= call.last_seen(at_query) && at_query < call.positions) {
+        if (at_key <= call.last_seen(at_query) && at_query < call.positions &&
+            !(documents.divide() && documents.hide(at_query, at_key))) {
           const float offset = call.log_sum_exp[head.row + at_query], dot = call.dots[head.row + at_query];
           weight = fast_exp(std::fma(scale, scores[i][j], -offset));
           gradient = weight * std::fma(products[i][j], weights[place], -dot) * scale;

@@ -42,6 +42,7 @@ Interpreter::Interpreter(const ModelSpec& spec, const model::Graph& graph)
   for (const auto& input : spec.inputs) {
     values[input.name] = static_cast<int>(shapes_.size());
     shapes_.push_back(input.spec.shape);
+    types_.push_back(input.spec.dtype);
   }
   for (const auto& written : spec.layers) {
     const int number = nodes.at(written.name);
@@ -57,6 +58,7 @@ Interpreter::Interpreter(const ModelSpec& spec, const model::Graph& graph)
     if (!node.outputs.empty()) layer.shape = graph.value(node.outputs[0]).spec.shape;
     values[written.name] = static_cast<int>(shapes_.size());
     shapes_.push_back(layer.shape);
+    types_.push_back(DType::float32);
     layers_.push_back(std::move(layer));
   }
 }
@@ -78,6 +80,7 @@ OpCall Interpreter::call_of(const Layer& layer, const std::vector<Values>& value
     };
   for (const int input : layer.inputs) {
     call.input_shapes.push_back(nth(shapes_, input));
+    call.input_types.push_back(nth(types_, input));
     call.inputs.push_back(&nth(values, input));
   }
   for (const int parameter : layer.parameters) call.parameters.push_back(&nth(parameters, parameter));

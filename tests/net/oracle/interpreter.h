@@ -67,6 +67,7 @@ class Interpreter {
 
   std::vector<Layer> layers_;
   std::vector<Shape> shapes_;  // by value
+  std::vector<DType> types_;
   size_t input_count_ = 0;
 };
 

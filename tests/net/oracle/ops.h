@@ -25,6 +25,7 @@ struct OpCall {
   int64_t samples = 0;
   bool training = true;
   std::vector<Shape> input_shapes;  ///< of one sample
+  std::vector<DType> input_types;
   Shape output_shape;
   std::vector<const Values*> inputs, parameters;
   // The key of its random numbers.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "net/oracle/op_parts.h"
@@ -35,16 +36,26 @@ class Head {
   }
   /// How many keys `query` sees.
   int64_t seen(int64_t query) const { return causal_ ? query + 1 : positions_; }
-  /// Weights of the keys that `query` sees, before dropout.
+  /// Whether marks let `query` see `key`: a mask leaves positions out, and documents do not see each other.
+  bool may_see(int64_t query, int64_t key) const {
+    for (size_t i = 1; i < call_.inputs.size(); ++i) {
+      const double a = (*call_.inputs[i])[sample_ * positions_ + query],
+                   b = (*call_.inputs[i])[sample_ * positions_ + key];
+      if (call_.input_types[i] == DType::int32 ? a < 0 || a != b : a == 0 || b == 0) return false;
+    }
+    return true;
+  }
+  /// Weights of the keys that `query` sees, before dropout: all 0 if marks hide every one.
   Values weights(int64_t query) const {
     const Values& x = *call_.inputs[0];
     Values scores;
     for (int64_t key = 0; key < seen(query); ++key) {
       double score = 0;
       for (int64_t d = 0; d < size_; ++d) score += x[at(0, query, d)] * x[at(1, key, d)];
-      scores.push_back(score * scale());
+      scores.push_back(may_see(query, key) ? score * scale() : -std::numeric_limits<double>::infinity());
     }
     const double most = *std::max_element(scores.begin(), scores.end());
+    if (most == -std::numeric_limits<double>::infinity()) return Values(scores.size());
     double sum = 0;
     for (double& score : scores) sum += score = std::exp(score - most);
     for (double& score : scores) score /= sum;
@@ -118,7 +129,9 @@ OpGradients backward_of(const Attention& op, const OpCall& call, const Values& d
   Values dx(call.inputs[0]->size());
   for (int64_t s = 0; s < call.samples; ++s)
     for (int64_t h = 0; h < op.heads; ++h) head_backward(Head(op, call, s, h), factors, call, dy, dx);
-  return {{dx}, {}};
+  OpGradients gradients{{dx}, {}};
+  gradients.inputs.resize(call.inputs.size());  // nothing flows into marks
+  return gradients;
 }
 
 namespace {

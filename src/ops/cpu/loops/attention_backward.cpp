@@ -2,6 +2,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ops/cpu/loops/documents.h"
 #include "ops/cpu/loops/head_memory.h"
 #include "ops/cpu/loops/heads.h"
 #include "ops/cpu/loops/rows.h"
@@ -45,6 +46,10 @@ class HeadBackward {
         return at(head_.output.data + t * head_.output.row_stride, 0.0f) *
                at(head_.output_gradient.data + t * head_.output_gradient.row_stride, 0.0f);
       });
+    const bool divides = head_.documents != nullptr;
+    if (divides)  // perhaps nobody meets a position
+      for (float* gradients : {query_gradients_, key_gradients_, value_gradients_})
+        std::fill_n(gradients, sizes_.positions * sizes_.padded_head(), 0.0f);
     for (int64_t first_key = 0; first_key < sizes_.positions; first_key += kAttentionBlock)
       for (int64_t first_query = first_met_by(first_key); first_query < sizes_.positions;
            first_query += kAttentionBlock) {
@@ -53,7 +58,9 @@ class HeadBackward {
                           first_key,
                           std::min(kAttentionBlock, sizes_.positions - first_key),
                           sizes_.causal && first_query == first_key,
-                          first_query == first_met_by(first_key)};
+                          divides || first_query != first_met_by(first_key),
+                          divides || first_key > 0};
+        if (divides && !shares_documents(block)) continue;
         compute_weights(block);
         add_gradients(block);
       }
@@ -65,14 +72,19 @@ class HeadBackward {
  private:
   struct Block {
     int64_t first_query, queries, first_key, keys;
-    bool masked;  // on the diagonal: earlier queries do not see later keys
-    bool first;   // of the blocks that meet these keys
+    bool masked;                         // on the diagonal: earlier queries do not see later keys
+    bool adds_to_keys, adds_to_queries;  // gradients of earlier blocks are there
     /// Keys of the block that its query `row` sees.
     int64_t seen(int64_t row) const { return masked ? row + 1 : keys; }
   };
 
   /// The first query of the blocks that meet the keys from `first_key` on.
   int64_t first_met_by(int64_t first_key) const { return sizes_.causal ? first_key : 0; }
+
+  bool shares_documents(const Block& block) const {
+    return range_of(head_.documents, block.first_query, block.first_query + block.queries)
+        .meets(range_of(head_.documents, block.first_key, block.first_key + block.keys));
+  }
 
   /// Leaves P F in weights_ and dS in gradients_, both [queries, kAttentionBlock] with zeros where a query
   /// does not see a key.
@@ -118,6 +130,9 @@ class HeadBackward {
     }
     std::fill(weights + seen, weights + kAttentionBlock, 0.0f);
     std::fill(gradients + seen, gradients + kAttentionBlock, 0.0f);
+    if (head_.documents == nullptr) return;
+    for (float* numbers : {weights, gradients})
+      hide_others(numbers, head_.documents, head_.documents[query], block.first_key, block.keys, 0.0f);
   }
 
   void add_gradients(const Block& block) {
@@ -127,17 +142,16 @@ class HeadBackward {
       const int64_t skipped = block.masked ? key : 0;  // queries before the tile's keys do not see them
       const int64_t query = (block.first_query + skipped) * depth, to = (block.first_key + key) * depth;
       const int64_t inner = block.queries - skipped;
-      const bool accumulate = !block.first;
       tile_product(tile, depth, inner, {weights_ + skipped * kAttentionBlock + key, 1, kAttentionBlock},
-                   output_gradients_ + query, depth, value_gradients_ + to, depth, accumulate);
+                   output_gradients_ + query, depth, value_gradients_ + to, depth, block.adds_to_keys);
       tile_product(tile, depth, inner, {gradients_ + skipped * kAttentionBlock + key, 1, kAttentionBlock},
-                   queries_ + query, depth, key_gradients_ + to, depth, accumulate);
+                   queries_ + query, depth, key_gradients_ + to, depth, block.adds_to_keys);
     }
     for (int64_t row = 0; row < block.queries; row += kTileRows) {
       const int64_t tile = std::min(kTileRows, block.queries - row);
       tile_product(tile, depth, block.seen(row + tile - 1),
                    {gradients_ + row * kAttentionBlock, kAttentionBlock, 1}, keys_ + block.first_key * depth,
-                   depth, query_gradients_ + (block.first_query + row) * depth, depth, block.first_key > 0);
+                   depth, query_gradients_ + (block.first_query + row) * depth, depth, block.adds_to_queries);
     }
   }
 

@@ -62,9 +62,10 @@ struct AttentionForward {
   int64_t head;
   uint32_t sample;  ///< in the global batch
   HeadView query, key, value;
-  int64_t first_query;  ///< queries before it are left out
-  float* output;        ///< [T, channels] from this head on
-  float* log_sum_exp;   ///< [T]
+  const int32_t* documents = nullptr;  ///< of each position (ops/attention_documents.h); null: all are of one
+  int64_t first_query;                 ///< queries before it are left out
+  float* output;                       ///< [T, channels] from this head on
+  float* log_sum_exp;                  ///< [T]
   float* workspace;
 };
 
@@ -73,6 +74,7 @@ struct AttentionBackward {
   int64_t head;
   uint32_t sample;
   HeadView query, key, value, output, output_gradient;
+  const int32_t* documents = nullptr;
   const float* log_sum_exp;
   float *query_gradient, *key_gradient, *value_gradient;  ///< [T, input_channels] from the head's on
   bool adds_keys;  ///< whether gradients of keys and values are added to those of other queries of the group
