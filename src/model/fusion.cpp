@@ -18,6 +18,14 @@ class Fuser {
         nth(segment_, n) = static_cast<int>(s);
   }
 
+  Fusion fuse_on_cpu() {
+    for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n)
+      if (holds<BatchNorm>(n)) fuse_batch_norm(n);
+    for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n)
+      if (holds<Relu>(n) && fusion_.runs_backward(n)) fuse_fork_behind(n);
+    return std::move(fusion_);
+  }
+
   Fusion fuse(const GpuFusions& fusions) {
     const int nodes = static_cast<int>(graph_.nodes.size());
     for (int n = 0; n < nodes; ++n) {
@@ -69,6 +77,31 @@ class Fuser {
     if (!feeds(source - 1, source) || !holds<Add>(source - 1)) return;
     neighbors(n).add_before = true;
     nth(fusion_.forward_node, source - 1) = n;
+  }
+
+  /// Whether the next node reads what `n` makes; in the same segment.
+  bool is_read_next(int n) const {
+    return n + 1 < static_cast<int>(graph_.nodes.size()) &&
+           graph_.value(node(n).outputs[0]).consumer == n + 1 && nth(segment_, n) == nth(segment_, n + 1);
+  }
+
+  void fuse_batch_norm(int n) {
+    int last = n;
+    if (is_read_next(last) && holds<Add>(last + 1)) {
+      nth(fusion_.forward_node, ++last) = n;
+      neighbors(n).add_behind = true;
+    }
+    if (!is_read_next(last) || !holds<Relu>(last + 1)) return;
+    nth(fusion_.forward_node, ++last) = n;
+    neighbors(n).relu_behind = true;
+    // Backward of a batch norm runs in any case: running statistics come from it.
+    if (!neighbors(n).add_behind) nth(fusion_.backward_node, last) = n;
+  }
+
+  void fuse_fork_behind(int n) {
+    if (!is_read_next(n) || !holds<Fork>(n + 1) || !input(n).needs_gradient) return;
+    neighbors(n).fork_behind = true;
+    nth(fusion_.backward_node, n + 1) = n;
   }
 
   void fuse_gelu(int n) {
@@ -129,6 +162,35 @@ class Fuser {
 
 bool Fusion::leaves_bias(int node) const { return std::ranges::find(bias_of, node) != bias_of.end(); }
 
+bool Fusion::is_unwritten(const Graph& graph, int value) const {
+  const Value& of = graph.value(value);
+  if (of.producer < 0 || of.consumer < 0) return false;
+  const int by = nth(forward_node, of.producer);
+  const ops::FusedNeighbors& fused = nth(neighbors, by);
+  return by != of.consumer && nth(forward_node, of.consumer) == by && (fused.add_behind || fused.relu_behind);
+}
+
+int Fusion::other_term(const Graph& graph, int node) const {
+  if (!nth(neighbors, node).add_behind) return -1;
+  const Value& output = graph.value(graph.node(node).outputs[0]);
+  return nth(graph.node(output.consumer).inputs, 1 - output.consumer_input);
+}
+
+int Fusion::last_made(const Graph& graph, int node) const {
+  const ops::FusedNeighbors& fused = nth(neighbors, node);
+  int value = graph.node(node).outputs[0];
+  for (int behind = fused.add_behind + fused.relu_behind; behind > 0; --behind)
+    value = graph.node(graph.value(value).consumer).outputs[0];
+  return value;
+}
+
+std::vector<int> Fusion::gradients_read(const Graph& graph, int node) const {
+  const ops::FusedNeighbors& fused = nth(neighbors, node);
+  if (fused.fork_behind) return graph.node(graph.value(graph.node(node).outputs[0]).consumer).outputs;
+  if (fused.relu_behind && !fused.add_behind) return {last_made(graph, node)};
+  return graph.node(node).outputs;
+}
+
 Fusion no_fusion(const Graph& graph) {
   Fusion fusion{.neighbors = std::vector<ops::FusedNeighbors>(graph.nodes.size()),
                 .forward_node = std::vector<int>(graph.nodes.size()),
@@ -137,6 +199,10 @@ Fusion no_fusion(const Graph& graph) {
   std::iota(fusion.forward_node.begin(), fusion.forward_node.end(), 0);
   fusion.backward_node = fusion.forward_node;
   return fusion;
+}
+
+Fusion fuse_for_cpu(const Graph& graph, const Partition& partition) {
+  return graph.compute == DType::float32 ? Fuser(graph, partition).fuse_on_cpu() : no_fusion(graph);
 }
 
 Fusion fuse_for_gpu(const Graph& graph, const Partition& partition, const GpuFusions& fusions) {

@@ -20,12 +20,28 @@ struct Fusion {
 
   /// Whether another node's backward sums the gradient of this linear layer's bias.
   bool leaves_bias(int node) const;
+  /// Whether one kernel makes the value and what is made of it, and does not write the value.
+  bool is_unwritten(const Graph& graph, int value) const;
+  /// Of what is fused on CPUs: the other term of the sum that a batch norm's kernel adds, or -1; the value
+  /// that it writes, which is the last that it makes; the values whose gradients a kernel reads, in place of
+  /// its own outputs'.
+  int other_term(const Graph& graph, int node) const;
+  int last_made(const Graph& graph, int node) const;
+  std::vector<int> gradients_read(const Graph& graph, int node) const;
   bool runs_forward(int node) const { return nth(forward_node, node) == node; }
   bool runs_backward(int node) const { return nth(backward_node, node) == node; }
 };
 
-/// No fusion: for CPUs.
+/// Each node by its own kernel.
 Fusion no_fusion(const Graph& graph);
+
+/// The fusions of CPU kernels, to the bits of separate kernels, if values are stored in float32. Within a
+/// segment,
+/// - a batch norm also adds what a sum right behind it adds to its output, and computes a ReLU right behind
+/// it
+///   or the sum; in backward the gradient of that ReLU, unless there is a sum, whose other term needs it;
+/// - any other ReLU adds the gradients of its output's two readers if a fork is right behind it.
+Fusion fuse_for_cpu(const Graph& graph, const Partition& partition);
 
 /// The fusions of GPU kernels.
 /// - Within a segment, a layer norm adds the two terms of its input, and in backward the gradient of the

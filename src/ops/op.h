@@ -136,10 +136,12 @@ struct KernelArguments {
 
 enum class KernelPhase { forward, backward_input, backward_weight };
 
-/// Work that a GPU kernel does besides its own in the same pass over memory: that of its neighbours in the
-/// graph, or of its own backward. CPU kernels do none. In the spans of KernelArguments the neighbours'
-/// tensors follow the op's own, or replace them, as stated here.
+/// Work that a kernel does besides its own in the same pass over memory: that of its neighbours in the
+/// graph, or of its own backward. In the spans of KernelArguments the neighbours' tensors follow the op's
+/// own, or replace them, as stated here.
 struct FusedNeighbors {
+  // Of kernels of GPUs:
+
   /// linear, forward: outputs[1] = gelu(outputs[0]), of the sums before they are rounded.
   bool gelu_behind = false;
   /// linear, backward_input: inputs[1] is the gelu's input, and input_gradients[0] the gradient of that
@@ -161,6 +163,17 @@ struct FusedNeighbors {
   /// linear: a norm writes its output's gradient, and the bias's gradient is summed in the order in which
   /// that norm's kernel would sum it, so that it has the same bits whichever of them does.
   bool norm_behind = false;
+
+  // Of float32 kernels of CPUs, to the bits of separate kernels:
+
+  /// batch_norm, forward: inputs[1] is the other term of the sum behind it, and outputs[0] that sum. Its own
+  /// output is written nowhere.
+  bool add_behind = false;
+  /// batch_norm, forward: outputs[0] is the output of the ReLU behind it, or behind the sum. backward_input,
+  /// without a sum: output_gradients[0] is the gradient of the ReLU's output.
+  bool relu_behind = false;
+  /// relu, backward_input: output_gradients are those of the two readers of its output.
+  bool fork_behind = false;
   bool operator==(const FusedNeighbors&) const = default;
 };
 
@@ -180,7 +193,7 @@ struct KernelOptions {
   /// GPUs: products take algorithms that can compute several virtual replicas at once, even if there is
   /// one, so that bits do not depend on how many there are.
   bool reproducible = false;
-  FusedNeighbors fused;      ///< GPUs
+  FusedNeighbors fused;
   int64_t column_bytes = 0;  ///< convolutions on GPUs: columns made at once; 0: the library's choice
   /// CPUs, evaluation, ops with PositionUse::place, earlier or previous: so many positions of each sample are
   /// computed in a call, to the same bits; 0: all. Tensors are of whole samples.

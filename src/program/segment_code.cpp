@@ -13,6 +13,15 @@ namespace {
 
 const std::vector<int> kNone;
 
+model::Fusion fusion_for(const model::Graph& graph, const model::Partition& partition,
+                         const ModelCode::Options& options) {
+  if (options.device == device::DeviceKind::cuda)
+    return model::fuse_for_gpu(graph, partition,
+                               {.loss = options.training && !options.repeats, .gelu = options.fuse_gelu});
+  // What a neighbour's kernel computes could not be repeated by itself.
+  return options.repeats ? model::no_fusion(graph) : model::fuse_for_cpu(graph, partition);
+}
+
 }  // namespace
 
 const std::vector<int>& SegmentInterface::inputs_of(InstructionKind kind) const {
@@ -75,11 +84,7 @@ ModelCode::ModelCode(const model::Graph& graph, const model::Partition& partitio
     : graph_(graph),
       partition_(partition),
       options_(options),
-      fusion_(
-          options.device == device::DeviceKind::cuda
-              ? model::fuse_for_gpu(graph, partition,
-                                    {.loss = options.training && !options.repeats, .gelu = options.fuse_gelu})
-              : model::no_fusion(graph)) {
+      fusion_(fusion_for(graph, partition, options)) {
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const auto& node = graph.nodes[n];
     std::vector<TensorSpec> inputs;
@@ -141,7 +146,9 @@ bool ModelCode::reads_narrow(const model::Node& node, size_t slot) const {
 
 bool ModelCode::gradient_stays_inside(int value) const {
   const auto& of = graph_.value(value);
-  return of.producer >= 0 && nth(fusion_.backward_node, of.producer) == of.consumer;
+  if (of.producer < 0 || of.consumer < 0) return false;
+  return nth(fusion_.backward_node, of.producer) == of.consumer ||
+         nth(fusion_.backward_node, of.consumer) == of.producer;
 }
 
 std::byte* ModelCode::activation(int segment, int value, const SegmentBindings& bindings) const {
@@ -234,6 +241,13 @@ void ModelCode::fuse_forward(int segment, KernelCall& call, const SegmentBinding
     call.output_values.push_back(value);
   };
   if (fused.gelu_behind) writes(graph_.node(graph_.value(node.outputs[0]).consumer).outputs[0]);
+  if (fused.add_behind || fused.relu_behind) {
+    if (const int term = fusion_.other_term(graph_, call.node); term >= 0)
+      call.inputs.push_back(view(term, activation(segment, term, bindings)));
+    // output_values stay: if what is made is not finite, the first of the nodes is blamed.
+    const int last = fusion_.last_made(graph_, call.node);
+    call.outputs[0] = view(last, activation(segment, last, bindings));
+  }
   if (!fused.add_before) return;
   const int sum = graph_.value(node.inputs[0]).storage;
   call.inputs.clear();
@@ -316,7 +330,7 @@ std::vector<KernelCall> ModelCode::bind_backward(int segment, const SegmentBindi
       call.gradient_values.push_back(made);
     }
     bool reached = signature.is_loss;
-    for (const int output : node.outputs) {
+    for (const int output : fusion_.gradients_read(graph_, n)) {
       const bool has = graph_.value(output).needs_gradient;
       reached = reached || has;
       call.output_gradients.push_back(view(output, has ? gradient(output) : nullptr));

@@ -99,7 +99,8 @@ void ModelCode::lay_out(int segment) {
   find_stash_gradients(segment);
   std::vector<int> temporaries;
   for (const int root : made)
-    if (!contains(kept, root) && !contains(face.writes, root)) temporaries.push_back(root);
+    if (!contains(kept, root) && !contains(face.writes, root) && !fusion_.is_unwritten(graph_, root))
+      temporaries.push_back(root);
   lay_out_forward(segment, temporaries);
   if (!options_.training) return;
   lay_out_recompute(segment);

@@ -52,6 +52,8 @@ class AccessFinder {
   void forward() {
     std::vector<int> inputs = node_.inputs, outputs = node_.outputs;
     if (fused_.gelu_behind) outputs.push_back(graph_.node(graph_.value(outputs[0]).consumer).outputs[0]);
+    if (const int term = code_.fusion().other_term(graph_, call_.node); term >= 0) inputs.push_back(term);
+    if (fused_.add_behind || fused_.relu_behind) outputs[0] = code_.fusion().last_made(graph_, call_.node);
     if (fused_.add_before) {
       const int sum = symbols_.activation_value(node_.inputs[0]);
       inputs = producer_of(sum).inputs;
@@ -86,9 +88,10 @@ class AccessFinder {
       found_.reads.push_back(
           access(call_.inputs.back(), symbols_.activation(producer_of(node_.inputs[0]).inputs[0])));
     auxiliaries(found_.reads);
-    for (size_t o = 0; o < node_.outputs.size(); ++o)
-      if (graph_.value(node_.outputs[o]).needs_gradient)
-        found_.reads.push_back(access(call_.output_gradients[o], symbols_.gradient(node_.outputs[o])));
+    const std::vector<int> gradients = code_.fusion().gradients_read(graph_, call_.node);
+    for (size_t o = 0; o < gradients.size(); ++o)
+      if (graph_.value(gradients[o]).needs_gradient)
+        found_.reads.push_back(access(call_.output_gradients[o], symbols_.gradient(gradients[o])));
     if (is_first_half && fused_.fork_before) {
       const auto& input = graph_.value(node_.inputs[0]);
       const int other = nth(producer_of(node_.inputs[0]).outputs, 1 - input.producer_output);

@@ -31,6 +31,9 @@ std::vector<std::string> fused_layers(const Graph& graph, const Fusion& fusion) 
     if (fused.fork_before) text += " fork";
     if (fused.gelu_before) text += " gelu_before";
     if (fused.gelu_behind) text += " gelu_behind";
+    if (fused.add_behind) text += " add_behind";
+    if (fused.relu_behind) text += " relu_behind";
+    if (fused.fork_behind) text += " fork_behind";
     if (!text.empty()) layers.push_back(graph.nodes[n].name + ":" + text);
   }
   return layers;
@@ -190,7 +193,68 @@ TEST(Fusion, ALossWritesItsGradientOverLogitsThatNobodyElseWants) {
       << "made in another segment";
 }
 
-TEST(Fusion, OnCpusEveryKernelDoesItsOwnWork) {
+/// The first two blocks of a ResNet, the second of which has another shape.
+Graph two_blocks(DType compute = DType::float32) {
+  const auto conv = [](int64_t channels, int64_t stride = 1) {
+    return Conv2d{.channels = channels, .kernel = 3, .stride = stride, .padding = 1};
+  };
+  const ModelSpec model{{{"image", {{4, 4, 3}, DType::float32}}, {"label", {{}, DType::int32}}},
+                        {{"conv", conv(4), {"image"}, {}},
+                         {"bn", BatchNorm{}, {"conv"}, {}},
+                         {"relu", Relu{}, {"bn"}, {}},
+                         {"a.conv1", conv(4), {"relu"}, {}},
+                         {"a.bn1", BatchNorm{}, {"a.conv1"}, {}},
+                         {"a.relu1", Relu{}, {"a.bn1"}, {}},
+                         {"a.conv2", conv(4), {"a.relu1"}, {}},
+                         {"a.bn2", BatchNorm{}, {"a.conv2"}, {}},
+                         {"a.add", Add{}, {"a.bn2", "relu"}, {}},
+                         {"a.relu", Relu{}, {"a.add"}, {}},
+                         {"b.conv1", conv(8, 2), {"a.relu"}, {}},
+                         {"b.bn1", BatchNorm{}, {"b.conv1"}, {}},
+                         {"b.down", conv(8, 2), {"a.relu"}, {}},
+                         {"b.bn", BatchNorm{}, {"b.down"}, {}},
+                         {"b.add", Add{}, {"b.bn1", "b.bn"}, {}},
+                         {"pool", GlobalPool2d{}, {"b.add"}, {}},
+                         {"fc", Linear{.units = 3}, {"pool"}, {}},
+                         {"loss", SoftmaxCrossEntropy{}, {"fc", "label"}, {}}}};
+  return make_graph(model, compute);
+}
+
+TEST(Fusion, OnCpusBatchNormsAddAndComputeReluAndRelusAddGradients) {
+  const Graph graph = two_blocks();
+  const Fusion fusion = fuse_for_cpu(graph, make_partition(graph, kOneSegment));
+  EXPECT_THAT(fused_layers(graph, fusion),
+              ElementsAre("bn: relu_behind", "a.bn1: relu_behind", "a.bn2: add_behind relu_behind",
+                          "a.relu: fork_behind", "b.bn: add_behind"));
+  EXPECT_THAT(
+      done_by_others(graph, fusion.forward_node),
+      ElementsAre("relu by bn", "a.relu1 by a.bn1", "a.add by a.bn2", "a.relu by a.bn2", "b.add by b.bn"));
+  EXPECT_THAT(done_by_others(graph, fusion.backward_node),
+              ElementsAre("relu by bn", "a.relu1 by a.bn1", "a.relu.fork by a.relu"))
+      << "the gradient behind a sum is also that of its other term";
+  std::vector<std::string> unwritten;
+  for (size_t v = 0; v < graph.values.size(); ++v)
+    if (fusion.is_unwritten(graph, static_cast<int>(v))) unwritten.push_back(graph.values[v].name);
+  EXPECT_THAT(unwritten, ElementsAre("bn", "a.bn1", "a.bn2", "a.add", "b.bn"));
+}
+
+TEST(Fusion, OnCpusEndsWithTheSegmentAndIsOfFloat32) {
+  const Graph graph = two_blocks(), narrow = two_blocks(DType::bfloat16);
+  const Fusion cut = fuse_for_cpu(graph, make_partition(graph, 1));
+  for (size_t n = 0; n < graph.nodes.size(); ++n)
+    for (const int by : {cut.forward_node[n], cut.backward_node[n]}) {
+      const auto segment_of = [&](int node) {
+        const auto& segments = make_partition(graph, 1).segments;
+        return std::ranges::find_if(segments, [node](const auto& s) { return node <= s.last_node; })
+            ->first_node;
+      };
+      EXPECT_EQ(segment_of(by), segment_of(static_cast<int>(n))) << graph.nodes[n].name;
+    }
+  EXPECT_LT(fused_layers(graph, cut).size(), 5u);
+  EXPECT_THAT(fused_layers(narrow, fuse_for_cpu(narrow, make_partition(narrow, kOneSegment))), IsEmpty());
+}
+
+TEST(Fusion, WithoutItEveryKernelDoesItsOwnWork) {
   const Graph graph = fused_gpt(DType::bfloat16);
   const Fusion fusion = no_fusion(graph);
   EXPECT_THAT(fused_layers(graph, fusion), IsEmpty());

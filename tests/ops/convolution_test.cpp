@@ -170,6 +170,15 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{1, 14, 12, 2, 4, 6, 4, 17, 1, 1, 1, 4}, Case{1, 7, 7, 40, 2, 1, 0, 40, 1, 1, 1, 5},
                       Case{1, 2, 2, 3, 3, 1, 9, 5, 1, 1, 1, 7}, Case{2, 9, 9, 8, 3, 1, 2, 12, 1, 2, 4, 2},
                       Case{2, 9, 9, 34, 3, 2, 2, 34, 1, 2, 2, 2}, Case{1, 5, 5, 3, 3, 1000, 2, 4, 1, 1, 1, 3},
+                      // Many units of many channels, whose weight's gradient is made panel by panel: of
+                      // several blocks of pixels and images, with all that moves windows.
+                      Case{2, 14, 15, 16, 3, 1, 1, 100, 1, 1}, Case{4, 9, 7, 48, 3, 2, 1, 97, 2, 3},
+                      Case{3, 8, 8, 32, 3, 1, 1, 128, 3, 2}, Case{2, 6, 6, 64, 3, 1, 1, 200, 1, 2, 2},
+                      Case{2, 9, 9, 32, 3, 2, 2, 96, 1, 2, 1, 2}, Case{3, 9, 9, 64, 1, 2, 0, 96, 1, 1},
+                      Case{30, 2, 2, 32, 3, 1, 1, 96, 5, 1}, Case{2, 3, 3, 16, 3, 1, 5, 104, 1, 1},
+                      Case{1, 38, 38, 16, 2, 1, 0, 96, 1, 1}, Case{2, 7, 6, 16, 3, 3, 4, 96, 1, 1, 1, 3},
+                      // Windows so long that they meet panels piece by piece.
+                      Case{2, 3, 3, 288, 3, 1, 1, 290, 1, 2},
                       // Depthwise.
                       Case{2, 6, 7, 5, 3, 1, 1, 5, 2, 1, 5}, Case{3, 9, 8, 35, 3, 2, 1, 35, 3, 2, 35},
                       Case{1, 8, 8, 16, 5, 1, 2, 16, 1, 3, 16}, Case{2, 7, 6, 33, 3, 2, 1, 33, 2, 3, 33},

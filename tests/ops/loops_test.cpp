@@ -202,7 +202,8 @@ TEST(Loops, NormalizeRowsToTheSameBits) {
 struct Columns {
   int64_t rows, columns;
   ColumnLanes lanes{columns};
-  std::vector<float> x = random_values(rows * columns, 2, 11), dy = random_values(rows * columns, 1, 12);
+  std::vector<float> x = random_values(rows * columns, 2, 11), dy = random_values(rows * columns, 1, 12),
+                     other = random_values(rows * columns, 1, 17);
 
   std::vector<float> of_lanes(uint32_t seed) const {
     const std::vector<float> of_columns = random_values(columns, 1, seed);
@@ -210,6 +211,52 @@ struct Columns {
     for (int64_t lane = 0; lane < lanes.width; ++lane)
       values.push_back(of_columns[static_cast<size_t>(lane % columns)]);
     return values;
+  }
+};
+
+/// What normalizations and their gradients make: alone, and with the sum and the ReLU behind them.
+struct NormalizedColumns {
+  NormalizedColumns(const Loops& loops, const Columns& matrix, const std::vector<float>& mean,
+                    const std::vector<float>& scale, const std::vector<float>& bias) {
+    const ColumnLoops& of = loops.columns;
+    const int64_t rows = matrix.rows;
+    for (const bool adds : {false, true})
+      for (const bool has_relu : {false, true})
+        of.normalize(rows, matrix.lanes,
+                     {.x = matrix.x.data(),
+                      .mean = mean.data(),
+                      .scale = scale.data(),
+                      .bias = bias.data(),
+                      .other = adds ? matrix.other.data() : nullptr,
+                      .has_relu = has_relu,
+                      .y = list(y, rows * matrix.columns).data()});
+    for (const bool has_relu : {false, true}) {
+      const NormalizedGradient gradient{.dy = matrix.dy.data(),
+                                        .x = matrix.x.data(),
+                                        .mean = mean.data(),
+                                        .scale = has_relu ? scale.data() : nullptr,
+                                        .bias = has_relu ? bias.data() : nullptr};
+      of.input_gradient(rows, matrix.lanes, list(dx, rows * matrix.columns).data(), gradient, scale.data(),
+                        bias.data(), mean.data());
+      float* products = list(this->products, matrix.columns).data();
+      of.gradient_sums(rows, matrix.lanes, products, list(sums, matrix.columns).data(), gradient);
+    }
+  }
+
+  std::vector<float> all() const {
+    std::vector<float> numbers;
+    for (const auto* lists : {&y, &dx, &products, &sums})
+      for (const auto& one : *lists) numbers.insert(numbers.end(), one.begin(), one.end());
+    return numbers;
+  }
+
+  using Lists = std::vector<std::vector<float>>;
+  Lists y, dx, products, sums;
+
+ private:
+  /// One more list, with a number behind it, which must stay.
+  static std::vector<float>& list(Lists& lists, int64_t size) {
+    return lists.emplace_back(static_cast<size_t>(size) + 1, 7.0f);
   }
 };
 
@@ -224,36 +271,49 @@ TEST(Loops, OfColumnsHaveEqualBits) {
           std::to_string(rows) + " rows of " + std::to_string(columns), [&](const Loops& loops) {
             const auto size = static_cast<size_t>(rows * columns), width = static_cast<size_t>(columns);
             // A number behind each result, which must stay.
-            std::vector<float> y(size + 1, 7.0f), dx(size + 1, 7.0f), sums(3 * width + 1, 7.0f),
-                chains = random_values(columns, 1, 16);
-            loops.columns.normalize(rows, lanes, y.data(), x.data(), mean.data(), scale.data(), bias.data());
-            loops.columns.input_gradient(rows, lanes, dx.data(), dy.data(), x.data(), mean.data(),
-                                         scale.data(), bias.data(), mean.data());
+            std::vector<float> sums(2 * width + 1, 7.0f), chains = random_values(columns, 1, 16);
+            const NormalizedColumns normalized(loops, matrix, mean, scale, bias);
             loops.columns.sum(rows, lanes, sums.data(), x.data());
             loops.columns.squared_deviations(rows, lanes, sums.data() + width, x.data(), mean.data());
-            loops.columns.products(rows, lanes, sums.data() + 2 * width, dy.data(), x.data(), mean.data());
             std::vector<float> expected_chains = chains;
             loops.add_rows(chains.data(), x.data(), rows, columns);
             // As the formulas say, element by element.
-            std::vector<double> plain(3 * width);
+            std::vector<double> plain(2 * width);
+            std::vector<double> products[2], gradients[2];  // without a ReLU, with one
+            for (const size_t relu : {0, 1}) products[relu].resize(width), gradients[relu].resize(width);
             for (size_t i = 0; i < size; ++i) {
               const size_t c = i % width;
-              const float deviation = x[i] - mean[c];
-              EXPECT_EQ(y[i], std::fma(deviation, scale[c], bias[c])) << loops.instruction_set;
-              EXPECT_EQ(dx[i], std::fma(scale[c], dy[i], std::fma(bias[c], deviation, mean[c])))
-                  << loops.instruction_set;
+              const float deviation = x[i] - mean[c], y = std::fma(deviation, scale[c], bias[c]);
+              const float sum = y + matrix.other[i];
+              const float expected[] = {y, std::max(y, 0.0f), sum, std::max(sum, 0.0f)};
+              for (size_t kind = 0; kind < 4; ++kind)
+                EXPECT_EQ(normalized.y[kind][i], expected[kind]) << loops.instruction_set << kind;
+              for (const size_t relu : {0, 1}) {
+                const float gradient = relu == 1 && y <= 0 ? 0.0f : dy[i];
+                EXPECT_EQ(normalized.dx[relu][i],
+                          std::fma(scale[c], gradient, std::fma(bias[c], deviation, mean[c])))
+                    << loops.instruction_set << relu;
+                products[relu][c] += double{gradient} * deviation;
+                gradients[relu][c] += double{gradient};
+              }
               plain[c] += x[i];
               plain[width + c] += double{deviation} * deviation;
-              plain[2 * width + c] += double{dy[i]} * deviation;
               expected_chains[c] += x[i];
             }
             EXPECT_EQ(chains, expected_chains) << loops.instruction_set;
             for (size_t c = 0; c < plain.size(); ++c)
               EXPECT_NEAR(sums[c], plain[c], 1e-4 * static_cast<double>(rows)) << loops.instruction_set;
-            for (const auto* list : {&y, &dx, &sums}) EXPECT_EQ(list->back(), 7.0f) << loops.instruction_set;
-            std::vector<float> all;
-            for (const auto* part : {&y, &dx, &sums, &chains})
-              all.insert(all.end(), part->begin(), part->end());
+            for (const size_t relu : {0, 1})
+              for (size_t c = 0; c < width; ++c) {
+                EXPECT_NEAR(normalized.products[relu][c], products[relu][c],
+                            1e-4 * static_cast<double>(rows));
+                EXPECT_NEAR(normalized.sums[relu][c], gradients[relu][c], 1e-4 * static_cast<double>(rows));
+              }
+            EXPECT_EQ(sums.back(), 7.0f) << loops.instruction_set;
+            for (const auto* lists : {&normalized.y, &normalized.dx, &normalized.products, &normalized.sums})
+              for (const auto& list : *lists) EXPECT_EQ(list.back(), 7.0f) << loops.instruction_set;
+            std::vector<float> all = normalized.all();
+            for (const auto* part : {&sums, &chains}) all.insert(all.end(), part->begin(), part->end());
             return all;
           });
     }
@@ -279,23 +339,20 @@ TEST(Loops, OfColumnsAndRowsHaveEqualBitsWhateverTheNumbersAre) {
         Columns matrix{rows, columns};
         matrix.x = with_special_values(matrix.x, 0, finite);
         matrix.dy = with_special_values(matrix.dy, 1, finite);
-        const std::vector<float> mean = matrix.of_lanes(13), scale = matrix.of_lanes(14), &x = matrix.x,
-                                 &dy = matrix.dy;
+        const std::vector<float> mean = matrix.of_lanes(13), scale = matrix.of_lanes(14), &x = matrix.x;
         expect_equal_bits(
             std::to_string(rows) + " rows of " + std::to_string(columns), [&](const Loops& loops) {
-              const auto size = static_cast<size_t>(rows * columns), width = static_cast<size_t>(columns);
-              std::vector<float> y(size), dx(size), sums(3 * width), chains(width);
+              const auto width = static_cast<size_t>(columns);
+              std::vector<float> sums(2 * width), chains(width);
               const ColumnLoops& of = loops.columns;
-              of.normalize(rows, matrix.lanes, y.data(), x.data(), mean.data(), scale.data(), mean.data());
-              of.input_gradient(rows, matrix.lanes, dx.data(), dy.data(), x.data(), mean.data(), scale.data(),
-                                mean.data(), scale.data());
+              const std::vector<float> normalized = NormalizedColumns(loops, matrix, mean, scale, mean).all();
               of.sum(rows, matrix.lanes, sums.data(), x.data());
               of.squared_deviations(rows, matrix.lanes, sums.data() + width, x.data(), mean.data());
-              of.products(rows, matrix.lanes, sums.data() + 2 * width, dy.data(), x.data(), mean.data());
               loops.add_rows(chains.data(), x.data(), rows, columns);
               std::vector<float> all{loops.row_maximum(x.data(), rows * columns),
                                      loops.row_sum(x.data(), rows * columns)};
-              for (const auto* part : {&y, &dx, &sums, &chains})
+              for (const std::vector<float>* part :
+                   std::initializer_list<const std::vector<float>*>{&normalized, &sums, &chains})
                 all.insert(all.end(), part->begin(), part->end());
               return all;
             });

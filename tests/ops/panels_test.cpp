@@ -71,7 +71,9 @@ TEST(Panels, WindowsAreChainsOrSumsOfThem) {
   for (const ops::Loops* loops : ops::all_loops())
     for (const int64_t rows : {1, 2, 3, 5, 6, 7, 11, 12, 13, 25})
       for (const int64_t columns : {1, 3, 7, 8, 15, 16, 17, 31, 32})
-        for (const int64_t chain_length : {int64_t{0}, kChain}) {
+        for (const auto& [chain_length, accumulates] :
+             {std::pair{int64_t{0}, false}, std::pair{kChain, false}, std::pair{int64_t{0}, true},
+              std::pair{kChain, true}}) {
           const Values image = random_floats(kImage, 1),
                        panel = random_floats(kPieces * kPieceLength * kPanelColumns, 2),
                        bias = random_floats(kPanelColumns, 3), before = random_floats(rows * 40, 4);
@@ -89,6 +91,7 @@ TEST(Panels, WindowsAreChainsOrSumsOfThem) {
                                  .piece_length = kPieceLength,
                                  .piece_offsets = kOffsets,
                                  .chain = chain_length,
+                                 .accumulate = accumulates,
                                  .panel = panel.data(),
                                  .result = result.data(),
                                  .to = to.data(),
@@ -100,8 +103,8 @@ TEST(Panels, WindowsAreChainsOrSumsOfThem) {
                   at(panel, k * kPanelColumns + column));
             };
             constexpr int64_t kAll = kPieces * kPieceLength;
-            if (chain_length == 0) return chain(0, kAll, term) + at(bias, column);
-            float sum = 0;
+            float sum = accumulates ? at(before, to[static_cast<size_t>(row)] + column) : 0;
+            if (chain_length == 0) return chain(0, kAll, term, sum) + at(bias, column);
             for (int64_t k = 0; k < kAll; k += kChain) sum += chain(k, k + kChain, term);
             return sum;
           };

@@ -49,23 +49,58 @@ void join_moments(const ColumnBlocks& blocks, const float* moments, float* means
   }
 }
 
-/// y = (x - mean) scale + bias.
-void normalize(const ColumnBlocks& blocks, const float* x, const float* mean, const float* scale,
-               const float* bias, float* y, int threads) {
+/// Of all rows. Of the channels' numbers there is one each.
+void normalize(const ColumnBlocks& blocks, const Normalization& whole, int threads) {
   const ColumnLanes lanes(blocks.columns);
-  const LaneValues means(mean, lanes), scales(scale, lanes), biases(bias, lanes);
-  parallel_for(threads, blocks.count(),
-               [=, &blocks, m = means.data(), s = scales.data(), b = biases.data()](int64_t block) {
-                 const int64_t begin = blocks.first_row(block) * blocks.columns;
-                 loops().columns.normalize(blocks.rows_of(block), lanes, y + begin, x + begin, m, s, b);
-               });
+  const LaneValues means(whole.mean, lanes), scales(whole.scale, lanes), biases(whole.bias, lanes);
+  Normalization repeated = whole;
+  repeated.mean = means.data(), repeated.scale = scales.data(), repeated.bias = biases.data();
+  parallel_for(threads, blocks.count(), [&](int64_t block) {
+    const int64_t begin = blocks.first_row(block) * blocks.columns;
+    Normalization own = repeated;
+    own.x += begin, own.y += begin;
+    if (own.other != nullptr) own.other += begin;
+    loops().columns.normalize(blocks.rows_of(block), lanes, own);
+  });
 }
+
+/// What the gradients are made of, with a number for each lane.
+class BlockGradients {
+ public:
+  /// Of the channels' numbers there is one each.
+  BlockGradients(const ColumnBlocks& blocks, const NormalizedGradient& whole)
+      : blocks_(blocks),
+        lanes_(blocks.columns),
+        has_relu_(whole.scale != nullptr),
+        whole_(whole),
+        means_(whole.mean, lanes_),
+        scales_(has_relu_ ? whole.scale : whole.mean, lanes_),
+        biases_(has_relu_ ? whole.bias : whole.mean, lanes_) {}
+
+  NormalizedGradient of(int64_t block) const {
+    const int64_t begin = blocks_.first_row(block) * blocks_.columns;
+    return {.dy = whole_.dy + begin,
+            .x = whole_.x + begin,
+            .mean = means_.data(),
+            .scale = has_relu_ ? scales_.data() : nullptr,
+            .bias = has_relu_ ? biases_.data() : nullptr};
+  }
+
+ private:
+  const ColumnBlocks& blocks_;
+  ColumnLanes lanes_;
+  bool has_relu_;
+  NormalizedGradient whole_;
+  LaneValues means_, scales_, biases_;
+};
 
 class BatchNormKernel : public Kernel {
  public:
   BatchNormKernel(const BatchNorm& op, const Shape& input, const KernelOptions& options)
       : epsilon_(op.epsilon),
         training_(options.training),
+        adds_(options.fused.add_behind),
+        has_relu_(options.fused.relu_behind),
         threads_(options.intra_op_threads),
         blocks_(input.count() / input[-1] * options.batch, input[-1]) {}
 
@@ -75,7 +110,7 @@ class BatchNormKernel : public Kernel {
       case KernelPhase::forward:
         return bytes(blocks_.columns + (training_ ? of_blocks : 0));
       case KernelPhase::backward_input:
-        return bytes(3 * blocks_.columns + of_blocks);
+        return bytes(4 * blocks_.columns + of_blocks);
       case KernelPhase::backward_weight:
         break;
     }
@@ -86,6 +121,7 @@ class BatchNormKernel : public Kernel {
     const float* running[] = {arguments.parameters[2].as<const float>(),
                               arguments.parameters[3].as<const float>()};
     stream.launch([this, x = arguments.inputs[0].as<const float>(), y = arguments.outputs[0].as<float>(),
+                   other = adds_ ? arguments.inputs[1].as<const float>() : nullptr,
                    weight = arguments.parameters[0].as<const float>(),
                    bias = arguments.parameters[1].as<const float>(), running_mean = running[0],
                    running_var = running[1], saved = Saved(arguments, training_),
@@ -102,7 +138,15 @@ class BatchNormKernel : public Kernel {
         if (training_) saved.inverse_deviation[c] = inverse;
         scale[c] = weight[c] * inverse;
       }
-      normalize(blocks_, x, training_ ? saved.mean : running_mean, scale, bias, y, threads_);
+      normalize(blocks_,
+                {.x = x,
+                 .mean = training_ ? saved.mean : running_mean,
+                 .scale = scale,
+                 .bias = bias,
+                 .other = other,
+                 .has_relu = has_relu_,
+                 .y = y},
+                threads_);
     });
   }
 
@@ -113,12 +157,21 @@ class BatchNormKernel : public Kernel {
                               arguments.parameter_gradients[3].as<float>(), arguments.accumulate};
     stream.launch([this, x = arguments.inputs[0].as<const float>(),
                    dy = arguments.output_gradients[0].as<const float>(),
-                   weight = arguments.parameters[0].as<const float>(), saved = Saved(arguments, true),
+                   weight = arguments.parameters[0].as<const float>(),
+                   bias = arguments.parameters[1].as<const float>(), saved = Saved(arguments, true),
                    gradients, dx = arguments.input_gradients[0].as<float>(),
                    factors = static_cast<float*>(arguments.workspace)] {
-      block_sums(x, dy, saved, factors + 3 * blocks_.columns);
-      fold(weight, saved, factors + 3 * blocks_.columns, gradients, factors);
-      if (dx != nullptr) input_gradient(x, dy, saved.mean, factors, dx);
+      float *scale = factors + 3 * blocks_.columns, *sums = scale + blocks_.columns;
+      NormalizedGradient gradient{.dy = dy, .x = x, .mean = saved.mean, .scale = nullptr, .bias = nullptr};
+      // Behind a sum the ReLU's backward is its own, since the sum's other term has the same gradient.
+      if (has_relu_ && !adds_) {
+        for (int64_t c = 0; c < blocks_.columns; ++c) scale[c] = weight[c] * saved.inverse_deviation[c];
+        gradient.scale = scale, gradient.bias = bias;
+      }
+      const BlockGradients of_blocks(blocks_, gradient);
+      block_sums(of_blocks, saved, sums);
+      fold(weight, saved, sums, gradients, factors);
+      if (dx != nullptr) input_gradient(of_blocks, factors, dx);
     });
   }
 
@@ -141,15 +194,13 @@ class BatchNormKernel : public Kernel {
   static int64_t bytes(int64_t floats) { return floats * static_cast<int64_t>(sizeof(float)); }
 
   /// sums [blocks, 2, channels]: of dy normalized(x), then of dy.
-  void block_sums(const float* x, const float* dy, const Saved& saved, float* sums) const {
+  void block_sums(const BlockGradients& gradients, const Saved& saved, float* sums) const {
     const ColumnLanes lanes(blocks_.columns);
-    const LaneValues means(saved.mean, lanes);
     parallel_for(threads_, blocks_.count(), [&](int64_t block) {
-      const int64_t begin = blocks_.first_row(block) * blocks_.columns, rows = blocks_.rows_of(block);
       float* weight_sums = sums + 2 * block * blocks_.columns;
-      loops().columns.products(rows, lanes, weight_sums, dy + begin, x + begin, means.data());
+      loops().columns.gradient_sums(blocks_.rows_of(block), lanes, weight_sums, weight_sums + blocks_.columns,
+                                    gradients.of(block));
       for (int64_t c = 0; c < blocks_.columns; ++c) weight_sums[c] *= saved.inverse_deviation[c];
-      loops().columns.sum(rows, lanes, weight_sums + blocks_.columns, dy + begin);
     });
   }
 
@@ -179,20 +230,20 @@ class BatchNormKernel : public Kernel {
 
   /// With n = (x - mean) inverse: dx = weight inverse (dy - mean(dy) - n mean(dy n)), as three factors per
   /// channel.
-  void input_gradient(const float* x, const float* dy, const float* mean, const float* factors,
-                      float* dx) const {
+  void input_gradient(const BlockGradients& gradients, const float* factors, float* dx) const {
     const ColumnLanes lanes(blocks_.columns);
-    const LaneValues means(mean, lanes), of_dy(factors, lanes), of_x(factors + blocks_.columns, lanes),
+    const LaneValues of_dy(factors, lanes), of_x(factors + blocks_.columns, lanes),
         constant(factors + 2 * blocks_.columns, lanes);
     parallel_for(threads_, blocks_.count(), [&](int64_t block) {
-      const int64_t begin = blocks_.first_row(block) * blocks_.columns;
-      loops().columns.input_gradient(blocks_.rows_of(block), lanes, dx + begin, dy + begin, x + begin,
-                                     means.data(), of_dy.data(), of_x.data(), constant.data());
+      loops().columns.input_gradient(blocks_.rows_of(block), lanes,
+                                     dx + blocks_.first_row(block) * blocks_.columns, gradients.of(block),
+                                     of_dy.data(), of_x.data(), constant.data());
     });
   }
 
   float epsilon_;
   bool training_;
+  bool adds_, has_relu_;  ///< behind the norm (FusedNeighbors)
   int threads_;
   ColumnBlocks blocks_;
 };

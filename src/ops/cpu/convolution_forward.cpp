@@ -37,7 +37,7 @@ int64_t ConvolutionForward::packed_weight_floats() const {
 }
 
 int64_t ConvolutionForward::images_at_once() const {
-  return reads_planes_ ? 1 : images_of_run(sizes_.pixels(), sizes_.batch);
+  return reads_planes_ ? 1 : images_at_once_of(sizes_.pixels(), padded_image_floats(sizes_), sizes_.batch);
 }
 
 int64_t ConvolutionForward::thread_floats() const {
@@ -52,10 +52,17 @@ int64_t ConvolutionForward::bytes() const {
 void ConvolutionForward::run(const float* x, const float* weight, const float* bias, float* y,
                              float* workspace) const {
   reads_planes_ ? pack_weight(weight, workspace) : pack_units(weight, bias, workspace);
+  const auto own_of = [&](int64_t thread) {
+    return workspace + packed_weight_floats() + thread * thread_floats();
+  };
+  // What stands around images stays.
+  if (!reads_planes_)
+    parallel_for(threads_, threads_,
+                 [&](int64_t thread) { std::fill_n(own_of(thread), thread_floats(), 0.0f); });
   for_images(threads_, sizes_.batch, images_at_once(), [&](int64_t first, int64_t images, int64_t thread) {
     const float* from = x + first * sizes_.image();
     float* to = y + first * sizes_.pixels() * sizes_.units;
-    float* own = workspace + packed_weight_floats() + thread * thread_floats();
+    float* own = own_of(thread);
     reads_planes_ ? by_planes(from, workspace, bias, to, own) : by_windows(images, from, workspace, to, own);
   });
 }
@@ -79,27 +86,31 @@ void ConvolutionForward::by_windows(int64_t images, const float* x, const float*
   const bool pads = sizes_.padding > 0;
   const int64_t image_stride = pads ? padded_image_floats(sizes_) : sizes_.image();
   for (int64_t image = 0; image < images && pads; ++image)
-    pad_image(sizes_, x + image * sizes_.image(), padded + image * image_stride);
-  const int64_t row = sizes_.padded_row(), window = sizes_.window(), units = sizes_.group_units();
+    fill_image(sizes_, x + image * sizes_.image(), padded + image * image_stride);
+  const int64_t window = sizes_.window(), units = sizes_.group_units(), stride = sizes_.stride;
+  const WindowGrid grid{
+      .height = sizes_.out_height,
+      .width = sizes_.out_width,
+      .from = {0, image_stride, stride * sizes_.padded_row(), stride * sizes_.channels},
+      .to = {0, sizes_.pixels() * sizes_.units, sizes_.out_width * sizes_.units, sizes_.units}};
   const auto multiply_panel = [&](int64_t group, int64_t unit) {
-    for_each_run(images, sizes_.out_height, sizes_.out_width, [&](WindowRun& run) {
-      for (int64_t i = 0; i < run.count; ++i) {
-        run.from[i] = run.image[i] * image_stride + run.y[i] * sizes_.stride * row +
-                      run.x[i] * sizes_.stride * sizes_.channels;
-        run.to[i] = (run.image[i] * sizes_.pixels() + run.y[i] * sizes_.out_width + run.x[i]) * sizes_.units;
-      }
-      loops().window_product({.rows = run.count,
-                              .columns = std::min(kPanelColumns, units - unit),
-                              .image = (pads ? padded : x) + group * sizes_.group_channels(),
-                              .from = run.from,
-                              .pieces = pieces_.count(),
-                              .piece_length = pieces_.length,
-                              .piece_offsets = pieces_.offsets.data(),
-                              .chain = 0,
-                              .panel = panels,
-                              .result = y + group * units + unit,
-                              .to = run.to,
-                              .bias = panels + window * kPanelColumns});
+    for_pieces(pieces_.count(), pieces_.length, [&](int64_t first, int64_t count) {
+      const float* bias = first + count == pieces_.count() ? panels + window * kPanelColumns : nullptr;
+      for_each_run(images, grid, [&](const WindowRun& run) {
+        loops().window_product({.rows = run.count,
+                                .columns = std::min(kPanelColumns, units - unit),
+                                .image = (pads ? padded : x) + group * sizes_.group_channels(),
+                                .from = run.from,
+                                .pieces = count,
+                                .piece_length = pieces_.length,
+                                .piece_offsets = pieces_.offsets.data() + first,
+                                .chain = 0,
+                                .accumulate = first > 0,
+                                .panel = panels + first * pieces_.length * kPanelColumns,
+                                .result = y + group * units + unit,
+                                .to = run.to,
+                                .bias = bias});
+      });
     });
   };
   for (int64_t group = 0; group < sizes_.groups; ++group)

@@ -66,6 +66,10 @@ int64_t Gathering::padded_floats() const {
 
 void Gathering::pad(int64_t images, const float* dy, float* padded) const {
   std::fill_n(padded, images * padded_floats(), 0.0f);
+  fill(images, dy, padded);
+}
+
+void Gathering::fill(int64_t images, const float* dy, float* padded) const {
   for (int64_t image = 0; image < images; ++image)
     for (int64_t y = 0; y < sizes_.out_height; ++y)
       std::memcpy(padded + image * padded_floats() + (y + lead()) * padded_row() + lead() * sizes_.units,

@@ -34,6 +34,8 @@ class Gathering {
   int64_t padded_row() const;     ///< numbers of dy's row with its zeros
   int64_t padded_floats() const;  ///< of an image of dy with its zeros
   void pad(int64_t images, const float* dy, float* padded) const;
+  /// Where there are zeros around dy already.
+  void fill(int64_t images, const float* dy, float* padded) const;
 
  private:
   int64_t lead() const;

@@ -30,8 +30,12 @@ WindowPieces::WindowPieces(const ConvolutionSizes& sizes) : length(sizes.group_c
 }
 
 void pad_image(const ConvolutionSizes& sizes, const float* x, float* padded) {
+  if (sizes.padding > 0) std::fill_n(padded, sizes.padded_height() * sizes.padded_row(), 0.0f);
+  fill_image(sizes, x, padded);
+}
+
+void fill_image(const ConvolutionSizes& sizes, const float* x, float* padded) {
   const int64_t row = sizes.padded_row(), own = sizes.width * sizes.channels;
-  if (sizes.padding > 0) std::fill_n(padded, sizes.padded_height() * row, 0.0f);
   for (int64_t y = 0; y < sizes.height; ++y)
     std::memcpy(padded + (y + sizes.padding) * row + sizes.padding * sizes.channels, x + y * own,
                 static_cast<size_t>(own * kNumberBytes));

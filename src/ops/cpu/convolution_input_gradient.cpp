@@ -26,7 +26,8 @@ bool ConvolutionInputGradient::is_better_gathered() const {
 }
 
 int64_t ConvolutionInputGradient::images_at_once() const {
-  return gathers_ ? images_of_run(sizes_.height * sizes_.width, sizes_.batch) : 1;
+  if (!gathers_) return 1;
+  return images_at_once_of(sizes_.height * sizes_.width, gathering_.padded_floats(), sizes_.batch);
 }
 
 int64_t ConvolutionInputGradient::panel_floats() const {
@@ -50,6 +51,9 @@ void ConvolutionInputGradient::run(const float* dy, const float* weight, float* 
   if (gathers_) {
     pack(weight, workspace);
     own += panel_floats();
+    // What stands around images stays.
+    parallel_for(threads_, threads_,
+                 [&](int64_t thread) { std::fill_n(own + thread * thread_floats(), thread_floats(), 0.0f); });
   }
   for_images(threads_, sizes_.batch, images_at_once(), [&](int64_t first, int64_t images, int64_t thread) {
     const float* from = dy + first * sizes_.pixels() * sizes_.units;
@@ -84,7 +88,7 @@ void ConvolutionInputGradient::pack(const float* weight, float* panels) const {
 
 void ConvolutionInputGradient::gather(int64_t images, const float* dy, const float* panels, float* dx,
                                       float* padded) const {
-  gathering_.pad(images, dy, padded);
+  gathering_.fill(images, dy, padded);
   if (!gathering_.covers_all_pixels()) std::fill_n(dx, images * sizes_.image(), 0.0f);
   for (const PixelClass& one : gathering_.classes()) {
     gather_class(one, images, padded, panels, dx);
@@ -103,27 +107,29 @@ void ConvolutionInputGradient::gather_class(const PixelClass& one, int64_t image
   for (int64_t y = 0; y < one.rows; ++y)
     for (int64_t x = 0; x < (whole_rows ? 1 : one.columns); ++x)
       offsets.push_back(gathering_.pixel_step() * (y * row + x * sizes_.units));
+  const WindowGrid grid{
+      .height = one.height,
+      .width = one.width,
+      .from = {one.begin_y * row + one.begin_x * sizes_.units, gathering_.padded_floats(), row, sizes_.units},
+      .to = {(one.first_y * sizes_.width + one.first_x) * sizes_.channels, sizes_.image(),
+             stride * sizes_.width * sizes_.channels, stride * sizes_.channels}};
   const auto multiply_panel = [&](int64_t group, int64_t channel) {
-    for_each_run(images, one.height, one.width, [&](WindowRun& run) {
-      for (int64_t i = 0; i < run.count; ++i) {
-        run.from[i] = run.image[i] * gathering_.padded_floats() + (one.begin_y + run.y[i]) * row +
-                      (one.begin_x + run.x[i]) * sizes_.units;
-        run.to[i] = run.image[i] * sizes_.image() +
-                    ((one.first_y + run.y[i] * stride) * sizes_.width + one.first_x + run.x[i] * stride) *
-                        sizes_.channels;
-      }
-      loops().window_product({.rows = run.count,
-                              .columns = std::min(kPanelColumns, channels - channel),
-                              .image = padded + group * units,
-                              .from = run.from,
-                              .pieces = static_cast<int64_t>(offsets.size()),
-                              .piece_length = length,
-                              .piece_offsets = offsets.data(),
-                              .chain = units,
-                              .panel = panels,
-                              .result = dx + group * channels + channel,
-                              .to = run.to,
-                              .bias = nullptr});
+    for_pieces(static_cast<int64_t>(offsets.size()), length, [&](int64_t first, int64_t count) {
+      for_each_run(images, grid, [&](const WindowRun& run) {
+        loops().window_product({.rows = run.count,
+                                .columns = std::min(kPanelColumns, channels - channel),
+                                .image = padded + group * units,
+                                .from = run.from,
+                                .pieces = count,
+                                .piece_length = length,
+                                .piece_offsets = offsets.data() + first,
+                                .chain = units,
+                                .accumulate = first > 0,
+                                .panel = panels + first * length * kPanelColumns,
+                                .result = dx + group * channels + channel,
+                                .to = run.to,
+                                .bias = nullptr});
+      });
     });
   };
   for (int64_t group = 0; group < sizes_.groups; ++group)

@@ -10,7 +10,9 @@ ConvolutionWeightGradient::ConvolutionWeightGradient(const ConvolutionSizes& siz
       threads_(threads),
       fold_(replicas, sizes.units * sizes.window(), threads),
       pieces_(sizes),
-      sharing_(static_cast<int>(divided_up(threads, sizes.groups)), sizes.window(), sizes.group_units()) {}
+      sharing_(static_cast<int>(divided_up(threads, sizes.groups)), sizes.window(), sizes.group_units()) {
+  if (ConvolutionWeightPanels::suits(sizes)) panels_.emplace(sizes, threads);
+}
 
 int64_t ConvolutionWeightGradient::thread_floats() const {
   return padded_image_floats(sizes_) + 16 + pixels_at_once(sizes_) * (window_stride(sizes_) + kLeftRows) + 32;
@@ -21,13 +23,17 @@ int64_t ConvolutionWeightGradient::sharing_threads() const {
 }
 
 int64_t ConvolutionWeightGradient::bytes() const {
+  if (panels_) return fold_.floats() * kNumberBytes + panels_->bytes();
   return (fold_.floats() + sharing_threads() * thread_floats()) * kNumberBytes;
 }
 
 void ConvolutionWeightGradient::run(const float* dy, const float* x, float* dweight, bool accumulate,
                                     float* workspace) const {
   fold_.run(dweight, accumulate, workspace, [&](int replica, float* to) {
-    add_images(replica * replica_images_, replica_images_, dy, x, to, accumulate, workspace + fold_.floats());
+    const int64_t first = replica * replica_images_;
+    float* own = workspace + fold_.floats();
+    panels_ ? panels_->add_images(first, replica_images_, dy, x, to, accumulate, own)
+            : add_images(first, replica_images_, dy, x, to, accumulate, own);
   });
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "ops/cpu/convolution_images.h"
+#include "ops/cpu/convolution_weight_panels.h"
 #include "ops/cpu/replica_fold.h"
 
 namespace lockstep::ops {
@@ -30,7 +32,8 @@ class ConvolutionWeightGradient {
   int threads_;
   ReplicaFold fold_;
   WindowPieces pieces_;
-  Sharing sharing_;  ///< of a group's gradient
+  Sharing sharing_;                                ///< of a group's gradient
+  std::optional<ConvolutionWeightPanels> panels_;  ///< which does the work, if it suits
 };
 
 }  // namespace lockstep::ops

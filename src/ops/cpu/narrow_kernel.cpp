@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kPiece = 65536;  // elements that a thread converts at a time
 
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+int64_t padded_bytes(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /// One list of tensors of a kernel's arguments, such as its inputs, as the float32 kernel sees it: narrow
 /// ones have a stand-in of float32 elements. Shapes are made once; calls only fill in where things lie.
@@ -51,10 +51,10 @@ class NarrowKernel : public Kernel {
 
   int64_t workspace_bytes(KernelPhase phase) const override {
     if (!computes(phase)) return 0;
-    int64_t bytes = aligned(kernel_->workspace_bytes(phase));
+    int64_t bytes = padded_bytes(kernel_->workspace_bytes(phase));
     for (const List list : kLists)
       for (size_t i = 0; i < lists_[list].tensors.size(); ++i)
-        if (has_place(phase, list, i)) bytes += aligned(lists_[list].tensors[i].size_bytes());
+        if (has_place(phase, list, i)) bytes += padded_bytes(lists_[list].tensors[i].size_bytes());
     return bytes;
   }
 
@@ -112,7 +112,7 @@ class NarrowKernel : public Kernel {
         arguments.inputs, arguments.outputs, arguments.parameters, arguments.output_gradients,
         arguments.input_gradients};
     std::byte* place =
-        static_cast<std::byte*>(arguments.workspace) + aligned(kernel_->workspace_bytes(phase));
+        static_cast<std::byte*>(arguments.workspace) + padded_bytes(kernel_->workspace_bytes(phase));
     for (const List list : kLists)
       for (size_t i = 0; i < originals[list].size(); ++i) {
         const Tensor& original = originals[list][i];
@@ -121,7 +121,7 @@ class NarrowKernel : public Kernel {
         if (!has_place(phase, list, i)) continue;
         ensure(original.dtype == compute_, "a narrow kernel was given a tensor of another type");
         if (original.data != nullptr) stand_in.data = place;
-        place += aligned(stand_in.size_bytes());
+        place += padded_bytes(stand_in.size_bytes());
         if (original.data != nullptr && reads(phase, list, i)) launch_conversion(original, stand_in, stream);
       }
     run(phase, arguments, stream);

@@ -47,6 +47,13 @@ const ElementwiseLoops kReluLoops = kLoopsOf<ReluFormula>, kGeluLoops = kLoopsOf
                        kGeluErfLoops = kLoopsOf<GeluErfFormula>, kSiluLoops = kLoopsOf<SiluFormula>,
                        kSigmoidLoops = kLoopsOf<SigmoidFormula>, kTanhLoops = kLoopsOf<TanhFormula>;
 
+void relu_backward_of_two(float* __restrict to, const float* __restrict gradient,
+                          const float* __restrict other, const float* __restrict value, int64_t count) {
+  const int64_t done =
+      for_whole(count, [=](int64_t i) { to[i] = ReluFormula::backward(gradient[i] + other[i], value[i]); });
+  for (int64_t i = done; i < count; ++i) to[i] = ReluFormula::backward(gradient[i] + other[i], value[i]);
+}
+
 float sum_of_row(const float* row, int64_t count) {
   return row_sum(count, [row](const auto& at) { return at(row, 0.0f); });
 }

@@ -8,6 +8,8 @@ inline namespace LOCKSTEP_SIMD {
 
 extern const ElementwiseLoops kReluLoops, kGeluLoops, kGeluErfLoops, kSiluLoops, kSigmoidLoops, kTanhLoops;
 
+void relu_backward_of_two(float* to, const float* gradient, const float* other, const float* value,
+                          int64_t count);
 float sum_of_row(const float* row, int64_t count);
 float largest_of_row(const float* row, int64_t count);
 float exponential_sum(const float* row, int64_t count, float offset);

@@ -101,6 +101,7 @@ struct WindowProduct {
   int64_t pieces, piece_length;
   const int64_t* piece_offsets;  ///< from where the window begins
   int64_t chain;       ///< divides piece_length; 0: one chain over the window. REQUIRES: some piece if not 0
+  bool accumulate;     ///< the chain, or the sum, goes on from what the result holds
   const float* panel;  ///< [pieces * piece_length][kPanelColumns]
   float* result;
   const int64_t* to;  ///< of each row: where it begins in the result
@@ -146,20 +147,36 @@ struct ColumnLanes {
       : columns(columns_), group(columns_ < kMaxLanes ? kMaxLanes / columns_ : 1), width(columns_ * group) {}
 };
 
+/// y = (x - mean) scale + bias, then the sum of that and `other`, then a ReLU. `mean`, `scale` and `bias`
+/// have a number for each lane.
+struct Normalization {
+  const float *x, *mean, *scale, *bias;
+  const float* other;  ///< null: no sum
+  bool has_relu;
+  float* y;
+};
+/// What gradients of a normalization are made of. Lists from `mean` on have a number for each lane.
+struct NormalizedGradient {
+  const float *dy, *x, *mean;
+  /// If a ReLU is behind the normalization, of whose output dy is the gradient: of the normalization, which
+  /// says where the ReLU's output is not 0. Null: there is none.
+  const float *scale, *bias;
+};
+
 /// Of some rows of matrices; `mean` and what stands behind it have a number for each lane. Nothing overlaps.
 struct ColumnLoops {
-  /// sums[column] of x; of (x - mean)^2; of dy (x - mean): in an order that depends on the shape alone.
+  /// sums[column] of x; of (x - mean)^2: in an order that depends on the shape alone.
   void (*sum)(int64_t rows, const ColumnLanes& lanes, float* sums, const float* x);
   void (*squared_deviations)(int64_t rows, const ColumnLanes& lanes, float* sums, const float* x,
                              const float* mean);
-  void (*products)(int64_t rows, const ColumnLanes& lanes, float* sums, const float* dy, const float* x,
-                   const float* mean);
-  /// y = (x - mean) scale + bias.
-  void (*normalize)(int64_t rows, const ColumnLanes& lanes, float* y, const float* x, const float* mean,
-                    const float* scale, const float* bias);
+  /// Likewise of dy (x - mean), and of dy.
+  void (*gradient_sums)(int64_t rows, const ColumnLanes& lanes, float* products, float* sums,
+                        const NormalizedGradient& gradient);
+  void (*normalize)(int64_t rows, const ColumnLanes& lanes, const Normalization& normalization);
   /// dx = of_dy dy + of_x (x - mean) + constant.
-  void (*input_gradient)(int64_t rows, const ColumnLanes& lanes, float* dx, const float* dy, const float* x,
-                         const float* mean, const float* of_dy, const float* of_x, const float* constant);
+  void (*input_gradient)(int64_t rows, const ColumnLanes& lanes, float* dx,
+                         const NormalizedGradient& gradient, const float* of_dy, const float* of_x,
+                         const float* constant);
 };
 
 /// The loops that take most of the time of trainings on CPUs, compiled once for each instruction set
@@ -175,6 +192,9 @@ struct Loops {
   void (*attention_backward)(const AttentionBackward& head);
 
   const ElementwiseLoops &relu, &gelu, &gelu_erf, &silu, &sigmoid, &tanh;
+  /// Of relu, where the gradient is the sum of two.
+  void (*relu_backward_of_two)(float* to, const float* gradient, const float* other, const float* value,
+                               int64_t count);
   const LayerNormLoops &layer_norm, &rms_norm;
 
   void (*lstm_forward)(const LstmForward& position);

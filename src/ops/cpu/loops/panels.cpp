@@ -239,6 +239,7 @@ void panel_fold(const PanelFold& fold) {
     const Slot to = slot(0);
     fold.rows <= 4   ? chain_block<4>(fold, to)
     : fold.rows <= 6 ? chain_block<6>(fold, to)
+    : fold.rows <= 8 ? chain_block<8>(fold, to)
                      : chain_block<12>(fold, to);
   } else {
     const bool in_pairs = fold.inner < kLongReplica;

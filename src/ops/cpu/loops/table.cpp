@@ -25,13 +25,13 @@ constinit const Loops kLoops {
 #endif
   .attention_forward = attention_forward, .attention_backward = attention_backward, .relu = kReluLoops,
   .gelu = kGeluLoops, .gelu_erf = kGeluErfLoops, .silu = kSiluLoops, .sigmoid = kSigmoidLoops,
-  .tanh = kTanhLoops, .layer_norm = kLayerNormLoops, .rms_norm = kRmsNormLoops, .lstm_forward = lstm_forward,
-  .lstm_backward = lstm_backward, .columns = kColumnLoops, .add_rows = add_rows, .row_sum = sum_of_row,
-  .row_maximum = largest_of_row, .exponential_sum = exponential_sum,
-  .scaled_exponentials = scaled_exponentials, .dropout_factors = dropout_factors,
-  .panel_product = panel_product, .panel_fold = panel_fold, .window_product = window_product,
-  .channel_product = channel_product, .channel_fold = channel_fold, .pack_rows = pack_rows,
-  .transpose = transpose, .multiply_adds = multiply_adds,
+  .tanh = kTanhLoops, .relu_backward_of_two = relu_backward_of_two, .layer_norm = kLayerNormLoops,
+  .rms_norm = kRmsNormLoops, .lstm_forward = lstm_forward, .lstm_backward = lstm_backward,
+  .columns = kColumnLoops, .add_rows = add_rows, .row_sum = sum_of_row, .row_maximum = largest_of_row,
+  .exponential_sum = exponential_sum, .scaled_exponentials = scaled_exponentials,
+  .dropout_factors = dropout_factors, .panel_product = panel_product, .panel_fold = panel_fold,
+  .window_product = window_product, .channel_product = channel_product, .channel_fold = channel_fold,
+  .pack_rows = pack_rows, .transpose = transpose, .multiply_adds = multiply_adds,
 };
 
 }  // namespace LOCKSTEP_SIMD

@@ -43,6 +43,15 @@ template <int64_t kRows, int64_t kWide>
 }
 
 template <int64_t kRows, int64_t kWide>
+[[gnu::always_inline]] inline void load_sums(Sums<kRows, kWide>& sums, const float* result,
+                                             const int64_t* to) {
+#pragma GCC unroll 12
+  for (int64_t i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+    for (int64_t v = 0; v < kWide; ++v) sums[i][v] = load_register(result + to[i] + v * kRegisterLanes);
+}
+
+template <int64_t kRows, int64_t kWide>
 [[gnu::always_inline]] inline void find_windows(const WindowProduct& product, const int64_t* from,
                                                 const float* (&left)[kRows]) {
 #pragma GCC unroll 12
@@ -64,7 +73,10 @@ template <int64_t kRows, int64_t kWide>
   find_windows<kRows, kWide>(product, tile.from, left);
   const float* panel = product.panel + tile.column;
   Sums<kRows, kWide> sums;
-  clear<kRows, kWide>(sums);
+  if (product.accumulate)
+    load_sums<kRows, kWide>(sums, tile.result, tile.to);
+  else
+    clear<kRows, kWide>(sums);
   for (int64_t piece = 0; piece < product.pieces; ++piece)
     panel = add_chain<kRows, kWide>(sums, left, product.piece_offsets[piece], product.piece_length, panel);
   if (product.bias != nullptr)
@@ -81,31 +93,33 @@ template <int64_t kRows, int64_t kWide>
       store_register(tile.result + tile.to[i] + v * kRegisterLanes, sums[i][v]);
 }
 
-/// One chain of `product.chain` numbers from `begin` on for each window, added to what is there, or to 0.
+/// Chains of `product.chain` numbers for each window, one after the other, each added to what is there, or
+/// the first to 0.
 template <int64_t kRows, int64_t kWide>
-[[gnu::noinline]] void chain_tile(const WindowProduct& product, const Tile& tile, int64_t begin,
-                                  const float* panel, bool is_first) {
+[[gnu::noinline]] void chains_tile(const WindowProduct& product, const Tile& tile) {
   const float* left[kRows];
   find_windows<kRows, kWide>(product, tile.from, left);
-  Sums<kRows, kWide> sums;
-  clear<kRows, kWide>(sums);
-  add_chain<kRows, kWide>(sums, left, begin, product.chain, panel);
+  const float* panel = product.panel + tile.column;
+  bool is_first = !product.accumulate;
+  for (int64_t piece = 0; piece < product.pieces; ++piece)
+    for (int64_t k = 0; k < product.piece_length; k += product.chain) {
+      Sums<kRows, kWide> sums;
+      clear<kRows, kWide>(sums);
+      panel = add_chain<kRows, kWide>(sums, left, product.piece_offsets[piece] + k, product.chain, panel);
 #pragma GCC unroll 12
-  for (int64_t i = 0; i < kRows; ++i)
+      for (int64_t i = 0; i < kRows; ++i)
 #pragma GCC unroll 2
-    for (int64_t v = 0; v < kWide; ++v) {
-      float* to = tile.result + tile.to[i] + v * kRegisterLanes;
-      store_register(to, (is_first ? Register{} : load_register(to)) + sums[i][v]);
+        for (int64_t v = 0; v < kWide; ++v) {
+          float* to = tile.result + tile.to[i] + v * kRegisterLanes;
+          store_register(to, (is_first ? Register{} : load_register(to)) + sums[i][v]);
+        }
+      is_first = false;
     }
 }
 
 template <int64_t kRows, int64_t kWide>
 void window_tile(const WindowProduct& product, const Tile& tile) {
-  if (product.chain == 0) return whole_tile<kRows, kWide>(product, tile);
-  const float* panel = product.panel + tile.column;
-  for (int64_t piece = 0; piece < product.pieces; ++piece)
-    for (int64_t k = 0; k < product.piece_length; k += product.chain, panel += product.chain * kPanelColumns)
-      chain_tile<kRows, kWide>(product, tile, product.piece_offsets[piece] + k, panel, piece + k == 0);
+  product.chain == 0 ? whole_tile<kRows, kWide>(product, tile) : chains_tile<kRows, kWide>(product, tile);
 }
 
 template <int64_t kRows, int64_t kWide>
@@ -132,6 +146,10 @@ void window_product(const WindowProduct& product) {
       const int64_t* to = product.to + row;
       const Tile tile{product.from + row, is_whole ? to : edge_rows, column,
                       is_whole ? product.result + column : edge};
+      if (!is_whole && product.accumulate)
+        for (int64_t i = 0; i < rows; ++i)
+          __builtin_memcpy(edge + edge_rows[i], product.result + to[i] + column,
+                           static_cast<size_t>(columns) * 4);
       is_narrow ? window_rows<kTileRows, 1>(rows, product, tile)
                 : window_rows<kTileRows, kWidest>(rows, product, tile);
       if (!is_whole)
