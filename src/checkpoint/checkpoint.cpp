@@ -254,7 +254,15 @@ void Checkpoint::read_common(const TensorDestination& destination, const StoredP
     runs.clear();
   };
   tensor::for_common_runs(destination.part, stored.part, [&](const tensor::CommonRun& run) {
-    if (!runs.empty() && run.in_b + run.count - runs.front().in_b > most) read();
+    const bool fits = runs.empty() || run.in_b + run.count - runs.front().in_b <= most;
+    const bool goes_on = !runs.empty() && run.in_a == runs.back().in_a + runs.back().count &&
+                         run.in_b == runs.back().in_b + runs.back().count;
+    // A run by itself needs no memory beside the destination, however long it is.
+    if (goes_on && (fits || runs.size() == 1)) {
+      runs.back().count += run.count;
+      return;
+    }
+    if (!fits) read();
     runs.push_back(run);
   });
   read();
