@@ -11,32 +11,11 @@
 namespace lockstep::program {
 
 std::string_view name_of(InstructionKind kind) {
-  static constexpr std::array<std::string_view, kInstructionKindCount> kNames = {"constants",
-                                                                                 "load",
-                                                                                 "forward",
-                                                                                 "backward",
-                                                                                 "backward_input",
-                                                                                 "backward_weight",
-                                                                                 "recompute",
-                                                                                 "add",
-                                                                                 "cast",
-                                                                                 "exchange",
-                                                                                 "all_reduce",
-                                                                                 "reduce_scatter",
-                                                                                 "all_gather",
-                                                                                 "ring_reduce_scatter",
-                                                                                 "ring_all_gather",
-                                                                                 "broadcast",
-                                                                                 "push",
-                                                                                 "pull",
-                                                                                 "norm",
-                                                                                 "propose",
-                                                                                 "ratios",
-                                                                                 "digest",
-                                                                                 "agree",
-                                                                                 "update",
-                                                                                 "snapshot",
-                                                                                 "serve"};
+  static constexpr std::array<std::string_view, kInstructionKindCount> kNames = {
+      "constants",       "load",  "forward", "backward", "backward_input", "backward_weight",
+      "recompute",       "add",   "cast",    "exchange", "all_reduce",     "ring_reduce_scatter",
+      "ring_all_gather", "push",  "pull",    "norm",     "propose",        "ratios",
+      "digest",          "agree", "update",  "snapshot", "serve"};
   static_assert(!kNames.back().empty());
   return nth(kNames, kind);
 }
@@ -45,11 +24,8 @@ bool communicates(InstructionKind kind) {
   switch (kind) {
     case InstructionKind::exchange:
     case InstructionKind::all_reduce:
-    case InstructionKind::reduce_scatter:
-    case InstructionKind::all_gather:
     case InstructionKind::ring_reduce_scatter:
     case InstructionKind::ring_all_gather:
-    case InstructionKind::broadcast:
     case InstructionKind::push:
     case InstructionKind::pull:
     case InstructionKind::agree:

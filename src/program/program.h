@@ -31,14 +31,11 @@ enum class InstructionKind {
   cast,      ///< destination = source in another element type
   exchange,  ///< a group of sends and receives that start together
   all_reduce,
-  reduce_scatter,
-  all_gather,
   ring_reduce_scatter,  ///< around a ring, round by round, in blocks of any sizes
   ring_all_gather,      ///< likewise
-  broadcast,
-  push,      ///< gradients to a server's `serve`
-  pull,      ///< parameters from a server's `serve`
-  norm,      ///< sums of squares by chunks of 65,536 elements: of gradients, and of parameters
+  push,                 ///< gradients to a server's `serve`
+  pull,                 ///< parameters from a server's `serve`
+  norm,                 ///< sums of squares by chunks of 65,536 elements: of gradients, and of parameters
   propose,   ///< moves optimizer state, and sums the squares of the updates that follow from it, by chunks
   ratios,    ///< a scale for each parameter's update, from its sums of squares
   digest,    ///< of parameters, by the same chunks: replicas with equal bits have equal ones
@@ -165,7 +162,6 @@ struct Instruction {
   /// written what it reads: in the first iteration, and in the first after an executor has finished.
   bool anew = false;
   int group = -1;  ///< communicating instructions
-  int root = -1;   ///< broadcast: rank within the group
   Blocks blocks;   ///< ring_reduce_scatter, ring_all_gather: of their data
   int bound = -1;  ///< serve: updates that may be missing from what a worker pulls; -1: any number
   std::vector<Operand> operands;

@@ -224,8 +224,6 @@ class Reader {
       i.leaves = line.number();
     } else if (key == "group") {
       i.group = find(line, p.groups, "group");
-    } else if (key == "root") {
-      i.root = line.number();
     } else if (key == "blocks") {
       read_blocks(line, i.blocks);
     } else if (key == "bound") {
@@ -240,8 +238,8 @@ class Reader {
                                              : DeadlineClass::storage;
     } else {
       line.fail(fmt::format("unknown field '{}'{}", key,
-                            did_you_mean(key, {"segment", "micro_batch", "leaf", "leaves", "group", "root",
-                                               "blocks", "bound", "deadline"})));
+                            did_you_mean(key, {"segment", "micro_batch", "leaf", "leaves", "group", "blocks",
+                                               "bound", "deadline"})));
     }
   }
 

@@ -103,7 +103,6 @@ class Writer {
     if (i.ordered) put(" ordered");
     if (i.anew) put(" anew");
     if (i.group >= 0) put(" group={}", quoted(program_.groups.at(static_cast<size_t>(i.group)).name));
-    if (i.root >= 0) put(" root={}", i.root);
     if (!i.blocks.empty()) put(" blocks={}", to_text(i.blocks));
     if (i.bound >= 0) put(" bound={}", i.bound);
     if (i.deadline != DeadlineClass::compute)

@@ -141,12 +141,14 @@ TEST(Checker, NamesTheReplicaThatGetsWhatTheOthersUpdate) {
   auto programs = program::load_golden("dp3_ordered");
   for (program::Program& program : programs) {
     for (const int segment : {1, 0}) {
-      const int buffer = program.parameter(segment).buffer;
+      if (program.rank == 1) continue;
+      const bool sends = program.rank == 0;
       program::Instruction spread{
-          .kind = program::InstructionKind::broadcast, .lane = 3, .segment = segment, .group = 1, .root = 0};
-      spread.operands.push_back({.role = program::Role::data,
-                                 .access = program.rank == 0 ? program::Access::read : program::Access::write,
-                                 .range = program.whole(buffer)});
+          .kind = program::InstructionKind::exchange, .lane = 3, .segment = segment, .group = 1};
+      spread.operands.push_back({.role = sends ? program::Role::send : program::Role::receive,
+                                 .access = sends ? program::Access::read : program::Access::write,
+                                 .range = program.whole(program.parameter(segment).buffer),
+                                 .peer = sends ? 2 : 0});
       spread.deadline = program::DeadlineClass::communication;
       program.instructions.push_back(spread);
     }
@@ -214,7 +216,7 @@ TEST(Checker, NamesASumOfSquaresOfWhatIsNotComplete) {
   auto programs = edited_program("dp2_sharded", 1, "gradients.1:grad.1[262144+262144]^262144 writes",
                                  "gradients.1:grad.1 writes");
   EXPECT_THAT(findings_in(programs),
-              Mentions("gradients ... what a reduce_scatter leaves in other ranks' blocks"));
+              Mentions("gradients ... part of a sum ... a ring leaves in other ranks' blocks"));
 }
 
 TEST(Checker, NamesAnUpdateOfWhatTheRankDoesNotOwn) {
@@ -274,13 +276,13 @@ TEST(Checker, NamesTheByteThatMeetsAnothersGradient) {
   EXPECT_THAT(findings_in(programs), Mentions("byte 0 of 'fc.weight' ... byte 0 of 'head.weight'"));
 }
 
-TEST(Checker, NamesWhatAReduceScatterLeavesUnspecified) {
+TEST(Checker, NamesWhatARingLeavesInOtherRanksBlocks) {
   auto programs = program::load_golden("dp2_sharded");
   for (program::Instruction& i : programs[0].instructions)
     if (i.kind == program::InstructionKind::norm)
       for (program::Operand& o : i.operands)
         if (o.role == program::Role::gradients) o.range = programs[0].whole(o.range.buffer);
-  EXPECT_THAT(findings_in(programs), Mentions("reduce_scatter leaves ... other ranks' blocks"));
+  EXPECT_THAT(findings_in(programs), Mentions("ring leaves ... other ranks' blocks"));
 }
 
 TEST(Checker, FindsAPullThatWaitsForItself) {

@@ -210,13 +210,14 @@ std::vector<Mutant> with_a_second_server(const Programs& programs) {
             to_double.push_back(o);
             to_double.back().peer = added;
           }
-          if (i.kind == Kind::broadcast && program.rank == added) o.access = program::Access::write;
           if (i.kind != Kind::agree || o.role != program::Role::data) continue;
           const int64_t record = o.range.size_bytes / added;  // one of each member
           program.buffer(o.range.buffer).size_bytes += record;
           o.range.size_bytes += record;
         }
         i.operands.insert(i.operands.end(), to_double.begin(), to_double.end());
+        if (program.rank == added)
+          std::erase_if(i.operands, [](const program::Operand& o) { return o.role == program::Role::send; });
       }
       derive_again(program);
     }
