@@ -52,9 +52,9 @@ TensorRecord entry_of(const TensorRecord& record) {
     return {fmt::format("{}[{}:{}]", record.name, part.first(), part.end()), record.dtype,
             Shape{part.count()}};
   const int64_t row = part.first() / part.pitch(), column = part.first() % part.pitch();
-  return {fmt::format("{}[{}:{},{}:{}]", record.name, row, row + part.rows(), column,
-                      column + part.columns()),
-          record.dtype, Shape{part.rows(), part.columns()}};
+  return {
+      fmt::format("{}[{}:{},{}:{}]", record.name, row, row + part.rows(), column, column + part.columns()),
+      record.dtype, Shape{part.rows(), part.columns()}};
 }
 
 WrittenFile write_safetensors(FileSystem& files, const std::string& path,

@@ -16,7 +16,8 @@ struct ByteSpan {
   bool operator==(const ByteSpan&) const = default;
 };
 
-/// The bytes of a range of float32 elements, counted from the first element of all. REQUIRES: part.is_range().
+/// The bytes of a range of float32 elements, counted from the first element of all. REQUIRES:
+/// part.is_range().
 inline ByteSpan bytes_of(const tensor::Part& part) {
   ensure(part.is_range(), "bytes of one stretch are those of a range of elements");
   return {part.first() * 4, part.end() * 4};

@@ -238,7 +238,8 @@ std::vector<std::vector<SavedPart>> Ownership::shares() const {
   for (int rank = 0; rank < ranks(); ++rank) {
     auto& share = nth(shares, rank);
     for (int p = 0; p < count; ++p)
-      if (nth(saver, p) == rank) share.push_back({p, -1, tensor::Part::whole(graph_.parameter(p).spec.shape)});
+      if (nth(saver, p) == rank)
+        share.push_back({p, -1, tensor::Part::whole(graph_.parameter(p).spec.shape)});
     for (int p = 0; p < count; ++p) {
       const tensor::Part part = has_owners() || nth(saver, p) == rank ? owned(p, rank) : tensor::Part();
       for (int slot = 0; slot < slots_of(p) && !part.empty(); ++slot) share.push_back({p, slot, part});

@@ -90,7 +90,8 @@ void ProgramWriter::place_parameter(int segment, const model::BucketEntry& first
                                                        layout::bytes_of(place.owned).begin - updated.begin});
   if (place.held.empty()) return;
   place.buffer = nth(parameters_, segment);
-  place.offset = first.offset_bytes + layout::bytes_of(place.held).begin - ownership_.held(segment, rank_).begin;
+  place.offset =
+      first.offset_bytes + layout::bytes_of(place.held).begin - ownership_.held(segment, rank_).begin;
   place.narrow_buffer = nth(narrow_parameters_, segment);
   if (place.narrow_buffer >= 0) place.narrow_offset = place.offset / 4 * size_of(graph_.compute);
 }

@@ -51,9 +51,9 @@ void TiedStages::collect() {
       transfers.push_back(operand(program::Role::send, index, ownership.stage_of_segment(use.owner),
                                   writer_.gradients(use.segment, use.bytes())));
     if (!ownership.computes(use.owner, rank_)) continue;
-    const int buffer =
-        writer_.program.add_buffer(fmt::format("tied.{}.{}", use.parameter, use.number),
-                                   program::Space::gradients, program::Category::gradients, use.bytes().size());
+    const int buffer = writer_.program.add_buffer(fmt::format("tied.{}.{}", use.parameter, use.number),
+                                                  program::Space::gradients, program::Category::gradients,
+                                                  use.bytes().size());
     arrived_[{use.parameter, use.number}] = writer_.program.whole(buffer);
     transfers.push_back(operand(program::Role::receive, index, ownership.stage_of_segment(use.segment),
                                 writer_.program.whole(buffer)));

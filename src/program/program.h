@@ -177,7 +177,7 @@ inline constexpr int64_t kNoGradient = -1;
 /// uses it.
 struct ParameterPlace {
   std::string name;
-  int buffer = -1;  ///< in space parameters; -1 if this rank holds nothing of it
+  int buffer = -1;         ///< in space parameters; -1 if this rank holds nothing of it
   int64_t offset = 0;      ///< of the held part's first byte
   int64_t size_bytes = 0;  ///< of the whole, in float32
   tensor::Part held;       ///< what this rank has of it

@@ -35,9 +35,9 @@ uint64_t hash_of_places(const program::Program& program) {
   uint64_t hash = 0;
   const auto add = [&](auto part) { hash = hash_combine(hash, static_cast<uint64_t>(part)); };
   for (const program::ParameterPlace& place : program.parameters) {
-    for (const int64_t part : {int64_t{place.buffer}, place.offset, place.size_bytes, place.held.first(),
-                               place.held.columns(), place.held.rows(), place.held.pitch(),
-                               int64_t{place.narrow_buffer}, place.narrow_offset})
+    for (const int64_t part :
+         {int64_t{place.buffer}, place.offset, place.size_bytes, place.held.first(), place.held.columns(),
+          place.held.rows(), place.held.pitch(), int64_t{place.narrow_buffer}, place.narrow_offset})
       add(part);
     for (const auto& use : place.uses) {
       add(use.segment);

@@ -142,9 +142,10 @@ class Declarations {
                   const program::ByteRange& range) {
     const program::ProgramBuffer& buffer = program_.buffer(range.buffer);
     if (range.offset + range.size_bytes > buffer.size_bytes)
-      fail(fmt::format("the {}part of parameter '{}' that this rank has ends at byte {} of buffer '{}', which "
-                       "has {}",
-                       what, place.name, range.offset + range.size_bytes, buffer.name, buffer.size_bytes));
+      fail(
+          fmt::format("the {}part of parameter '{}' that this rank has ends at byte {} of buffer '{}', which "
+                      "has {}",
+                      what, place.name, range.offset + range.size_bytes, buffer.name, buffer.size_bytes));
   }
 
   void check_owned(const program::ParameterPlace& place) {
@@ -155,9 +156,10 @@ class Declarations {
       fail(fmt::format("this rank owns {} of parameter '{}', but has {}", describe(place.owned), place.name,
                        describe(place.held)));
     if (place.whole_scratch != 0 && !place.owned.empty() && !place.owned.is_whole(place.elements()))
-      fail(fmt::format("this rank owns {} of parameter '{}', which is updated as a whole; expected all of its "
-                       "{} elements, or none",
-                       describe(place.owned), place.name, place.elements()));
+      fail(
+          fmt::format("this rank owns {} of parameter '{}', which is updated as a whole; expected all of its "
+                      "{} elements, or none",
+                      describe(place.owned), place.name, place.elements()));
     if (!is_sound(place.whole_scratch))
       fail(fmt::format("the update of parameter '{}' has {} bytes of scratch; expected 0 to {}", place.name,
                        place.whole_scratch, kMostBytes));

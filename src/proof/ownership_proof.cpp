@@ -161,12 +161,11 @@ void OwnershipProof::check_divided(int parameter, const Owners& owners) {
 void OwnershipProof::check_shared(int parameter, const tensor::Part& part, const std::set<int>& owners) {
   const int first = *owners.begin();
   const auto wrong = [&](int rank, const char* what) {
-    findings().add(
-        rank, -1, "owners",
-        fmt::format("{} of '{}' are updated by ranks {}: one rank should update them, or all "
-                    "replicas of their stage; {}",
-                    describe(part), nth(world().parameters(), parameter).name, fmt::join(owners, ", "),
-                    what));
+    findings().add(rank, -1, "owners",
+                   fmt::format("{} of '{}' are updated by ranks {}: one rank should update them, or all "
+                               "replicas of their stage; {}",
+                               describe(part), nth(world().parameters(), parameter).name,
+                               fmt::join(owners, ", "), what));
   };
   for (const int owner : owners)
     if (nth(stages_, owner) != nth(stages_, first)) return wrong(owner, "this rank is none of these");

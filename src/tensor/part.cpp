@@ -83,8 +83,9 @@ std::optional<int64_t> Part::place_of(const Part& inner) const {
 }
 
 std::string to_text(const Part& part) {
-  return part.is_range() ? fmt::format("{}+{}", part.first(), part.count())
-                         : fmt::format("{}+{}x{}/{}", part.first(), part.columns(), part.rows(), part.pitch());
+  return part.is_range()
+             ? fmt::format("{}+{}", part.first(), part.count())
+             : fmt::format("{}+{}x{}/{}", part.first(), part.columns(), part.rows(), part.pitch());
 }
 
 Part part_from_text(std::string_view text) {

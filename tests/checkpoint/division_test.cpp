@@ -36,7 +36,8 @@ struct Numbered {
 };
 
 /// Saves a tensor as optimizer state in these parts, one part after the other in each of three files.
-std::string save_divided(const std::string& directory, const Numbered& table, const std::vector<Part>& parts) {
+std::string save_divided(const std::string& directory, const Numbered& table,
+                         const std::vector<Part>& parts) {
   constexpr int kFiles = 3;
   const test::SmallState model(1);
   CheckpointWriter writer(directory, 1);
@@ -89,7 +90,8 @@ TEST(DividedTensors, LoadIntoAnyOtherDivision) {
   int rectangles = 0, loads = 0;
   for (int trial = 0; trial < 60; ++trial) {
     const TemporaryDirectory folder;
-    const Numbered table(Shape{static_cast<int64_t>(1 + random() % 9), static_cast<int64_t>(1 + random() % 5), 3});
+    const Numbered table(
+        Shape{static_cast<int64_t>(1 + random() % 9), static_cast<int64_t>(1 + random() % 5), 3});
     const auto stored = random_tiling(random, table.shape);
     const Checkpoint checkpoint(save_divided(folder.path(), table, stored));
     for (int division = 0; division < 8; ++division)
@@ -97,8 +99,9 @@ TEST(DividedTensors, LoadIntoAnyOtherDivision) {
         std::vector<float> found(static_cast<size_t>(part.count()) + 2, -1), expected = table.packed(part);
         expected.insert(expected.begin(), -1);
         expected.push_back(-1);
-        checkpoint.load(FileKind::optimizer, std::vector<TensorDestination>{{kName, DType::float32, table.shape,
-                                                                             found.data() + 1, part}});
+        checkpoint.load(
+            FileKind::optimizer,
+            std::vector<TensorDestination>{{kName, DType::float32, table.shape, found.data() + 1, part}});
         ASSERT_EQ(found, expected) << describe(part) << " in trial " << trial;
         rectangles += part.is_range() ? 0 : 1;
         ++loads;
@@ -119,10 +122,9 @@ TEST(DividedTensors, AreReadInFewPieces) {
   const auto pieces_of = [&](const Part& part) {
     std::vector<float> found(static_cast<size_t>(part.count()));
     int pieces = 0;
-    checkpoint.load(
-        FileKind::optimizer,
-        std::vector<TensorDestination>{{kName, DType::float32, table.shape, found.data(), part}},
-        [&] { ++pieces; });
+    checkpoint.load(FileKind::optimizer,
+                    std::vector<TensorDestination>{{kName, DType::float32, table.shape, found.data(), part}},
+                    [&] { ++pieces; });
     EXPECT_EQ(found, table.packed(part)) << describe(part);
     return pieces;
   };

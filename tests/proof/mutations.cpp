@@ -179,9 +179,8 @@ std::vector<Mutant> with_another_owned_range(const Programs& programs) {
 
 std::vector<Mutant> with_a_second_server(const Programs& programs) {
   const auto owns = [](const program::Program& program) {
-    return std::ranges::any_of(program.parameters, [](const program::ParameterPlace& place) {
-      return !place.owned.empty();
-    });
+    return std::ranges::any_of(program.parameters,
+                               [](const program::ParameterPlace& place) { return !place.owned.empty(); });
   };
   const auto is_one_of = [](const program::Program& program, const auto&... kinds) {
     return std::ranges::any_of(program.instructions,

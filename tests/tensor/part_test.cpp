@@ -78,16 +78,18 @@ TEST(Part, RefusesWhatIsNone) {
 }
 
 TEST(Part, IsWrittenAndRead) {
-  for (const auto& [part, text, words] :
-       {std::tuple(Part(), "0+0", "no elements"), {Part::range(64, 128), "64+128", "elements 64 to 191"},
-        {Part::rectangle(Shape{100, 128}, {0, 8}, {64, 16}), "64+16x8/128", "rows 0 to 7, columns 64 to 79"}}) {
+  for (const auto& [part, text, words] : {std::tuple(Part(), "0+0", "no elements"),
+                                          {Part::range(64, 128), "64+128", "elements 64 to 191"},
+                                          {Part::rectangle(Shape{100, 128}, {0, 8}, {64, 16}), "64+16x8/128",
+                                           "rows 0 to 7, columns 64 to 79"}}) {
     EXPECT_EQ(to_text(part), text);
     EXPECT_EQ(part_from_text(text), part);
     EXPECT_EQ(describe(part), words);
   }
   EXPECT_EQ(part_from_text("5+4x3/4"), Part::range(5, 12));
-  for (const char* text : {"", "5", "5+", "+5", "5+4x", "5+4x3", "5+4x3/", "5+4x3/3", "5+4x3/8 ", "5+4 ", "-5+4",
-                           "5+-4", "5-4", "5+4x-3/8", "9223372036854775807+1", "5+99999999999999999999"})
+  for (const char* text :
+       {"", "5", "5+", "+5", "5+4x", "5+4x3", "5+4x3/", "5+4x3/3", "5+4x3/8 ", "5+4 ", "-5+4", "5+-4", "5-4",
+        "5+4x-3/8", "9223372036854775807+1", "5+99999999999999999999"})
     EXPECT_THROW(part_from_text(text), ConfigError) << text;
 }
 

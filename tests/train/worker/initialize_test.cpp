@@ -73,10 +73,9 @@ TEST(Initialize, PartsHaveTheValuesOfTheWhole) {
   for (const InitializerKind kind : {InitializerKind::normal, InitializerKind::uniform}) {
     const model::Parameter of = parameter("wte.weight", shape, kind, 0.02f);
     const auto values = drawn(of, 1);
-    for (const tensor::Part& part :
-         {tensor::Part::range(65'536, 65'536), tensor::Part::range(1, 9),
-          tensor::Part::rectangle(shape, {0, 700}, {150, 161}),
-          tensor::Part::rectangle(shape, {3, 500}, {310, 1}), tensor::Part()})
+    for (const tensor::Part& part : {tensor::Part::range(65'536, 65'536), tensor::Part::range(1, 9),
+                                     tensor::Part::rectangle(shape, {0, 700}, {150, 161}),
+                                     tensor::Part::rectangle(shape, {3, 500}, {310, 1}), tensor::Part()})
       for (const int threads : {1, 3}) {
         std::vector<float> expected(static_cast<size_t>(part.count())), found(expected.size(), -7);
         tensor::copy_common(expected.data(), part, values.data(), whole, sizeof(float));
