@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/text.h"
 #include "checkpoint/checkpoint_testing.h"
 #include "data/test_files.h"
 #include "mentions.h"
@@ -18,6 +19,7 @@ namespace {
 using tensor::Extent;
 using tensor::Part;
 using test::message_of;
+using test::TemporaryDirectory;
 
 constexpr const char* kName = "table.momentum";
 
@@ -177,6 +179,22 @@ TEST(Divisions, OfRangesAreRecordedAsTheyAlwaysWere) {
   EXPECT_EQ(file_record_from_text(kRecordOfRanges), record_of(Part::range(2, 4)));
   EXPECT_EQ(entry_of({"b.m", DType::float32, Shape{2, 3}, Part::range(2, 4)}),
             (TensorRecord{"b.m[2:6]", DType::float32, Shape{4}}));
+}
+
+TEST(Divisions, OfRangesAreFilesAsTheyAlwaysWere) {
+  const TemporaryDirectory folder;
+  const Numbered table(Shape{2, 3});
+  const std::string path = save_divided(folder.path(), table, {Part::range(2, 4), Part::range(0, 2)});
+  const std::string header =
+      R"({"__metadata__":{"conv2d_weight":"[out, kh, kw, in]","flattened_images":"H, W, C","format":"pt"},)"
+      R"("table.momentum[2:6]":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})";
+  const test::Bytes bytes = test::read_file(path + "/optimizer-00001-of-00003.safetensors");
+  const std::string text(bytes.begin(), bytes.end());
+  EXPECT_EQ(text.substr(8, header.size()), header);
+  const float values[] = {2, 3, 4, 5};
+  EXPECT_EQ(text.substr(text.size() - sizeof values),
+            std::string(reinterpret_cast<const char*>(values), sizeof values));
+  EXPECT_THAT(read_text_file(path + "/manifest.json"), testing::Not(testing::HasSubstr("\"part\"")));
 }
 
 TEST(Divisions, OfRectanglesAreRecorded) {

@@ -187,6 +187,20 @@ TEST(Ownership, ShardsEndOnBordersOfChunks) {
   EXPECT_EQ(ownership.owned(1, 1), elements_of({0, 400}));
 }
 
+TEST(Ownership, WorkersHoldAllAndServersWhatTheyUpdate) {
+  const Model model({{parameter(2 * kChunk + 10), parameter(100)}});
+  const Ownership ownership = model.place({.workers = 2, .owners = {2, 2}});
+  for (const int worker : {0, 1}) {
+    EXPECT_EQ(ownership.held_part(0, worker), tensor::Part::range(0, 2 * kChunk + 10));
+    EXPECT_EQ(ownership.owned(0, worker), tensor::Part());
+  }
+  EXPECT_EQ(ownership.held_part(0, 2), tensor::Part::range(0, kChunk));
+  EXPECT_EQ(ownership.held_part(0, 3), tensor::Part::range(kChunk, kChunk + 10));
+  EXPECT_EQ(ownership.held_part(1, 2), tensor::Part());
+  for (const int server : {2, 3})
+    for (const int p : {0, 1}) EXPECT_EQ(ownership.held_part(p, server), ownership.owned(p, server));
+}
+
 TEST(Ownership, WhoHasGotLessGetsMoreOfTheNextSegment) {
   const Model model({{parameter(10)},
                      {parameter(10)},

@@ -223,16 +223,16 @@ TEST(Checker, NamesAnUpdateOfWhatTheRankDoesNotOwn) {
   EXPECT_THAT(findings_in(edited_program("dp2_sharded", 0, "state=state.1@262144 owns=0+65536",
                                          "state=state.1@262144 owns=0+65535")),
               Mentions("it updates elements 0 to 65535 of 'head.weight' ... owns elements 0 to 65534"));
-  EXPECT_THAT(findings_in(edited_program("dp2_sharded", 0, "state=state.1@262144 owns=0+65536",
-                                         "state=state.1@262144 owns=0+65537")),
-              Mentions("rank 0: ... 524288 bytes ... owns 524292"));
+  EXPECT_THAT(findings_in(edited_program("dp2_sharded", 1, "state=state.0@262144 owns=65536+65024",
+                                         "state=state.0@262144 owns=65535+65025")),
+              Mentions("rank 1: it updates 131072 elements in a step, but owns 131073"));
 }
 
-TEST(Checker, NamesStateThatBelongsToOtherBytes) {
+TEST(Checker, NamesStateThatBelongsToOtherElements) {
   EXPECT_THAT(
-      findings_in(edited_program("dp2_sharded", 1, "state=state.1@-262144 state=state.1@0",
-                                 "state=state.1@0 state=state.1@262144")),
-      Mentions("state 0 of byte 262144 of 'head.weight' ... byte 0 of state.1 ... byte 262144 of state.1"));
+      findings_in(edited_program("dp2_sharded", 1, "state=state.1@0 state=state.1@262144",
+                                 "state=state.1@262144 state=state.1@0")),
+      Mentions("state 0 of element 65536 of 'head.weight' ... byte 0 of state.1 ... byte 262144 of state.1"));
 }
 
 TEST(Checker, RefusesALibrarysSumInReproducibleMode) {

@@ -15,6 +15,7 @@
 #include "device/host_window.h"
 #include "observe/startup_times.h"
 #include "run/executor.h"
+#include "tensor/part.h"
 #include "train/worker/batches.h"
 #include "train/worker/run_length.h"
 #include "train/worker/serving.h"
