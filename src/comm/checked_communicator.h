@@ -35,9 +35,6 @@ class CheckedCommunicator : public Communicator {
   Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream& stream) final {
     return submit({OperationKind::all_reduce, data, count, dtype, op}, stream);
   }
-  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream& stream) final {
-    return submit({OperationKind::reduce_scatter, data, count, dtype, op}, stream);
-  }
   Ticket all_gather(void* data, int64_t block_bytes, device::Stream& stream) final {
     return submit({OperationKind::all_gather, data, block_bytes}, stream);
   }

@@ -84,10 +84,6 @@ class Communicator {
   /// Whether all_reduce adds along the canonical tree over the ranks, split at the largest power of two below
   /// their number: then its bits depend on nothing else.
   virtual bool sums_along_tree() const { return false; }
-  /// `data` holds size() blocks of `count` elements; afterwards block rank() holds the reduction, the others
-  /// are unspecified.
-  virtual Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op,
-                                device::Stream& stream) = 0;
   /// `data` holds size() blocks of `block_bytes`; block rank() is this rank's contribution, the others are
   /// filled.
   virtual Ticket all_gather(void* data, int64_t block_bytes, device::Stream& stream) = 0;

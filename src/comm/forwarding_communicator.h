@@ -23,10 +23,6 @@ class ForwardingCommunicator : public Communicator {
     return inner_->all_reduce(data, count, dtype, op, stream);
   }
   bool sums_along_tree() const override { return inner_->sums_along_tree(); }
-  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op,
-                        device::Stream& stream) override {
-    return inner_->reduce_scatter(data, count, dtype, op, stream);
-  }
   Ticket all_gather(void* data, int64_t block_bytes, device::Stream& stream) override {
     return inner_->all_gather(data, block_bytes, stream);
   }

@@ -13,18 +13,12 @@ bool reducible(DType dtype, bool halves) {
   return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::int32;
 }
 
-bool reduces(OperationKind kind) {
-  return kind == OperationKind::all_reduce || kind == OperationKind::reduce_scatter;
-}
-
 }  // namespace
 
 std::string_view name_of(OperationKind kind) {
   switch (kind) {
     case OperationKind::all_reduce:
       return "all_reduce";
-    case OperationKind::reduce_scatter:
-      return "reduce_scatter";
     case OperationKind::all_gather:
       return "all_gather";
     case OperationKind::broadcast:
@@ -59,7 +53,7 @@ std::string describe(const Transfer& transfer) {
 
 std::string describe(const Operation& operation) {
   const auto name = name_of(operation.kind);
-  if (reduces(operation.kind))
+  if (operation.kind == OperationKind::all_reduce)
     return fmt::format("{} of {} {} ({})", name, operation.count, name_of(operation.dtype),
                        name_of(operation.reduce_op));
   if (operation.kind == OperationKind::all_gather)
@@ -84,7 +78,7 @@ void validate(const Operation& operation, int rank, int size, bool halves) {
   if (int64_t whole = 0; __builtin_mul_overflow(operation.count, size_of(operation.dtype) * size, &whole))
     refuse("the buffer would be larger than memory can be");
   if (operation.data == nullptr && operation.count > 0) refuse("the data pointer is null");
-  if (reduces(operation.kind) && !reducible(operation.dtype, halves))
+  if (operation.kind == OperationKind::all_reduce && !reducible(operation.dtype, halves))
     refuse(fmt::format(
         "dtype not supported; reductions take float32, float64 and int32{}",
         halves ? ", bfloat16 and float16" : ", and on GPUs and in shared memory bfloat16 and float16"));

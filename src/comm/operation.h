@@ -9,7 +9,7 @@
 
 namespace lockstep::comm {
 
-enum class OperationKind { all_reduce, reduce_scatter, all_gather, broadcast, exchange, barrier, split };
+enum class OperationKind { all_reduce, all_gather, broadcast, exchange, barrier, split };
 std::string_view name_of(OperationKind kind);
 std::string_view name_of(ReduceOp op);
 
@@ -17,7 +17,7 @@ std::string_view name_of(ReduceOp op);
 struct Operation {
   OperationKind kind;
   void* data = nullptr;
-  int64_t count = 0;  ///< elements (reductions) or bytes; of one block if there are blocks
+  int64_t count = 0;  ///< elements (all_reduce) or bytes; of one block if there are blocks
   DType dtype = DType::uint8;
   ReduceOp reduce_op = ReduceOp::sum;
   int root = -1;                    ///< broadcast only

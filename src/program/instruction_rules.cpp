@@ -48,7 +48,6 @@ constexpr RoleRule kCast[] = {{Role::destination, W, 1, 1}, {Role::source, R, 1,
 constexpr RoleRule kExchange[] = {{Role::send, R, 0, kAny}, {Role::receive, W, 0, kAny}};
 constexpr RoleRule kInPlace[] = {{Role::data, RW, 1, 1}};
 constexpr RoleRule kRingReduceScatter[] = {{Role::data, RW, 1, 1}, {Role::temporary, W, 1, 1}};
-constexpr RoleRule kBroadcast[] = {{Role::data, R | W, 1, 1}};
 constexpr RoleRule kPush[] = {
     {Role::gradients, R, 1, 1}, {Role::verdict, R, 0, 2}, {Role::predicate, R, 0, 1}};
 constexpr RoleRule kPull[] = {{Role::parameters, W, 1, 1}};
@@ -96,11 +95,8 @@ constexpr std::array<InstructionRule, kInstructionKindCount> kRules = {{
     {InstructionKind::cast, kCompute | kCopy | kComm, false, false, true, kCast},
     {InstructionKind::exchange, kComm, false, false, false, kExchange},
     {InstructionKind::all_reduce, kComm, false, false, true, kInPlace},
-    {InstructionKind::reduce_scatter, kComm, false, false, true, kInPlace},
-    {InstructionKind::all_gather, kComm, false, false, false, kInPlace},
     {InstructionKind::ring_reduce_scatter, kComm, false, false, true, kRingReduceScatter},
     {InstructionKind::ring_all_gather, kComm, false, false, false, kInPlace},
-    {InstructionKind::broadcast, kComm, false, false, false, kBroadcast},
     {InstructionKind::push, kComm, true, false, true, kPush},
     {InstructionKind::pull, kComm, true, false, true, kPull},
     {InstructionKind::norm, kCompute, false, false, false, kNorm},

@@ -11,32 +11,11 @@
 namespace lockstep::program {
 
 std::string_view name_of(InstructionKind kind) {
-  static constexpr std::array<std::string_view, kInstructionKindCount> kNames = {"constants",
-                                                                                 "load",
-                                                                                 "forward",
-                                                                                 "backward",
-                                                                                 "backward_input",
-                                                                                 "backward_weight",
-                                                                                 "recompute",
-                                                                                 "add",
-                                                                                 "cast",
-                                                                                 "exchange",
-                                                                                 "all_reduce",
-                                                                                 "reduce_scatter",
-                                                                                 "all_gather",
-                                                                                 "ring_reduce_scatter",
-                                                                                 "ring_all_gather",
-                                                                                 "broadcast",
-                                                                                 "push",
-                                                                                 "pull",
-                                                                                 "norm",
-                                                                                 "propose",
-                                                                                 "ratios",
-                                                                                 "digest",
-                                                                                 "agree",
-                                                                                 "update",
-                                                                                 "snapshot",
-                                                                                 "serve"};
+  static constexpr std::array<std::string_view, kInstructionKindCount> kNames = {
+      "constants",       "load",  "forward", "backward", "backward_input", "backward_weight",
+      "recompute",       "add",   "cast",    "exchange", "all_reduce",     "ring_reduce_scatter",
+      "ring_all_gather", "push",  "pull",    "norm",     "propose",        "ratios",
+      "digest",          "agree", "update",  "snapshot", "serve"};
   static_assert(!kNames.back().empty());
   return nth(kNames, kind);
 }
@@ -45,11 +24,8 @@ bool communicates(InstructionKind kind) {
   switch (kind) {
     case InstructionKind::exchange:
     case InstructionKind::all_reduce:
-    case InstructionKind::reduce_scatter:
-    case InstructionKind::all_gather:
     case InstructionKind::ring_reduce_scatter:
     case InstructionKind::ring_all_gather:
-    case InstructionKind::broadcast:
     case InstructionKind::push:
     case InstructionKind::pull:
     case InstructionKind::agree:
@@ -131,13 +107,6 @@ std::string describe(const Program& program, int instruction) {
   if (i.leaf >= 0 && i.leaves == 1) text += fmt::format(", leaf {}", i.leaf);
   if (i.leaf >= 0 && i.leaves > 1) text += fmt::format(", leaves {} to {}", i.leaf, i.leaf + i.leaves - 1);
   return text + ")";
-}
-
-layout::ByteSpan held_bytes(const Program& program, int parameter) {
-  const ParameterPlace& place = program.parameter(parameter);
-  if (place.buffer < 0) return {};
-  const layout::ByteSpan buffer{-place.offset, program.buffer(place.buffer).size_bytes - place.offset};
-  return intersection({0, place.size_bytes}, buffer);
 }
 
 bool loads(const Program& program) {

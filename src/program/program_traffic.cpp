@@ -11,17 +11,8 @@ int64_t sent_bytes(InstructionKind kind, const Operand& operand, int64_t ranks) 
   if (operand.role == Role::send) return bytes;
   if (operand.role != Role::data) return 0;
   const int64_t others_share = bytes * (ranks - 1) / ranks;
-  switch (kind) {
-    case InstructionKind::all_reduce:
-      return 2 * others_share;
-    case InstructionKind::reduce_scatter:
-    case InstructionKind::all_gather:
-    case InstructionKind::broadcast:
-    case InstructionKind::agree:
-      return others_share;
-    default:
-      return 0;
-  }
+  if (kind == InstructionKind::all_reduce) return 2 * others_share;
+  return kind == InstructionKind::agree ? others_share : 0;
 }
 
 /// Bytes that a rank of a group sends around a ring: all blocks but the one that ends there.

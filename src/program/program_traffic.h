@@ -8,9 +8,8 @@ namespace lockstep::program {
 
 /// The bytes that a rank sends in one iteration of a program, in theory. Sends of exchanges and rings count
 /// as they are. A collective of n ranks on N bytes counts as its best algorithm, per rank: 2(n-1)/n N for an
-/// all-reduce, (n-1)/n N for a reduce-scatter, an all-gather, an agreement and (on average over ranks) a
-/// broadcast. Headers, acknowledgements and a library's deviations come on top. Sums in shared memory send
-/// nothing.
+/// all-reduce, (n-1)/n N for an agreement. Headers, acknowledgements and a library's deviations come on top.
+/// Sums in shared memory send nothing.
 struct ProgramTraffic {
   int64_t sent_bytes = 0;
   /// Of these, the bytes that exchanges, rings, pushes and answers send, which are counted as they run; and

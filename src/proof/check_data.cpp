@@ -82,26 +82,20 @@ class DataOrder {
     return touched;
   }
 
-  /// An all-gather reads its own block and writes the others.
+  /// A gathering ring reads its own block and writes the others.
   std::vector<program::Operand> what_is_read(const program::Instruction& instruction,
-                                             program::Operand operand) const {
+                                             const program::Operand& operand) const {
     if (!program::reads(operand.access)) return {};
-    const bool in_ring = instruction.kind == program::InstructionKind::ring_all_gather;
-    if (!in_ring && instruction.kind != program::InstructionKind::all_gather) return {operand};
+    if (instruction.kind != program::InstructionKind::ring_all_gather) return {operand};
     const auto ranks = static_cast<int>(world_.members(rank_, instruction).size());
     const int own = world_.rank_in_group(rank_, instruction);
-    if (in_ring) {
-      std::vector<program::Operand> read;
-      for (const layout::ByteSpan& span : block_of(instruction.blocks, own, ranks)) {
-        read.push_back(operand);
-        read.back().range.offset += span.begin;
-        read.back().range.size_bytes = span.size();
-      }
-      return read;
+    std::vector<program::Operand> read;
+    for (const layout::ByteSpan& span : block_of(instruction.blocks, own, ranks)) {
+      read.push_back(operand);
+      read.back().range.offset += span.begin;
+      read.back().range.size_bytes = span.size();
     }
-    operand.range.size_bytes /= ranks;
-    operand.range.offset += operand.range.size_bytes * own;
-    return {operand};
+    return read;
   }
 
   void check_defined(int node, const program::Operand& operand) {

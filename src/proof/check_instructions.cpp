@@ -258,14 +258,9 @@ class InstructionStructure {
         return check_scales(index, i);
       case program::InstructionKind::propose:
         return check_proposed(index, i);
-      case program::InstructionKind::reduce_scatter:
-      case program::InstructionKind::all_gather:
-        return check_blocks(index, i);
       case program::InstructionKind::ring_reduce_scatter:
       case program::InstructionKind::ring_all_gather:
         return check_ring(index, i);
-      case program::InstructionKind::broadcast:
-        return check_root(index, i);
       case program::InstructionKind::snapshot:
         return check_room(index, i);
       case program::InstructionKind::push:
@@ -364,14 +359,6 @@ class InstructionStructure {
     }
   }
 
-  void check_blocks(int index, const program::Instruction& i) {
-    const auto members = static_cast<int64_t>(program_.group(i.group).members.size());
-    for (const program::Operand& operand : i.operands)
-      if (operand.range.size_bytes % (members * size_of(operand.dtype)) != 0)
-        fail(index, fmt::format("{} bytes of {} cannot be divided into {} equal blocks",
-                                operand.range.size_bytes, name_of(operand.dtype), members));
-  }
-
   /// Sums are of whole elements; what is gathered is bytes.
   void check_ring(int index, const program::Instruction& i) {
     const int ranks = static_cast<int>(program_.group(i.group).members.size());
@@ -387,17 +374,6 @@ class InstructionStructure {
           scratch.role == program::Role::temporary && scratch.range.size_bytes < largest)
         fail(index, fmt::format("it receives blocks of up to {} bytes into {}; they must fit", largest,
                                 scratch.range.size_bytes));
-  }
-
-  void check_root(int index, const program::Instruction& i) {
-    const auto& members = program_.group(i.group).members;
-    if (i.root < 0 || i.root >= static_cast<int>(members.size()))
-      return fail(index, fmt::format("root {} is no member of a group of {}", i.root, members.size()));
-    const bool is_root = nth(members, i.root) == rank_;
-    for (const program::Operand& operand : i.operands)
-      if ((operand.access == program::Access::read) != is_root)
-        fail(index,
-             is_root ? "the root only reads what it sends" : "all but the root only write what they receive");
   }
 
   /// A snapshot that copies lays what it reads side by side.

@@ -127,7 +127,6 @@ class Matching {
     const program::Instruction& i = world_.instruction(rank, index);
     std::string text(program::name_of(i.kind));
     if (i.ordered) text = "ordered " + text;
-    if (i.root >= 0) text += fmt::format(" from root {}", i.root);
     for (const program::Operand& operand : i.operands)
       if (operand.role == program::Role::data || operand.role == program::Role::verdict)
         text += fmt::format(", {} bytes of {} ({})", operand.range.size_bytes, name_of(operand.dtype),

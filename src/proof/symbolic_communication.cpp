@@ -90,41 +90,6 @@ void all_reduce(SymbolicMachine& machine, const std::vector<Place>& members) {
     machine.memory(member.rank).write(data_of(machine.instruction(member)).range, result);
 }
 
-void reduce_scatter(SymbolicMachine& machine, const std::vector<Place>& members) {
-  const auto result = reduction(machine, members);
-  const int unspecified = machine.expressions().wrong("what a reduce_scatter leaves in other ranks' blocks");
-  for (size_t m = 0; m < members.size(); ++m) {
-    const program::ByteRange range = data_of(machine.instruction(members[m])).range;
-    machine.memory(members[m].rank).write(range, unspecified, data_of(machine.instruction(members[m])).dtype);
-    const int64_t block = range.size_bytes / static_cast<int64_t>(members.size());
-    const int64_t begin = block * static_cast<int64_t>(m);
-    machine.memory(members[m].rank).write(range, cut(result, {begin, begin + block}));
-  }
-}
-
-void all_gather(SymbolicMachine& machine, const std::vector<Place>& members) {
-  const auto block_of = [&](const Place& member, size_t block) {
-    program::ByteRange range = data_of(machine.instruction(member)).range;
-    range.size_bytes /= static_cast<int64_t>(members.size());
-    range.offset += range.size_bytes * static_cast<int64_t>(block);
-    return range;
-  };
-  for (size_t block = 0; block < members.size(); ++block) {
-    const auto pieces = machine.memory(members[block].rank).read(block_of(members[block], block));
-    for (size_t m = 0; m < members.size(); ++m)
-      if (m != block) machine.memory(members[m].rank).write(block_of(members[m], block), pieces);
-  }
-}
-
-void broadcast(SymbolicMachine& machine, const std::vector<Place>& members) {
-  const auto root = static_cast<size_t>(machine.instruction(members.front()).root);
-  const auto pieces =
-      machine.memory(members[root].rank).read(data_of(machine.instruction(members[root])).range);
-  for (size_t m = 0; m < members.size(); ++m)
-    if (m != root)
-      machine.memory(members[m].rank).write(data_of(machine.instruction(members[m])).range, pieces);
-}
-
 void agree(SymbolicMachine& machine, const std::vector<Place>& members) {
   std::set<int> seen;
   Expressions::Facts merged;
@@ -160,16 +125,10 @@ void collective(SymbolicMachine& machine, const std::vector<Place>& members) {
   switch (kind) {
     case program::InstructionKind::all_reduce:
       return all_reduce(machine, members);
-    case program::InstructionKind::reduce_scatter:
-      return reduce_scatter(machine, members);
-    case program::InstructionKind::all_gather:
-      return all_gather(machine, members);
     case program::InstructionKind::ring_reduce_scatter:
       return ring_reduce_scatter(machine, members);
     case program::InstructionKind::ring_all_gather:
       return ring_all_gather(machine, members);
-    case program::InstructionKind::broadcast:
-      return broadcast(machine, members);
     case program::InstructionKind::agree:
       return agree(machine, members);
     default:
@@ -181,7 +140,7 @@ void pull(SymbolicMachine& machine, const Place& worker, const program::Operand&
           int serve) {
   machine.memory(worker.rank).write(parameters.range, Expressions::kOther, parameters.dtype);
   std::vector<Piece> pieces;
-  for (const HeldPart& part : machine.held().in_serve(server, serve))
+  for (const HeldRun& part : machine.held().in_serve(server, serve))
     pieces.push_back({part.begin, part.end, machine.expressions().parameter(Expressions::kPulled),
                       part.parameter, part.position, DType::float32});
   machine.memory(worker.rank).write(parameters.range, pieces);

@@ -41,15 +41,9 @@ Action bind(const Binding& binding, const Stagings& stagings) {
       return bind_exchange(binding);
     case program::InstructionKind::all_reduce:
       return bind_all_reduce(binding);
-    case program::InstructionKind::reduce_scatter:
-      return bind_reduce_scatter(binding);
-    case program::InstructionKind::all_gather:
-      return bind_all_gather(binding);
     case program::InstructionKind::ring_reduce_scatter:
     case program::InstructionKind::ring_all_gather:
       return bind_ring(binding);
-    case program::InstructionKind::broadcast:
-      return bind_broadcast(binding);
     case program::InstructionKind::agree:
       return bind_agree(binding);
     case program::InstructionKind::norm:

@@ -31,11 +31,8 @@ Action bind_add(const Binding& binding);
 Action bind_cast(const Binding& binding);
 Action bind_exchange(const Binding& binding);
 Action bind_all_reduce(const Binding& binding);
-Action bind_reduce_scatter(const Binding& binding);
-Action bind_all_gather(const Binding& binding);
 /// ring_reduce_scatter and ring_all_gather
 Action bind_ring(const Binding& binding);
-Action bind_broadcast(const Binding& binding);
 /// All-gathers a record per member of the group. Then each member sums the leaves' metrics in the group's
 /// order: the same numbers for any number of workers. A member without metrics contributes none.
 Action bind_agree(const Binding& binding);

@@ -42,29 +42,6 @@ Action bind_all_reduce(const Binding& binding) {
           .communicator = comm};
 }
 
-Action bind_reduce_scatter(const Binding& binding) {
-  const program::Operand* data = binding.required_operand(program::Role::data);
-  void* at_data = binding.at(*data);
-  const DType dtype = data->dtype;
-  comm::Communicator* comm = binding.communicator();
-  const int64_t count = data->range.size_bytes / size_of(dtype) / comm->size();
-  return {.communicate =
-              [=](device::Stream& stream, const StepInputs&) {
-                return comm->reduce_scatter(at_data, count, dtype, comm::ReduceOp::sum, stream);
-              },
-          .communicator = comm};
-}
-
-Action bind_all_gather(const Binding& binding) {
-  const program::Operand* data = binding.required_operand(program::Role::data);
-  void* at_data = binding.at(*data);
-  comm::Communicator* comm = binding.communicator();
-  const int64_t block_bytes = data->range.size_bytes / comm->size();
-  return {.communicate = [=](device::Stream& stream,
-                             const StepInputs&) { return comm->all_gather(at_data, block_bytes, stream); },
-          .communicator = comm};
-}
-
 Action bind_ring(const Binding& binding) {
   const program::Instruction& instruction = binding.instruction();
   const program::Operand* data = binding.required_operand(program::Role::data);
@@ -81,19 +58,6 @@ Action bind_ring(const Binding& binding) {
                            .dtype = data->dtype,
                            .communicator = comm},
                           binding.kernels());
-}
-
-Action bind_broadcast(const Binding& binding) {
-  const program::Instruction& instruction = binding.instruction();
-  const program::Operand* data = binding.required_operand(program::Role::data);
-  void* at_data = binding.at(*data);
-  const int64_t size_bytes = data->range.size_bytes;
-  comm::Communicator* comm = binding.communicator();
-  const int root = instruction.root;
-  return {
-      .communicate = [=](device::Stream& stream,
-                         const StepInputs&) { return comm->broadcast(at_data, size_bytes, root, stream); },
-      .communicator = comm};
 }
 
 Action bind_agree(const Binding& binding) {

@@ -25,7 +25,6 @@ void expect_dead(Communicator& comm, const std::string& reason) {
     EXPECT_THAT(comm_error_of(call), HasSubstr(reason));
   };
   expect([&] { comm.all_reduce(&value, 1, DType::float32, ReduceOp::sum, stream); });
-  expect([&] { comm.reduce_scatter(&value, 0, DType::float32, ReduceOp::sum, stream); });
   expect([&] { comm.all_gather(&value, 0, stream); });
   expect([&] { comm.broadcast(&value, 4, 0, stream); });
   expect([&] { comm.exchange({}, stream); });
@@ -146,12 +145,9 @@ void wrong_arguments_are_refused(Communicator& world) {
   std::vector<DType> unsupported{DType::uint8};
   if (!world.follows_stream() && !world.sums_along_tree())
     unsupported.insert(unsupported.end(), {DType::float16, DType::bfloat16});
-  for (const DType dtype : unsupported) {
+  for (const DType dtype : unsupported)
     refuse("dtype not supported",
            [&](auto& c) { c.all_reduce(data.data(), 1, dtype, ReduceOp::sum, stream); });
-    refuse("dtype not supported",
-           [&](auto& c) { c.reduce_scatter(data.data(), 1, dtype, ReduceOp::sum, stream); });
-  }
   refuse("negative", [&](auto& c) { c.all_reduce(data.data(), -1, DType::int32, ReduceOp::sum, stream); });
   refuse("null", [&](auto& c) { c.all_gather(nullptr, 1, stream); });
   refuse("root", [&](auto& c) { c.broadcast(data.data(), 4, size, stream); });
@@ -167,7 +163,6 @@ void wrong_arguments_are_refused(Communicator& world) {
 void empty_operations_need_no_memory(Communicator& world) {
   HostStream stream;
   world.all_reduce(nullptr, 0, DType::float32, ReduceOp::sum, stream);
-  world.reduce_scatter(nullptr, 0, DType::int32, ReduceOp::max, stream);
   world.all_gather(nullptr, 0, stream);
   world.broadcast(nullptr, 0, 0, stream);
   world.synchronize(stream, patience());

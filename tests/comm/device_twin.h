@@ -59,11 +59,6 @@ class DeviceTwin : public Communicator {
     std::lock_guard lock(device_->mutex);
     return last_ = inner_->all_reduce(twin(data, count * size_of(dtype)), count, dtype, op, *stream_);
   }
-  Ticket reduce_scatter(void* data, int64_t count, DType dtype, ReduceOp op, device::Stream&) override {
-    std::lock_guard lock(device_->mutex);
-    return last_ = inner_->reduce_scatter(twin(data, count * size_of(dtype) * size()), count, dtype, op,
-                                          *stream_);
-  }
   Ticket all_gather(void* data, int64_t block_bytes, device::Stream&) override {
     std::lock_guard lock(device_->mutex);
     return last_ = inner_->all_gather(twin(data, block_bytes * size()), block_bytes, *stream_);

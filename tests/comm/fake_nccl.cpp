@@ -182,11 +182,6 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataTyp
   return current->note(comm->rank, "ncclAllReduce",
                        fmt::format("{} {} {} {} {}", from, to, count, nccl_name(type), nccl_name(op)));
 }
-ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                               ncclComm_t comm, cudaStream_t) {
-  return current->note(comm->rank, "ncclReduceScatter",
-                       fmt::format("{} {} {} {} {}", from, to, count, nccl_name(type), nccl_name(op)));
-}
 ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t) {
   return current->note(comm->rank, "ncclAllGather",

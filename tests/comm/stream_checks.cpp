@@ -153,22 +153,21 @@ template <class Half>
 void check_halves(Communicator& world, device::Device& device, DType dtype) {
   const auto stream = device.create_stream("lane");
   const int size = world.size();
-  Values<Half> sums(device, 257), maxima(device, 257 * size);
+  Values<Half> sums(device, 257), maxima(device, 257);
   // Numbers that two bytes hold exactly, whatever the order of summation.
   for (auto& value : sums.host()) value = Half(0.25f * static_cast<float>(world.rank() + 1));
   for (auto& value : maxima.host()) value = Half(-1.5f * static_cast<float>(world.rank() + 1));
   sums.put(*stream);
   maxima.put(*stream);
   world.all_reduce(sums.data(), 257, dtype, ReduceOp::sum, *stream);
-  world.reduce_scatter(maxima.data(), 257, dtype, ReduceOp::max, *stream);
+  world.all_reduce(maxima.data(), 257, dtype, ReduceOp::max, *stream);
   sums.take(*stream);
   maxima.take(*stream);
   wait_for(*stream, world, device);
   const float expected[] = {0.25f, 0.75f, 1.5f, 2.5f};
   for (const auto value : sums.host())
     ASSERT_EQ(static_cast<float>(value), expected[size - 1]) << name_of(dtype);
-  for (const auto value : maxima.host().subspan(static_cast<size_t>(257 * world.rank()), 257))
-    ASSERT_EQ(static_cast<float>(value), -1.5f) << name_of(dtype);
+  for (const auto value : maxima.host()) ASSERT_EQ(static_cast<float>(value), -1.5f) << name_of(dtype);
 }
 
 void reduces_halves(Communicator& world, device::Device& device) {

@@ -13,6 +13,7 @@
 
 #include "comm/communicator.h"
 #include "lockstep/error.h"
+#include "tensor/part.h"
 #include "train/loop/trainer.h"
 #include "train/worker/model_state.h"
 #include "train/worker/worker.h"
@@ -25,7 +26,8 @@ using train::Worker;
 /// What a rank owns of a tensor of optimizer state.
 struct StatePart {
   std::string name;
-  int64_t of = 0, first = 0;
+  int64_t of = 0;
+  tensor::Part part;
   std::vector<float> values;
 };
 
@@ -38,7 +40,7 @@ StatePart part_of(const Worker& worker, const checkpoint::NamedTensor& tensor) {
   const auto* data = static_cast<const float*>(train::shown(worker, tensor).data);
   return {.name = tensor.name,
           .of = tensor.shape.count(),
-          .first = tensor.slice.first,
+          .part = tensor.part,
           .values = {data, data + tensor.count()}};
 }
 
@@ -49,7 +51,8 @@ std::map<std::string, std::vector<float>> whole_states(const std::vector<Trained
     for (const StatePart& part : rank.states) {
       auto& values = whole[part.name];
       values.resize(static_cast<size_t>(part.of), std::numeric_limits<float>::quiet_NaN());
-      std::ranges::copy(part.values, values.begin() + part.first);
+      tensor::copy_common(values.data(), tensor::Part::range(0, part.of), part.values.data(), part.part,
+                          sizeof(float));
     }
   return whole;
 }

@@ -24,11 +24,10 @@ TEST(ProgramTraffic, CountsTwoBytesOfAnElementOfANarrowWire) {
 TEST(ProgramTraffic, CountsCollectivesAsTheirBestAlgorithmsSend) {
   // Two ranks: an all-reduce sends its bytes once over; buckets of 128, 128 and 64 bytes.
   EXPECT_EQ(sent("dp2_fast", 0), 128 + 128 + 64 + 48);
-  // Half of each bucket scattered, half of each parameter buffer gathered, and sums of 40 bytes.
-  EXPECT_EQ(sent("dp2_sharded", 0), 4 * 262144 + 40 + 48);
-  // A worker sends its gradients to the server; broadcasts are shared among three; an agreement on 3 records
-  // of 48 bytes.
-  EXPECT_EQ(sent("ps_sync", 0), 128 + 64 + 2 * 128 / 3 + 2 * 64 / 3 + 2 * 48);
+  // An agreement of three ranks on records of 48 bytes: beside it a worker sends its gradients to the server,
+  // which sends both workers parameters of as many bytes.
+  EXPECT_EQ(sent("ps_sync", 0), 128 + 64 + 2 * 48);
+  EXPECT_EQ(sent("ps_sync", 2), 2 * (128 + 64) + 2 * 48);
 }
 
 TEST(ProgramTraffic, CountsARingsBlocksButTheOneThatEndsThere) {
@@ -36,6 +35,8 @@ TEST(ProgramTraffic, CountsARingsBlocksButTheOneThatEndsThere) {
   // own.
   EXPECT_EQ(sent("dp2_ring", 0), (64 + 48 + 32) + (64 + 80 + 32) + 48);
   EXPECT_EQ(sent("dp2_ring", 1), (64 + 80 + 32) + (64 + 48 + 32) + 48);
+  // Half of each bucket scattered, half of each parameter buffer gathered, and sums of 40 bytes.
+  EXPECT_EQ(sent("dp2_sharded", 0), 4 * 262144 + 40 + 48);
 }
 
 TEST(ProgramTraffic, CountsSumsInSharedMemoryApart) {

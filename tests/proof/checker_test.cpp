@@ -133,7 +133,7 @@ TEST(Checker, NamesTheSecondServerOfTheSameBytes) {
   ASSERT_EQ(found.size(), 1);
   EXPECT_EQ(found[0].rank, 3);
   EXPECT_EQ(found[0].property, CheckFinding::Property::mathematics);
-  EXPECT_THAT(found[0].message, Mentions("0 to 128 of 'fc.weight' ... ranks 2, 3"));
+  EXPECT_THAT(found[0].message, Mentions("0 to 31 of 'fc.weight' ... ranks 2, 3"));
 }
 
 TEST(Checker, NamesTheReplicaThatGetsWhatTheOthersUpdate) {
@@ -141,12 +141,14 @@ TEST(Checker, NamesTheReplicaThatGetsWhatTheOthersUpdate) {
   auto programs = program::load_golden("dp3_ordered");
   for (program::Program& program : programs) {
     for (const int segment : {1, 0}) {
-      const int buffer = program.parameter(segment).buffer;
+      if (program.rank == 1) continue;
+      const bool sends = program.rank == 0;
       program::Instruction spread{
-          .kind = program::InstructionKind::broadcast, .lane = 3, .segment = segment, .group = 1, .root = 0};
-      spread.operands.push_back({.role = program::Role::data,
-                                 .access = program.rank == 0 ? program::Access::read : program::Access::write,
-                                 .range = program.whole(buffer)});
+          .kind = program::InstructionKind::exchange, .lane = 3, .segment = segment, .group = 1};
+      spread.operands.push_back({.role = sends ? program::Role::send : program::Role::receive,
+                                 .access = sends ? program::Access::read : program::Access::write,
+                                 .range = program.whole(program.parameter(segment).buffer),
+                                 .peer = sends ? 2 : 0});
       spread.deadline = program::DeadlineClass::communication;
       program.instructions.push_back(spread);
     }
@@ -154,7 +156,7 @@ TEST(Checker, NamesTheReplicaThatGetsWhatTheOthersUpdate) {
       std::erase_if(program.instructions,
                     [](const program::Instruction& i) { return i.kind == program::InstructionKind::update; });
       for (program::ParameterPlace& place : program.parameters) {
-        place.owned_begin = place.owned_end = 0;
+        place.owned = {};
         place.states.clear();
       }
     }
@@ -162,7 +164,7 @@ TEST(Checker, NamesTheReplicaThatGetsWhatTheOthersUpdate) {
     program::derive_dependencies(program);
   }
   EXPECT_THAT(findings_in(programs),
-              Mentions("mathematics: rank 2: ... 0 to 128 of 'embed.weight' ... ranks 0, 1"));
+              Mentions("mathematics: rank 2: ... 0 to 31 of 'embed.weight' ... ranks 0, 1"));
 }
 
 TEST(Checker, NamesTheParameterThatNobodyUpdates) {
@@ -214,23 +216,23 @@ TEST(Checker, NamesASumOfSquaresOfWhatIsNotComplete) {
   auto programs = edited_program("dp2_sharded", 1, "gradients.1:grad.1[262144+262144]^262144 writes",
                                  "gradients.1:grad.1 writes");
   EXPECT_THAT(findings_in(programs),
-              Mentions("gradients ... what a reduce_scatter leaves in other ranks' blocks"));
+              Mentions("gradients ... part of a sum ... a ring leaves in other ranks' blocks"));
 }
 
 TEST(Checker, NamesAnUpdateOfWhatTheRankDoesNotOwn) {
-  EXPECT_THAT(findings_in(edited_program("dp2_sharded", 0, "state=state.1@262144 owns=0+262144",
-                                         "state=state.1@262144 owns=0+262140")),
-              Mentions("it updates bytes 0 to 262144 of 'head.weight' ... owns 0 to 262140"));
-  EXPECT_THAT(findings_in(edited_program("dp2_sharded", 0, "state=state.1@262144 owns=0+262144",
-                                         "state=state.1@262144 owns=0+262148")),
-              Mentions("rank 0: ... 524288 bytes ... owns 524292"));
+  EXPECT_THAT(findings_in(edited_program("dp2_sharded", 0, "state=state.1@262144 owns=0+65536",
+                                         "state=state.1@262144 owns=0+65535")),
+              Mentions("it updates elements 0 to 65535 of 'head.weight' ... owns elements 0 to 65534"));
+  EXPECT_THAT(findings_in(edited_program("dp2_sharded", 1, "state=state.0@262144 owns=65536+65024",
+                                         "state=state.0@262144 owns=65535+65025")),
+              Mentions("rank 1: it updates 131072 elements in a step, but owns 131073"));
 }
 
-TEST(Checker, NamesStateThatBelongsToOtherBytes) {
+TEST(Checker, NamesStateThatBelongsToOtherElements) {
   EXPECT_THAT(
-      findings_in(edited_program("dp2_sharded", 1, "state=state.1@-262144 state=state.1@0",
-                                 "state=state.1@0 state=state.1@262144")),
-      Mentions("state 0 of byte 262144 of 'head.weight' ... byte 0 of state.1 ... byte 262144 of state.1"));
+      findings_in(edited_program("dp2_sharded", 1, "state=state.1@0 state=state.1@262144",
+                                 "state=state.1@262144 state=state.1@0")),
+      Mentions("state 0 of element 65536 of 'head.weight' ... byte 0 of state.1 ... byte 262144 of state.1"));
 }
 
 TEST(Checker, RefusesALibrarysSumInReproducibleMode) {
@@ -274,13 +276,13 @@ TEST(Checker, NamesTheByteThatMeetsAnothersGradient) {
   EXPECT_THAT(findings_in(programs), Mentions("byte 0 of 'fc.weight' ... byte 0 of 'head.weight'"));
 }
 
-TEST(Checker, NamesWhatAReduceScatterLeavesUnspecified) {
+TEST(Checker, NamesWhatARingLeavesInOtherRanksBlocks) {
   auto programs = program::load_golden("dp2_sharded");
   for (program::Instruction& i : programs[0].instructions)
     if (i.kind == program::InstructionKind::norm)
       for (program::Operand& o : i.operands)
         if (o.role == program::Role::gradients) o.range = programs[0].whole(o.range.buffer);
-  EXPECT_THAT(findings_in(programs), Mentions("reduce_scatter leaves ... other ranks' blocks"));
+  EXPECT_THAT(findings_in(programs), Mentions("ring leaves ... other ranks' blocks"));
 }
 
 TEST(Checker, FindsAPullThatWaitsForItself) {

@@ -24,8 +24,7 @@ struct Channel {
 /// touched only while this rank's device works, and other ranks come when they come.
 class Work {
  public:
-  Work(Operation operation, int rank, int size)
-      : operation_(std::move(operation)), rank_(rank), size_(size) {}
+  Work(Operation operation, int size) : operation_(std::move(operation)), size_(size) {}
 
   /// Called again and again by the device until it returns true. Throws CommError if the operation fails.
   bool poll(Channel& channel) {
@@ -37,12 +36,9 @@ class Work {
   }
 
  private:
-  bool has_blocks() const {
-    return operation_.kind == OperationKind::reduce_scatter || operation_.kind == OperationKind::all_gather;
-  }
-
   Ticket start(Channel& channel) {
-    const auto bytes = static_cast<size_t>(operation_.block_bytes() * (has_blocks() ? size_ : 1));
+    const int blocks = operation_.kind == OperationKind::all_gather ? size_ : 1;
+    const auto bytes = static_cast<size_t>(operation_.block_bytes() * blocks);
     staged_.resize(bytes);
     if (bytes > 0) std::memcpy(staged_.data(), operation_.data, bytes);
     DType dtype = operation_.dtype;
@@ -55,8 +51,6 @@ class Work {
     switch (operation_.kind) {
       case OperationKind::all_reduce:
         return host.all_reduce(staged_.data(), count, dtype, operation_.reduce_op, *channel.stream);
-      case OperationKind::reduce_scatter:
-        return host.reduce_scatter(staged_.data(), count, dtype, operation_.reduce_op, *channel.stream);
       case OperationKind::all_gather:
         return host.all_gather(staged_.data(), count, *channel.stream);
       case OperationKind::broadcast:
@@ -94,16 +88,11 @@ class Work {
       narrow(staged_, halves.data(), operation_.dtype);
       staged_ = std::move(halves);
     }
-    // Of a reduction's blocks only the own one is specified.
-    const bool own_block = operation_.kind == OperationKind::reduce_scatter;
-    const auto first = static_cast<size_t>(own_block ? operation_.block_bytes() * rank_ : 0);
-    const size_t bytes = own_block ? static_cast<size_t>(operation_.block_bytes()) : staged_.size();
-    if (bytes > 0)
-      std::memcpy(static_cast<std::byte*>(operation_.data) + first, staged_.data() + first, bytes);
+    if (!staged_.empty()) std::memcpy(operation_.data, staged_.data(), staged_.size());
   }
 
   Operation operation_;
-  int rank_, size_;
+  int size_;
   std::optional<Ticket> ticket_;  // once started
   std::vector<std::byte> staged_;
   std::vector<std::vector<std::byte>> messages_;  // by transfer
@@ -144,7 +133,7 @@ class EmulatedCommunicator : public StreamCommunicator {
  protected:
   void issue(const Operation& operation, device::Stream& stream) override {
     dynamic_cast<device::EmulatedStream&>(stream).launch_polled(
-        [channel = channel_, work = std::make_shared<Work>(operation, rank(), size())] {
+        [channel = channel_, work = std::make_shared<Work>(operation, size())] {
           try {
             return work->poll(*channel);
           } catch (const CommError& error) {

@@ -146,15 +146,6 @@ void Hub::move_data() {
                       first.dtype, first.reduce_op);
       for (int rank = 1; rank < size(); ++rank) copy_bytes(head(rank)->operation.data, first.data, bytes);
       return;
-    case OperationKind::reduce_scatter:
-      for (int owner = 0; owner < size(); ++owner) {
-        std::byte* result = block_of(head(owner)->operation, owner);
-        for (int rank = 0; rank < size(); ++rank)
-          if (rank != owner)
-            reduce_into(result, block_of(head(rank)->operation, owner), first.count, first.dtype,
-                        first.reduce_op);
-      }
-      return;
     case OperationKind::all_gather:
       for (int from = 0; from < size(); ++from)
         for (int to = 0; to < size(); ++to)

@@ -117,8 +117,7 @@ void MpiCommunicator::start_requests(Pending& pending) {
   auto& requests = pending.requests;
   switch (operation.kind) {
     case OperationKind::all_reduce:
-    case OperationKind::reduce_scatter:
-      return start_reduction(pending);
+      return start_all_reduce(pending);
     case OperationKind::exchange:
       return requests.start(operation.transfers, rank(), rules_, comm_, kTag);
     case OperationKind::all_gather: {
@@ -140,26 +139,14 @@ void MpiCommunicator::start_requests(Pending& pending) {
   }
 }
 
-/// reduce_scatter is one reduction for each block, to its owner: MPI_Ireduce_scatter_block would leave the
-/// result in the first block, and Open MPI's reduces everything to one rank before it scatters.
-void MpiCommunicator::start_reduction(Pending& pending) {
+void MpiCommunicator::start_all_reduce(Pending& pending) {
   const Operation& operation = pending.operation;
   const MPI_Datatype type = mpi_type(operation.dtype);
   const MPI_Op op = mpi_op(operation.reduce_op);
-  const int blocks = operation.kind == OperationKind::reduce_scatter ? size() : 1;
-  auto* block = static_cast<std::byte*>(operation.data);
-  for (int owner = 0; owner < blocks; ++owner, block += operation.block_bytes()) {
-    for (int64_t first = 0; first < operation.count; first += rules_.largest_count) {
-      void* data = block + first * size_of(operation.dtype);
-      const int count = static_cast<int>(std::min(rules_.largest_count, operation.count - first));
-      MPI_Request* request = pending.requests.add();
-      if (operation.kind == OperationKind::all_reduce)
-        check_mpi(MPI_Iallreduce(MPI_IN_PLACE, data, count, type, op, comm_, request));
-      else if (owner == rank())
-        check_mpi(MPI_Ireduce(MPI_IN_PLACE, data, count, type, op, owner, comm_, request));
-      else
-        check_mpi(MPI_Ireduce(data, nullptr, count, type, op, owner, comm_, request));
-    }
+  for (int64_t first = 0; first < operation.count; first += rules_.largest_count) {
+    void* data = static_cast<std::byte*>(operation.data) + first * size_of(operation.dtype);
+    const int count = static_cast<int>(std::min(rules_.largest_count, operation.count - first));
+    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, data, count, type, op, comm_, pending.requests.add()));
   }
 }
 

@@ -36,7 +36,7 @@ class MpiCommunicator : public HostCommunicator {
   };
 
   void start_requests(Pending& pending);
-  void start_reduction(Pending& pending);
+  void start_all_reduce(Pending& pending);
   [[noreturn]] void fail_pending(const Operation& operation, const CommError& error);
   void cancel_receives() noexcept;
 

@@ -69,13 +69,11 @@ ncclResult_t start_operation(ncclComm_t comm, const Operation& operation, int ra
   auto* data = static_cast<std::byte*>(operation.data);
   const auto count = static_cast<size_t>(operation.count);
   const ncclDataType_t type = nccl_type(operation.dtype);
-  // NCCL's places for in-place operations: a rank's own block lies where all blocks do.
+  // NCCL's place for gathering in place: a rank's own block lies where all blocks do.
   std::byte* own = data + rank * operation.block_bytes();
   switch (operation.kind) {
     case OperationKind::all_reduce:
       return ncclAllReduce(data, data, count, type, nccl_op(operation.reduce_op), comm, stream);
-    case OperationKind::reduce_scatter:
-      return ncclReduceScatter(data, own, count, type, nccl_op(operation.reduce_op), comm, stream);
     case OperationKind::all_gather:
       return ncclAllGather(own, data, count, ncclUint8, comm, stream);
     case OperationKind::broadcast:

@@ -65,8 +65,7 @@ void Collective::begin(const Operation& operation) {
   element_bytes_ = size_of(operation.dtype);
   const int64_t chunk = area_.layout().chunk_bytes();
   single_phase_ = operation.block_bytes() <= std::min(chunk, kSinglePhaseBytes);
-  const int64_t blocks = operation.kind == OperationKind::reduce_scatter ? size_ : 1;
-  const int64_t most = std::max<int64_t>(1, chunk / blocks / element_bytes_);
+  const int64_t most = std::max<int64_t>(1, chunk / element_bytes_);
   // An operation of nothing has a round, too: it checks that all ranks are in it.
   const int64_t rounds = std::max<int64_t>(1, divided_up(operation.count, most));
   elements_per_round_ = std::clamp<int64_t>(
@@ -189,13 +188,9 @@ Collective::Range Collective::share_of(int rank, Range part) const {
   return {first, std::min(share, part.count - first)};
 }
 
-/// Where there are blocks: the block of that rank; else the whole.
+/// If there are blocks: that one; otherwise the whole.
 std::byte* Collective::block(int index) const {
   return static_cast<std::byte*>(operation_.data) + index * operation_.block_bytes();
-}
-
-std::byte* Collective::slot_block(int rank, int block, uint64_t round) const {
-  return area_.slot(rank, round) + block * elements_per_round_ * element_bytes_;
 }
 
 int64_t Collective::post(uint64_t round) {
@@ -203,8 +198,6 @@ int64_t Collective::post(uint64_t round) {
     case OperationKind::all_reduce:
       if (!single_phase_) return copy_shares_in(round);
       break;
-    case OperationKind::reduce_scatter:
-      return copy_blocks_in(round);
     case OperationKind::all_gather:
       break;
     case OperationKind::broadcast:
@@ -224,8 +217,6 @@ int64_t Collective::finish(uint64_t round) {
   switch (operation_.kind) {
     case OperationKind::all_reduce:
       return single_phase_ ? reduce_all(round) : copy_shares_out(round);
-    case OperationKind::reduce_scatter:
-      return reduce_block(round);
     case OperationKind::all_gather:
     case OperationKind::broadcast:
       return copy_slots_out(round);
@@ -273,27 +264,6 @@ int64_t Collective::reduce_all(uint64_t round) {
   for (int peer = 0; peer < size_; ++peer) nth(inputs_, peer) = area_.slot(peer, round);
   reduce_along_tree(inputs_, block(0), operation_.count, operation_.dtype, operation_.reduce_op);
   return operation_.block_bytes() * size_ + kPieceBytes;
-}
-
-int64_t Collective::copy_blocks_in(uint64_t round) {
-  const Range part = part_of(round);
-  for (int peer = 0; peer < size_; ++peer)
-    if (peer != rank_)
-      copy_bytes(slot_block(rank_, peer, round), block(peer) + part.first * element_bytes_,
-                 part.count * element_bytes_);
-  return part.count * element_bytes_ * (size_ - 1) + kPieceBytes;
-}
-
-/// By way of the slot: the result's place holds an input, which a partial result must not replace.
-int64_t Collective::reduce_block(uint64_t round) {
-  const Range part = part_of(round);
-  std::byte* const data = block(rank_) + part.first * element_bytes_;
-  for (int peer = 0; peer < size_; ++peer)
-    nth(inputs_, peer) = peer == rank_ ? data : slot_block(peer, rank_, round);
-  std::byte* const result = slot_block(rank_, rank_, round);
-  reduce_along_tree(inputs_, result, part.count, operation_.dtype, operation_.reduce_op);
-  copy_bytes(data, result, part.count * element_bytes_);
-  return part.count * element_bytes_ * size_ + kPieceBytes;
 }
 
 int64_t Collective::copy_slots_out(uint64_t round) {

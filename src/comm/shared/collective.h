@@ -18,7 +18,6 @@ namespace lockstep::comm {
 ///   all_reduce      post the others' shares; reduce the own one, from own data and the others' slots,
 ///                   into data and slot; finish: copy the others' shares from their slots
 ///     (small)       post everything; finish: reduce everything from all slots
-///   reduce_scatter  post the others' blocks; finish: reduce the own one
 ///   all_gather      post the own block; finish: copy the others'
 ///   broadcast       the root posts; finish: copy from the root, which checks that all are in it
 ///   barrier         post nothing; finish: nothing
@@ -56,8 +55,6 @@ class Collective {
   int64_t finish(uint64_t round);
   int64_t copy_shares_in(uint64_t round);
   int64_t copy_shares_out(uint64_t round);
-  int64_t copy_blocks_in(uint64_t round);
-  int64_t reduce_block(uint64_t round);
   int64_t reduce_all(uint64_t round);
   int64_t copy_slots_out(uint64_t round);
 
@@ -67,7 +64,6 @@ class Collective {
   Range part_of(uint64_t round) const;  // of each block
   Range share_of(int rank, Range part) const;
   std::byte* block(int index) const;
-  std::byte* slot_block(int rank, int block, uint64_t round) const;
 
   SharedArea area_;
   const int rank_, size_;

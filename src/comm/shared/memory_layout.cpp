@@ -17,8 +17,8 @@ int64_t rounded_up(int64_t value, int64_t multiple) { return (value + multiple -
 }  // namespace
 
 SharedLayout::SharedLayout(int size, int64_t chunk_bytes) : size_(size), chunk_bytes_(chunk_bytes) {
-  // Room for one element of each rank's block, however small the chunks are.
-  slot_bytes_ = rounded_up(std::max<int64_t>(chunk_bytes, int64_t{8} * size), kLineBytes);
+  // Room for one element, however small the chunks are.
+  slot_bytes_ = rounded_up(std::max<int64_t>(chunk_bytes, 8), kLineBytes);
   const int64_t cell = kOutboxBytes / std::max(1, size - 1) / kCells;
   cell_bytes_ = std::min(std::clamp(cell, kSmallestCell, kLargestCell), chunk_bytes);
   lines_ = static_cast<int64_t>(sizeof(Obituary));

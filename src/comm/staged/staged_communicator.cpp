@@ -24,10 +24,6 @@ constexpr auto kAll = static_cast<uint64_t>(std::numeric_limits<int64_t>::max())
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-bool has_blocks(OperationKind kind) {
-  return kind == OperationKind::reduce_scatter || kind == OperationKind::all_gather;
-}
-
 bool is_exchange_without(Transfer::Direction direction, const Operation& operation) {
   return operation.kind == OperationKind::exchange &&
          std::ranges::none_of(operation.transfers, [direction](const Transfer& transfer) {
@@ -111,7 +107,7 @@ void StagedCommunicator::advance() {
 
 int64_t StagedCommunicator::bytes_of(const Operation& operation) const {
   if (operation.kind != OperationKind::exchange)
-    return operation.block_bytes() * (has_blocks(operation.kind) ? size() : 1);
+    return operation.block_bytes() * (operation.kind == OperationKind::all_gather ? size() : 1);
   std::vector<int64_t> sizes;
   for (const Transfer& transfer : operation.transfers) sizes.push_back(transfer.size_bytes);
   return staging_of_exchange(sizes);
@@ -199,12 +195,8 @@ void StagedCommunicator::unstage(const Operation& operation, const Operation& st
         stream.copy(transfer.data, staged.transfers[i].data, transfer.size_bytes);
     return;
   }
-  // Of a reduction's blocks only the own one is specified.
-  const bool own_block = operation.kind == OperationKind::reduce_scatter;
-  const int64_t first = own_block ? operation.block_bytes() * rank() : 0;
   if (operation.kind == OperationKind::broadcast && operation.root == rank()) return;
-  stream.copy(static_cast<std::byte*>(operation.data) + first, static_cast<std::byte*>(staged.data) + first,
-              own_block ? operation.block_bytes() : bytes_of(operation));
+  stream.copy(operation.data, staged.data, bytes_of(operation));
 }
 
 void StagedCommunicator::complete_all() {
@@ -225,8 +217,6 @@ void StagedCommunicator::start(Waiting& waiting) {
     switch (operation.kind) {
       case OperationKind::all_reduce:
         return host_->all_reduce(data, operation.count, dtype, operation.reduce_op, *host_stream_);
-      case OperationKind::reduce_scatter:
-        return host_->reduce_scatter(data, operation.count, dtype, operation.reduce_op, *host_stream_);
       case OperationKind::all_gather:
         return host_->all_gather(data, operation.count, *host_stream_);
       case OperationKind::broadcast:

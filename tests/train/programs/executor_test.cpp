@@ -236,34 +236,6 @@ TEST(InlineExecutor, CountsWhatUpdatesProposeAsUpdates) {
   });
 }
 
-TEST(Executors, ScatterGatherAndBroadcast) {
-  std::vector<std::string> texts;
-  for (int rank = 0; rank < 3; ++rank)
-    texts.push_back("program step rank=" + std::to_string(rank) +
-                    " world_size=3 reduction=fast leaves=3 micro_batches_per_leaf=1\n"
-                    "lane comm comm\n"
-                    "group all 0 1 2\n"
-                    "buffer sums space=gradients category=gradients size=24\n"
-                    "buffer news space=parameters category=parameters size=8\n"
-                    "0 reduce_scatter @comm group=all updates data:sums\n"
-                    "1 all_gather @comm group=all updates data:sums\n"
-                    "2 broadcast @comm group=all root=1 " +
-                    (rank == 1 ? "reads" : "writes") + " data:news\n");
-  for (const bool streams : {false, true})
-    run_by_hand(
-        texts,
-        [](int rank, const std::vector<float*>& buffers) {
-          for (int i = 0; i < 6; ++i) buffers[0][i] = static_cast<float>(10 * rank + i);
-          buffers[1][0] = static_cast<float>(rank);
-          buffers[1][1] = 0.5f;
-        },
-        [](int, const std::vector<float*>& buffers) {
-          EXPECT_THAT(std::vector<float>(buffers[0], buffers[0] + 6), ElementsAre(30, 33, 36, 39, 42, 45));
-          EXPECT_THAT(std::vector<float>(buffers[1], buffers[1] + 2), ElementsAre(1, 0.5f));
-        },
-        streams);
-}
-
 /// Three ranks with blocks of 2, 1 and 2 elements, the last in two pieces, and an element that is nobody's.
 std::vector<std::string> ring_texts(const std::string& instructions) {
   std::vector<std::string> texts;

@@ -24,10 +24,6 @@ class HeldCommunicator : public comm::ForwardingCommunicator {
                           device::Stream& stream) override {
     return hold([=, this, &stream] { return inner_->all_reduce(data, count, dtype, op, stream); });
   }
-  comm::Ticket reduce_scatter(void* data, int64_t count, DType dtype, comm::ReduceOp op,
-                              device::Stream& stream) override {
-    return hold([=, this, &stream] { return inner_->reduce_scatter(data, count, dtype, op, stream); });
-  }
   comm::Ticket all_gather(void* data, int64_t block_bytes, device::Stream& stream) override {
     return hold([=, this, &stream] { return inner_->all_gather(data, block_bytes, stream); });
   }
