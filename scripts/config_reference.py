@@ -17,7 +17,12 @@ PAGE = ROOT / "docs/config.md"
 
 INTRODUCTION = """# The configuration
 
-A config is protobuf text: fields as `name: value`, messages as `name { ... }`, lists as `[a, b]`, comments behind `#`.
+After this page you can look up any field of a config: its type, limits, default and meaning. This prints a config with
+every default:
+
+    lockstep config print configs/mnist_lenet.textproto
+
+A config is protobuf text: fields as `name: value`, messages as `name { ... }`, lists as `[a, b]`, comments after `#`.
 Unknown fields, values outside their limits, and values that contradict each other or would be ignored are refused, with
 file, line and column.
 
@@ -29,6 +34,27 @@ fields marked *choice*, setting one replaces the other.
 
 This page is written by `scripts/config_reference.py` from `src/config/lockstep.proto`; edit that file.
 """
+
+# The table of contents: what for, and the messages. Each message belongs to one line.
+PURPOSES = [
+    ("the whole run", "RunConfig Trainer Sample"),
+    ("whole models", "Model Mlp Lenet Gpt Llama LstmModel Resnet Vgg Vit"),
+    ("a model's layers", "Input Layer Tie Block Vary"),
+    ("ops with parameters", "Linear Conv2d BatchNorm LayerNorm RmsNorm Embedding PositionEmbedding PrependToken Lstm"),
+    ("ops without parameters", "Attention RotaryEmbedding Pool2d GlobalPool2d Upsample2d SequencePool Dropout Relu Gelu Silu Sigmoid Tanh "
+     "Add Multiply Flatten Reshape Concatenate Slice Transpose"),
+    ("ops of your own", "Custom Attribute"),
+    ("losses", "SoftmaxCrossEntropy MeanSquaredError"),
+    ("trained weights to begin with", "Weights"),
+    ("data", "Data Idx SampleRange Images Cifar Records Text Tokens Lines Table Synthetic Own"),
+    ("changes of images", "Transform RandomResizedCrop Resize CenterCrop PadCrop Flip Affine ColorJitter Grayscale Erase Normalize Mixup "
+     "Cutmix"),
+    ("optimizers", "Optimizer Sgd Adam Lars Lamb Muon MuonAdamW ParameterGroup AdaptiveClip ScaleWithBatch Ema"),
+    ("learning rates", "Schedule Constant Cosine StepDecay LinearDecay Polynomial OneCycle StableDecay Points Point"),
+    ("element types", "Precision LossScaling"),
+    ("layouts", "Parallel Pipeline Device Profile LayerTime"),
+    ("saving, watching, faults", "Checkpoint Metrics Mlflow Watchdog"),
+]
 
 FIELD = re.compile(r"(?:(optional|repeated) )?([\w.]+) (\w+) = \d+(?: \[(.*)\])?;$")
 OPTION = re.compile(r"(default|\(\w+\)) = ([^,]+)")
@@ -99,7 +125,20 @@ def parse(text):
     return messages
 
 
-def row(message, field, names, enums):
+def first_sentence(text):
+    return re.split(r"(?<=\.) (?=[A-Z`])", text)[0]
+
+
+def contents(shown):
+    listed = [name for _, names in PURPOSES for name in names.split()]
+    wrong = sorted(set(listed) ^ set(shown)) + sorted(name for name in set(listed) if listed.count(name) > 1)
+    if wrong:
+        sys.exit(f"PURPOSES has to name each section once: {', '.join(wrong)}")
+    rows = [f"| {purpose} | {', '.join(f'[{name}](#{name.lower()})' for name in names.split())} |" for purpose, names in PURPOSES]
+    return "| For | Sections |\n|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def row(message, field, names, enums, choices):
     name, kind, repeated, options, comment, choice = field
     values = message.enums.get(kind) or enums.get(kind)
     if values:
@@ -107,6 +146,7 @@ def row(message, field, names, enums):
         comment = " ".join([comment] + [f"`{value}`: {note}" for value, note in values if note]).strip()
     elif kind in names:
         shown = f"[{kind}](#{kind.lower()})"
+        comment = comment or first_sentence(names[kind])
     else:
         shown = TYPES[kind]
         limits = [f"{sign} {float(options[key]):,g}" if abs(float(options[key])) < 1e6 else f"{sign} {int(options[key]):,}"
@@ -114,19 +154,21 @@ def row(message, field, names, enums):
         shown = ", ".join([shown] + limits)
     if repeated:
         shown = f"list of {shown}"
-    if choice:
+    if choice in choices:
         shown += " (*choice*)"
     default = options.get("default", "")
     default = "**required**" if "(required)" in options else f"`{default}`" if default else ""
+    if not comment:
+        sys.exit(f"{SCHEMA}: {message.name}.{name} has no comment")
     return f"| `{name}` | {shown} | {default} | {comment} |"
 
 
 def page(messages):
-    names = {message.name for message in messages}
+    names = {message.name: message.comment for message in messages}
     # A message that holds only an enumeration is not a part of the format: its values are shown where it is used.
     scopes = [message for message in messages if message.enums and not message.fields]
     enums = {f"{scope.name}.{name}": values for scope in messages for name, values in scope.enums.items()}
-    parts = [INTRODUCTION]
+    parts = [INTRODUCTION, contents([message.name for message in messages if message not in scopes])]
     for message in messages:
         if message in scopes:
             continue
@@ -134,11 +176,14 @@ def page(messages):
         if not message.fields:
             parts.append("It has no fields: `{}`.\n")
             continue
-        for choice, note in message.choices.items():
-            members = ", ".join(f"`{field[0]}`" for field in message.fields if field[5] == choice)
-            parts.append(f"Choice of {members}{'; ' + note if note else ''}.\n")
-        rows = [row(message, field, names, enums) for field in message.fields]
-        parts.append("| Field | Takes | Default | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n")
+        # A choice of one is an optional message.
+        members = {choice: [f"`{field[0]}`" for field in message.fields if field[5] == choice] for choice in message.choices}
+        choices = {choice: of for choice, of in members.items() if len(of) > 1}
+        for choice, of in choices.items():
+            note = message.choices[choice]
+            parts.append(f"Choice of {', '.join(of)}{'; ' + note if note else ''}.\n")
+        rows = [row(message, field, names, enums, choices) for field in message.fields]
+        parts.append("| Field | Takes | Default | Meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
 
 

@@ -13,7 +13,7 @@ link     a model with next to nothing to compute, so that a step is its communic
          rounds; what its bytes take on the wire by the formulas (n workers, k servers, M bytes, links of B in each direction: ring
          and colocated servers 2(n-1)M/(nB), dedicated ones max(M/B, nM/(kB))); the same at the rate that messages of a MiB reach in
          both directions at once, measured by `lockstep bench`; and the bytes that crossed the busiest link per step, beside those
-         of the formula. Updates wait for nothing but their bucket (trainer.nonfinite: IGNORE), unless the line says "verdict".
+         of the formula. Updates wait for nothing but their bucket (trainer.nonfinite: IGNORE), unless the line says that they wait for the whole step.
          "whole" is a model of which one layer holds 96 %.
 hidden   a model that computes about as long as its bytes take: how much of the communication is hidden behind it.
 update   on one host, two workers and a server: bytes that the server reads and writes, to fold two gradients and to update by
@@ -182,7 +182,7 @@ def measure_link(options):
     print("|---|---|---|---|---|---|---|---|---|")
     for samples, expected, (layout, more, model) in zip(found, theory, lines):
         step, wire = (statistics.median(sample[i] for sample in samples) for i in (0, 1))
-        print(f"| `{layout}` | {'as they land' if more else 'verdict'} | {'one layer' if model == ONE_LAYER else 'many layers'} | {step:.1f} "
+        print(f"| `{layout}` | {'as they arrive' if more else 'wait for the whole step'} | {'one layer' if model == ONE_LAYER else 'many layers'} | {step:.1f} "
               f"| {expected / bytes_per_ms:.1f} | {step * bytes_per_ms / expected:.2f} | {step / (expected * reached):.2f} "
               f"| {wire / 1e6:.2f} | {expected / 1e6:.2f} |")
 
@@ -207,7 +207,7 @@ def measure_hidden(options):
     print("|---|---|---|---|---|---|---|---|")
     for samples, (layout, more) in zip(found, lines):
         compute, communication, step, exposed = (statistics.median(sample[i] for sample in samples) for i in range(4))
-        print(f"| `{layout}` | {'as they land' if more else 'verdict'} | {compute:.0f} | {communication:.0f} | {step:.0f} | {exposed:.0f} "
+        print(f"| `{layout}` | {'as they arrive' if more else 'wait for the whole step'} | {compute:.0f} | {communication:.0f} | {step:.0f} | {exposed:.0f} "
               f"| {1 - exposed / communication:.0%} | {1 - (step - compute) / communication:.0%} |")
 
 

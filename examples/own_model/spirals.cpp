@@ -1,4 +1,4 @@
-// A model, samples and a training loop of one's own: which of three spirals does a point lie on?
+// Your own model, samples and training loop: which of three spirals does a point lie on?
 //
 //     ./spirals weights.txt                 one process
 //     mpirun -n 2 ./spirals weights.txt     two, to the same bits

@@ -1,4 +1,4 @@
-// An op of one's own, with parameters that learn: the activation "snake" of Ziyin, Hartwig and Ueda, "Neural
+// A custom op, with parameters that learn: the activation "snake" of Ziyin, Hartwig and Ueda, "Neural
 // networks fail to learn periodic functions and how to fix it" (2020), y = x + sin²(a x) / a.
 //
 //     ./waves waves.textproto               one process

@@ -27,8 +27,8 @@ class Request(NamedTuple):
 
 
 # SIGTERM is kept from mpirun, which would end ranks that are saving: systemd and scancel send it to all processes at once.
-TRAINING = Request(signal.SIGUSR1, "stopping; the ranks finish their step and save. Once more ends them at once", signal.SIGINT)
-ONCE_MORE = "the ranks are stopping already. Once more ends them at once"
+TRAINING = Request(signal.SIGUSR1, "stopping; the ranks finish their step and save; a second signal ends them at once", signal.SIGINT)
+ONCE_MORE = "the ranks are stopping already; a second signal ends them at once"
 # Nothing is to be saved, and nothing listens to another signal.
 LOOKING = Request(signal.SIGTERM, "stopping", signal.SIGTERM)
 
@@ -201,7 +201,7 @@ class Job:
                 self._mpirun.send_signal(self._request.end)
 
     def _enforce_end(self):
-        if self._kill_at is None and (self._listener.verdict or self._listener.failure):
+        if self._kill_at is None and (self._listener.decision or self._listener.failure):
             self._kill_at = time.monotonic() + KILL_AFTER_S
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             # Its ranks have process groups of their own.

@@ -36,7 +36,7 @@ class Failure(NamedTuple):
     rank: Optional[int] = None
 
 
-class Verdict(NamedTuple):
+class Decision(NamedTuple):
     """Why a job ended, as lockstep tells it."""
     code: int
     reason: str                  # lost, silent, stuck, deadlock, failed; done: in order, with whatever code
@@ -134,7 +134,7 @@ class Listener:
         self._shown = 0              # of _rest
         self._block = None           # lines since a line of dashes
         self.failure = None          # the first
-        self.verdict = None
+        self.decision = None
         self._line_open = False      # what was shown last lacks its end
         self.told_to_end = False     # a rank was, before it had saved
         self._explained = False      # lockstep said itself what is wrong
@@ -186,19 +186,19 @@ class Listener:
     def unnamed_end(self, code):
         """What is to be said at the end of a job that ended with `code`, where mpirun told of a rank without naming it; None
         where all is said."""
-        if not self._ended_unnamed or code <= 0 or self.failure or self.verdict or self._explained:
+        if not self._ended_unnamed or code <= 0 or self.failure or self.decision or self._explained:
             return None
         return f"a rank ended first, with exit code {code}; mpirun does not say which"
 
     def loss(self):
         """What is to be said of a lost rank at the end of the job; None where all is said, or none was lost."""
-        verdict, failure = self.verdict, self.failure
-        if not verdict or verdict.reason != "lost" or verdict.rank is None or failure and failure.kind != "code":
+        decision, failure = self.decision, self.failure
+        if not decision or decision.reason != "lost" or decision.rank is None or failure and failure.kind != "code":
             return None
-        if failure and failure.rank == verdict.rank:
+        if failure and failure.rank == decision.rank:
             return failure.text
-        host = f" on host {verdict.host}" if verdict.host else ""
-        return (f"rank {verdict.rank}{host} was lost; mpirun does not say by which signal. If nobody sent one, that host usually "
+        host = f" on host {decision.host}" if decision.host else ""
+        return (f"rank {decision.rank}{host} was lost; mpirun does not say by which signal. If nobody sent one, that host usually "
                 "ran out of memory: see its dmesg")
 
     def _line(self, line, shown):
@@ -235,9 +235,9 @@ class Listener:
 
     def _note(self, line):
         match = _VERDICT.search(line)
-        if match and not self.verdict:
+        if match and not self.decision:
             code, reason, rank, host = (part.decode(errors="replace") if part else None for part in match.groups())
-            self.verdict = Verdict(int(code), reason, int(rank) if rank else None, host)
+            self.decision = Decision(int(code), reason, int(rank) if rank else None, host)
         self.told_to_end = self.told_to_end or _TOLD_TO_END in line
         self._explained = self._explained or bool(match) or b"lockstep: error:" in line or b"stopped by request" in line
 
@@ -256,7 +256,7 @@ class Listener:
 
     def _fail(self, failure):
         # Of hosts that are lost later, mpirun says that it could not start there.
-        if self.failure or (failure.kind == "setup" and self.verdict):
+        if self.failure or (failure.kind == "setup" and self.decision):
             return
         self.failure = failure
         # A rank that ended by itself has mostly said why.

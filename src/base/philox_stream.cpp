@@ -27,7 +27,7 @@ static_assert(kCount % kWordLanes == 0);
 
 /// The low half of each lane times `factor`. Processors have an instruction for it, which g++ 12 does not see
 /// in the last line: without, this takes three times as long with AVX2. (No lane is masked; g++ 12 warns of
-/// its own header where one asks for the product without a mask.)
+/// its own header if one asks for the product without a mask.)
 [[gnu::always_inline]] inline Words product(Words words, uint32_t factor) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Words>(
@@ -61,7 +61,7 @@ struct CounterLanes {
 /// Normals, rounded to float, as they are computed here.
 struct Normals {
   float value[kCount];
-  /// 0 where the number is so far from the middle between two floats that an exact one rounds to the same,
+  /// 0 if the number is so far from the middle between two floats that an exact one rounds to the same,
   /// and philox_normal's as well.
   uint32_t doubt[kCount];
 };

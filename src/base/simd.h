@@ -156,7 +156,7 @@ template <int... i>
   return by_register([](Register x, Register y, Register z) { return fused(x, y, z); }, a, b, c);
 }
 
-/// Where a lane of `b` is NaN the result is; a NaN in `a` is lost.
+/// If a lane of `b` is NaN, the result is; a NaN in `a` is lost.
 [[gnu::always_inline]] inline Lanes maximum(const Lanes& a, const Lanes& b) {
   return by_register([](Register x, Register y) { return x > y ? x : y; }, a, b);
 }

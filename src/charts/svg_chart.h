@@ -23,7 +23,7 @@ struct ChartLine {
   std::string name;
   std::vector<ChartPoint> points;  ///< ascending by x
   bool dashed = false;             ///< without marks: not measured
-  bool marked = true;              ///< points have marks, side by side where several lines share them
+  bool marked = true;              ///< points have marks, side by side if several lines share them
   int style = -1;  ///< of its colour and its mark: lines of several charts that mean one thing; -1: its place
 };
 /// Lines with marks over the numbers of the horizontal axis; both axes begin at 0.

@@ -29,7 +29,7 @@ struct TensorChunks {
 /// REQUIRES: the tensor begins on a chunk's border.
 TensorChunks hashed_chunks_of(const NamedTensor& tensor);
 /// (name, hash) of every tensor, whose chunks may be in several parts, in any order. Throws InternalError
-/// where some are missing between others or are there twice.
+/// if some are missing between others or are there twice.
 std::vector<std::pair<std::string, uint64_t>> fold_parts(std::vector<TensorChunks> parts);
 std::string to_text(std::span<const TensorChunks> parts);
 std::vector<TensorChunks> tensor_chunks_from_text(std::string_view text);

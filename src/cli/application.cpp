@@ -102,7 +102,7 @@ void add_all(CLI::App& program, CommandAction& selected) {
   for (const AddCommand add : kCommands) add(program, selected);
 }
 
-/// What the arguments ask for. Throws ConfigError where they make no sense.
+/// What the arguments ask for. Throws ConfigError if they make no sense.
 CommandAction understand(std::vector<std::string> arguments) {
   // As people type it: "help", "help train".
   std::string wanted;  // whose help

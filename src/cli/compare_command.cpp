@@ -31,7 +31,7 @@ int compare(const compare::CompareArguments& asked) {
                                      : fmt::format("{}\n\n{}\ndrawn in {}/report.html\n", results.headline(),
                                                    results.table(), comparing.folder()));
   if (!complete) {
-    log_warning(fmt::format("stopped by request; go on with --resume --out {}", comparing.folder()));
+    log_warning(fmt::format("stopped by request; resume with --resume --out {}", comparing.folder()));
     return static_cast<int>(train::stop_exit_code());
   }
   return static_cast<int>(comparing.all_are_well() ? ExitCode::done : ExitCode::internal);

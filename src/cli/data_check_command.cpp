@@ -74,7 +74,7 @@ void add_data_check_command(CLI::App& data, CommandAction& selected) {
       "  lockstep data check examples/images/digits.textproto --data-dir jpegs");
   const auto arguments = std::make_shared<CheckArguments>();
   add_config(command, arguments->config, /*with_data=*/true);
-  command.add_option("--threads", arguments->threads, "That look; default: the host's cores")
+  command.add_option("--threads", arguments->threads, "Threads that check; default: all cores")
       ->check(CLI::Range(1, 1024));
   add_json(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return check(*arguments); }; });

@@ -66,12 +66,13 @@ int make_tokens(const TokensArguments& arguments) {
 }
 
 void add_tokens_command(CLI::App& command, CommandAction& selected) {
-  auto& tokens = add_subcommand(command, "tokens",
-                                "Encodes texts as tokens, by byte-level byte-pair encoding that it learns "
-                                "from them or that a file has; "
-                                "writes tokens_000000.bin, ... in llm.c's format, and tokenizer.json",
-                                "  lockstep data tokens tinyshakespeare.txt --out tokens --vocabulary 8192\n"
-                                "  lockstep data tokens a.txt b.txt.gz --out tokens --tokenizer vocab.bpe");
+  auto& tokens =
+      add_subcommand(command, "tokens",
+                     "Encodes texts as tokens. Learns a byte-pair encoding from them, or takes one "
+                     "from --tokenizer; "
+                     "writes tokens_000000.bin, ... in llm.c's format, and tokenizer.json",
+                     "  lockstep data tokens tinyshakespeare.txt --out tokens --vocabulary 8192\n"
+                     "  lockstep data tokens a.txt b.txt.gz --out tokens --tokenizer vocab.bpe");
   const auto arguments = std::make_shared<TokensArguments>();
   auto& options = arguments->options;
   tokens.add_option("TEXT", options.texts, "Text files, compressed by gzip or not; each is a document")

@@ -80,18 +80,19 @@ void add_data_pack_command(CLI::App& data, CommandAction& selected) {
   command.add_option("--out", pack_options.directory, "Folder for the records")->type_name("DIR")->required();
   command
       .add_option("--longest-side", pack_options.images.longest_side,
-                  "Make images so large whose longer side is larger, and encode these as JPEGs")
+                  "Shrink images whose longer side exceeds PIXELS, and store them as JPEGs")
       ->type_name("PIXELS")
       ->check(CLI::Range(int64_t{1}, int64_t{65535}));
-  command.add_option("--quality", pack_options.images.quality, "Of these JPEGs")
+  command
+      .add_option("--quality", pack_options.images.quality, "Quality of JPEGs that --longest-side shrinks")
       ->check(CLI::Range(int64_t{1}, int64_t{100}))
       ->capture_default_str();
   command.add_flag("--pixels", pack_options.images.as_pixels,
                    "Pack decoded pixels, a byte each, instead of JPEGs and PNGs");
-  command.add_option("--shard-mebibytes", arguments->shard_mebibytes, "About what a file takes")
+  command.add_option("--shard-mebibytes", arguments->shard_mebibytes, "Approximate size of a shard in MiB")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
-  command.add_option("--threads", pack_options.threads, "That pack; default: the host's cores")
+  command.add_option("--threads", pack_options.threads, "Threads that pack; default: all cores")
       ->check(CLI::Range(1, 1024));
   command.add_flag("--force", pack_options.overwrite, "Replace records of other data in the folder");
   add_json(command, arguments->output);

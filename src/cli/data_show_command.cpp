@@ -338,10 +338,10 @@ void add_data_show_command(CLI::App& data, CommandAction& selected) {
   const auto arguments = std::make_shared<ShowArguments>();
   add_config(command, arguments->config, /*with_data=*/true);
   command.add_option("--out", arguments->out, "PNG file for images, with labels")->type_name("FILE");
-  command.add_option("--samples", arguments->samples, "How many, in the order in which they are trained on")
+  command.add_option("--samples", arguments->samples, "Number of samples to draw, in training order")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  command.add_option("--draws", arguments->draws, "Of each: as it is in so many epochs")
+  command.add_option("--draws", arguments->draws, "Number of epochs in which to draw each sample")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   command.add_flag("--eval", arguments->evaluation, "Samples that are evaluated on, not trained on");

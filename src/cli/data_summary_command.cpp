@@ -136,7 +136,7 @@ void add_data_summary_command(CLI::App& data, CommandAction& selected) {
       "  lockstep data summary configs/digits_quickstart.textproto --data-dir digits");
   const auto arguments = std::make_shared<SummaryArguments>();
   add_config(command, arguments->config, /*with_data=*/true);
-  command.add_flag("--quick", arguments->quick, "Look for no duplicates, which takes reading all samples");
+  command.add_flag("--quick", arguments->quick, "Skip the search for duplicates, which reads all samples");
   add_json(command, arguments->output);
   command.callback([&selected, arguments] { selected = [arguments] { return summarize(*arguments); }; });
 }

@@ -23,7 +23,7 @@ struct DoctorArguments {
   bool job = false;
 };
 
-/// Each finding at once, where they are not one JSON object.
+/// Each finding at once, if they are not one JSON object.
 void tell(const DoctorArguments& arguments, const doctor::Finding& finding) {
   if (!arguments.output.json) write_result(doctor::line_of(finding));
 }

@@ -42,7 +42,7 @@ int explain_run(const ExplainArguments& arguments) {
 
 void add_explain_command(CLI::App& program, CommandAction& selected) {
   auto& command =
-      add_subcommand(program, "explain", "Shows where the time of a run went, which may still be going on",
+      add_subcommand(program, "explain", "Shows where a run's time went; the run may still be going on",
                      "  lockstep explain runs/digits");
   const auto arguments = std::make_shared<ExplainArguments>();
   command.add_option("RUN", arguments->run, "The folder of a run (--out), or its explain.json")

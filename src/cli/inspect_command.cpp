@@ -85,7 +85,7 @@ std::string program_summary(const program::Program& program) {
                      program.instructions.size(), communicating, program.lanes.size());
 }
 
-/// Of one that has the other role than `rank`, where servers are no workers: a worker, or the server that
+/// Of one that has the other role than `rank`, if servers are no workers: a worker, or the server that
 /// holds most; otherwise nothing.
 std::optional<int> rank_of_other_role(const compile::CompiledRun& run, int rank) {
   const layout::Ownership& ownership = run.ownership();

@@ -123,7 +123,7 @@ int metrics(const MetricsArguments& arguments) {
 
 void add_metrics_command(CLI::App& program, CommandAction& selected) {
   auto& command =
-      add_subcommand(program, "metrics", "Draws loss and learning rate of a run, which may still be going on",
+      add_subcommand(program, "metrics", "Draws loss and learning rate of a run; it may still be going on",
                      "  lockstep metrics runs/digits --svg digits.svg");
   const auto arguments = std::make_shared<MetricsArguments>();
   command.add_option("RUN", arguments->run, "The folder of a run (--out), or its metrics.jsonl")

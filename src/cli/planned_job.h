@@ -18,7 +18,7 @@ struct PlannedHosts {
 /// --several-hosts and --hosts.
 void add_planned_hosts(CLI::App& command, PlannedHosts& hosts);
 
-/// As --world says (nothing: it is not given) or, without it, as the layout says, with one replica where it
+/// As --world says (nothing: it is not given) or, without it, as the layout says, with one replica if it
 /// says no number.
 int planned_processes(std::optional<int> world_size, layout::Layout layout);
 

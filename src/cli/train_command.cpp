@@ -51,7 +51,7 @@ config::RunConfig load(const TrainArguments& arguments) {
     overrides.push_back("checkpoint.resume_path=" + arguments.resume);
   if (automatic && arguments.output_directory.empty())
     throw ConfigError("--resume auto continues from the checkpoints in --out; pass --out, too");
-  // A config that begins from another run's checkpoint does so where --out has none yet.
+  // A config that begins from another run's checkpoint does so if --out has none yet.
   const bool begins_elsewhere =
       automatic &&
       config::load_run_config(arguments.config.path, overrides, arguments.config.layout).checkpoint.resume ==
@@ -111,7 +111,7 @@ int train(const TrainArguments& arguments) {
       log_warning(fmt::format("stopped by request after step {}{}", result.report.steps,
                               arguments.output_directory.empty()
                                   ? "; nothing was saved, since there is no --out"
-                                  : "; go on with --resume auto"));
+                                  : "; resume with --resume auto"));
     return static_cast<int>(train::stop_exit_code());
   });
 }
@@ -152,9 +152,8 @@ void add_train_command(CLI::App& program, CommandAction& selected) {
       ->allow_extra_args(false)
       ->type_name("LAYER");
   command
-      .add_option(
-          "--leave-out", arguments->leave_out,
-          "Leave this tensor of --from, or all whose names go on after a dot, unread; may be repeated")
+      .add_option("--leave-out", arguments->leave_out,
+                  "Ignore tensor NAME of --from, and all tensors NAME.*; may be repeated")
       ->allow_extra_args(false)
       ->type_name("NAME");
   command.add_flag(

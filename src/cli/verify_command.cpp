@@ -46,7 +46,7 @@ struct VerifiedRun {
   jobs::TracedTraining training;
 };
 
-/// The first `steps` of the run that the config describes, with its schedule; all of it where `steps` is 0.
+/// The first `steps` of the run that the config describes, with its schedule; all of it if `steps` is 0.
 std::vector<std::string> stop_after(int64_t steps) {
   if (steps == 0) return {};
   return {"--stop-after", std::to_string(steps)};
@@ -213,7 +213,7 @@ std::string Verification::table() const {
   size_t width = std::string("layout").size();
   for (const auto& run : runs_) width = std::max(width, run.name.size());
   std::string text = fmt::format("{:<{}}  {:>6}  {:>10}  {:<16}  {}\n", "layout", width, "steps", "samples/s",
-                                 "params hash", "verdict");
+                                 "params hash", "bits");
   for (const auto& run : runs_) {
     const auto speed = run.training.report.find("samples_per_second");
     text +=

@@ -39,7 +39,7 @@ void StreamCommunicator::retire() {
 }
 
 void StreamCommunicator::enqueue(Operation operation, device::Stream& stream) {
-  // Programs give a communicator one stream; where it gets several, it keeps its order all the same.
+  // Programs give a communicator one stream; if it gets several, it keeps its order all the same.
   retire();
   if (!pending_.empty() && pending_.back().stream != &stream) stream.wait(*pending_.back().behind);
   try {

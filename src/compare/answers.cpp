@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <map>
 #include <utility>
 
 #include "base/text.h"
@@ -21,50 +20,78 @@ std::string rate_text(double bits_per_second) {
   return fmt::format("{:.{}f} {}bit/s", rate, rate < 9.95 && rate != 1 ? 1 : 0, name);
 }
 
-/// "from 2.1 Gbit/s on", "at no rate from 1 Mbit/s to 1 Tbit/s".
+std::string count_text(int count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+/// "A, B and C".
+std::string enumeration(std::vector<std::string> parts) {
+  if (parts.size() < 2) return join(parts, "");
+  const std::string last = std::move(parts.back());
+  parts.pop_back();
+  return fmt::format("{} and {}", join(parts, ", "), last);
+}
+
+/// "at link rates from 2.1 Gbit/s on", "at every link rate". REQUIRES: there are rates.
 std::string rates_text(const std::vector<plan::RateRange>& rates) {
-  const std::string all =
-      fmt::format("rate from {} to {}", rate_text(plan::kSlowestRate), rate_text(plan::kFastestRate));
-  if (rates.empty()) return "at no " + all;
   std::vector<std::string> parts;
   for (const plan::RateRange& range : rates) {
     const bool slowest = range.from <= plan::kSlowestRate, fastest = range.to >= plan::kFastestRate;
-    parts.push_back(slowest && fastest ? "at any " + all
-                    : slowest          ? "up to " + rate_text(range.to)
-                    : fastest          ? fmt::format("from {} on", rate_text(range.from))
-                              : fmt::format("between {} and {}", rate_text(range.from), rate_text(range.to)));
+    if (slowest && fastest) return "at every link rate";
+    parts.push_back(slowest   ? "up to " + rate_text(range.to)
+                    : fastest ? fmt::format("from {} on", rate_text(range.from))
+                              : fmt::format("from {} to {}", rate_text(range.from), rate_text(range.to)));
   }
-  return join(parts, " and ");
+  return "at link rates " + join(parts, " and ");
+}
+
+/// What is predicted of layouts that tie with another one at the same rates.
+std::string prediction_of(const std::vector<std::string>& kinds, const std::string& beside,
+                          const std::vector<plan::RateRange>& rates) {
+  if (rates.empty())
+    return fmt::format("{} is faster than {} at every link rate", beside, enumeration(kinds));
+  return fmt::format("{} {} at most 2 % longer than {} {}", enumeration(kinds),
+                     kinds.size() == 1 ? "takes" : "take", beside, rates_text(rates));
 }
 
 std::string servers_text(const CompareTie& tie) {
   const plan::TyingServers& servers = *tie.servers;
-  const std::string tried = fmt::format("of up to {}", servers.tried);
   if (servers.counts.empty())
-    return servers.tried == 1 ? "not even 1 server ties"
-                              : fmt::format("not even {} servers tie", servers.tried);
+    return servers.tried == 1 ? fmt::format("{} with 1 server is slower than {}", tie.kind, tie.beside)
+                              : fmt::format("{} is slower than {} with any number of servers up to {}",
+                                            tie.kind, tie.beside, servers.tried);
   std::vector<std::string> parts;
   for (const plan::CountRange& range : servers.counts)
     parts.push_back(range.from == range.to ? fmt::to_string(range.from)
-                    : range.to == servers.tried && range.to > range.from
-                        ? fmt::format("{} and more", range.from)
-                        : fmt::format("{} to {}", range.from, range.to));
+                                           : fmt::format("{} to {}", range.from, range.to));
   const bool one = servers.counts.size() == 1 && servers.counts[0].to == 1;
-  return fmt::format("{} {}, {}", join(parts, " and "), one ? "server ties" : "servers tie", tried);
+  return fmt::format("{} is as fast as {} with {} {} (up to {} were tried)", tie.kind, tie.beside,
+                     join(parts, " and "), one ? "server" : "servers", servers.tried);
 }
 
-std::string link_text(const CompareResults& results, const std::string& link) {
-  if (link != "none") return fmt::format("At {}, ", link);
+std::string place_text(const CompareResults& results, const std::string& link) {
+  if (link.empty()) return "";
+  if (link != "none") return " at " + link;
   const double rate = results.free_rate();
-  return rate > 0 ? fmt::format("Over a free link ({}), ", rate_text(rate)) : "Over a free link, ";
+  return rate > 0 ? fmt::format(" over a link without a limit ({})", rate_text(rate))
+                  : " over a link without a limit";
 }
 
-std::string proofs_of(const std::vector<const CompareRow*>& rows) {
+std::string capitalised(std::string text) {
+  text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
+std::string proofs_of(const CompareStanding& standing) {
+  std::vector<const CompareRow*> rows{standing.fastest};
+  rows.insert(rows.end(), standing.slower.begin(), standing.slower.end());
+  rows.insert(rows.end(), standing.alike.begin(), standing.alike.end());
+  std::ranges::stable_sort(rows, {}, [](const CompareRow* row) { return row->step_ms(); });
   const auto is = [](CompareProof proof) {
     return [proof](const CompareRow* row) { return row->proof == proof; };
   };
-  if (std::ranges::all_of(rows, is(CompareProof::identical))) return "all bits are identical";
-  if (std::ranges::all_of(rows, is(CompareProof::not_tried))) return "bits were not compared";
+  if (std::ranges::all_of(rows, is(CompareProof::identical))) return "All bits are identical.";
+  if (std::ranges::all_of(rows, is(CompareProof::not_tried))) return "Bits were not compared.";
   std::vector<std::string> parts, others, untried;
   for (const CompareRow* row : rows)
     if (row->proof == CompareProof::other_mathematics)
@@ -73,31 +100,34 @@ std::string proofs_of(const std::vector<const CompareRow*>& rows) {
       untried.push_back(row->kind);
     else if (row->proof != CompareProof::identical)
       parts.push_back(fmt::format("bits of {}: {}", row->kind, name_of(row->proof)));
-  // One alone has nothing to be compared with, as the others' mathematics say already.
-  if (untried.size() > 1)
-    parts.push_back(fmt::format("bits of {} were not compared", join(untried, " and ")));
-  if (!others.empty()) parts.push_back(fmt::format("other mathematics: {}", join(others, " and ")));
-  return join(parts, "; ");
+  // If only one was not tried, it had nothing to be compared with: the others are other mathematics.
+  if (untried.size() > 1) parts.push_back(fmt::format("bits of {} were not compared", enumeration(untried)));
+  if (!others.empty()) parts.push_back(fmt::format("other mathematics: {}", enumeration(others)));
+  return capitalised(join(parts, "; ")) + ".";
 }
 
-/// Where layouts of so many workers tie, those that do at the same rates in one phrase; "" where nothing is
-/// known.
-std::string ties_of(const CompareResults& results, int workers) {
-  std::vector<std::pair<std::string, std::vector<std::string>>> phrases;  // how, and who
+/// What is predicted of layouts of so many workers, with a sentence for those that tie at the same rates.
+std::vector<std::string> predictions_of(const CompareResults& results, int workers) {
+  struct Alike {
+    std::string beside;
+    std::vector<plan::RateRange> rates;
+    std::vector<std::string> kinds;
+  };
+  std::vector<Alike> found;
   for (const CompareTie& tie : results.ties) {
     if (tie.servers || tie.workers != workers) continue;
-    const std::string how = fmt::format("with {} {}", tie.beside, rates_text(tie.rates));
-    const auto same =
-        std::ranges::find(phrases, how, &std::pair<std::string, std::vector<std::string>>::first);
-    if (same == phrases.end())
-      phrases.push_back({how, {tie.kind}});
+    const auto same = std::ranges::find_if(
+        found, [&](const Alike& alike) { return alike.beside == tie.beside && alike.rates == tie.rates; });
+    if (same == found.end())
+      found.push_back({.beside = tie.beside, .rates = tie.rates, .kinds = {tie.kind}});
     else
-      same->second.push_back(tie.kind);
+      same->kinds.push_back(tie.kind);
   }
-  std::vector<std::string> parts;
-  for (const auto& [how, kinds] : phrases)
-    parts.push_back(fmt::format("{} {} {}", join(kinds, " and "), kinds.size() == 1 ? "ties" : "tie", how));
-  return join(parts, ", ");
+  std::vector<std::string> sentences;
+  for (const Alike& alike : found)
+    sentences.push_back(fmt::format("Predicted for {}: {}.", count_text(workers, "worker"),
+                                    prediction_of(alike.kinds, alike.beside, alike.rates)));
+  return sentences;
 }
 
 /// The most workers with which there is something to compare; 0: there are none.
@@ -118,93 +148,95 @@ bool is_told_apart(const CompareRow& fastest, const CompareRow& other) {
          fastest.step_interval().high < other.step_interval().low;
 }
 
-/// "A, B and C".
-std::string enumeration(std::vector<std::string> parts) {
-  if (parts.size() < 2) return join(parts, "");
-  const std::string last = std::move(parts.back());
-  parts.pop_back();
-  return fmt::format("{} and {}", join(parts, ", "), last);
-}
-
-std::string capitalised(std::string text) {
-  text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
-  return text;
-}
-
-/// Of layouts of so many workers over a link: which is the fastest, and what is not told apart from it, what
-/// is predicted (`ties`), and whether all have the same bits. A sentence each.
-std::vector<std::string> sentences_about(const CompareResults& results, const std::string& link, int workers,
-                                         const std::string& ties) {
-  std::vector<const CompareRow*> found;
-  for (const CompareRow& row : results.rows)
-    if (row.link == link && row.workers == workers && !row.samples.empty()) found.push_back(&row);
-  std::ranges::stable_sort(found, {}, [](const CompareRow* row) { return row->step_ms(); });
-  const CompareRow& fastest = *found[0];
-  std::vector<const CompareRow*> slower, alike;
-  for (size_t i = 1; i < found.size(); ++i)
-    (is_told_apart(fastest, *found[i]) ? slower : alike).push_back(found[i]);
-
-  std::vector<std::string> beside, beside_alike;
-  for (size_t i = 0; i < slower.size(); ++i)
-    // Of many the next and the slowest: the table has all.
-    if (slower.size() < kMostNamed || i == 0 || i + 1 == slower.size())
-      beside.push_back(fmt::format("{:.2f} times as fast as {}", slower[i]->step_ms() / fastest.step_ms(),
-                                   slower[i]->kind));
-  const std::string between =
-      slower.size() < kMostNamed ? "" : fmt::format(", with {} between them", slower.size() - 2);
-  for (size_t i = 0; i < std::min(alike.size(), kMostNamed); ++i)
-    beside_alike.push_back(fmt::format("{} ({:.2f} ms, {} run{})", alike[i]->kind, alike[i]->step_ms(),
-                                       alike[i]->samples.size(), alike[i]->samples.size() == 1 ? "" : "s"));
-  if (alike.size() > kMostNamed) beside_alike.push_back(fmt::format("{} more", alike.size() - kMostNamed));
-
-  const std::string place = link.empty() ? "" : link_text(results, link);
-  std::vector<std::string> sentences{
-      fmt::format("{}{} {} worker{} {} {} {:.2f} ms{}{}{}.", place, place.empty() ? "With" : "with", workers,
-                  workers == 1 ? "" : "s", fastest.kind,
-                  alike.empty() ? "is the fastest, with steps of" : "has the shortest steps, of",
-                  fastest.step_ms(), beside.empty() ? "" : ": ", enumeration(beside), between)};
-  if (!alike.empty())
-    sentences.push_back(fmt::format("The runs do not tell it apart from {}.", enumeration(beside_alike)));
-  if (!ties.empty()) sentences.push_back(fmt::format("By prediction, {}.", ties));
-  sentences.push_back(capitalised(proofs_of(found)) + ".");
+/// The winner, and, if there are such, the layouts that are not told apart from it.
+std::vector<std::string> headline_of(const CompareResults& results, const CompareStanding& standing) {
+  const CompareRow& fastest = *standing.fastest;
+  const bool is_alone = standing.alike.empty();
+  std::string winner = fmt::format("With {}{}, {} {}: {:.2f} ms{}", count_text(standing.workers, "worker"),
+                                   place_text(results, standing.link), fastest.kind,
+                                   is_alone ? "is fastest" : "has the shortest steps", fastest.step_ms(),
+                                   is_alone ? " a step" : "");
+  // Only the next one: the table has all.
+  if (!standing.slower.empty()) {
+    const CompareRow& next = *standing.slower.front();
+    winner += fmt::format(", {:.2f} times as fast as {}", next.step_ms() / fastest.step_ms(), next.kind);
+  }
+  std::vector<std::string> sentences{winner + "."};
+  if (is_alone) return sentences;
+  std::vector<std::string> alike;
+  for (const CompareRow* row : standing.alike) {
+    if (alike.size() == kMostNamed) {
+      alike.push_back(fmt::format("{} more", standing.alike.size() - kMostNamed));
+      break;
+    }
+    const bool few = row->samples.size() < kFewestRuns;  // that is why
+    alike.push_back(fmt::format("{} ({:.2f} ms{})", row->kind, row->step_ms(),
+                                few ? ", " + count_text(static_cast<int>(row->samples.size()), "run") : ""));
+  }
+  sentences.push_back(fmt::format("Not told apart from it: {}.", join(alike, ", ")));
   return sentences;
 }
 
 }  // namespace
 
 std::string sentence_of(const CompareTie& tie) {
-  const std::string with = fmt::format("with {} workers {}", tie.workers, tie.kind);
-  if (!tie.servers) return fmt::format("{} ties with {} {}", with, tie.beside, rates_text(tie.rates));
-  const std::string over = tie.link.empty() ? "these hosts" : tie.link == "none" ? "a free link" : tie.link;
-  return fmt::format("{} over {}: beside {} {}", with, over, tie.beside, servers_text(tie));
+  if (!tie.servers)
+    return fmt::format("{}: {}", count_text(tie.workers, "worker"),
+                       prediction_of({tie.kind}, tie.beside, tie.rates));
+  const std::string over = tie.link.empty()     ? "these hosts"
+                           : tie.link == "none" ? "link without a limit"
+                                                : "link of " + tie.link;
+  return fmt::format("{}, {}: {}", count_text(tie.workers, "worker"), over, servers_text(tie));
+}
+
+std::vector<CompareStanding> CompareResults::standings() const {
+  std::vector<CompareStanding> standings;
+  for (const std::string& link : links()) {
+    const int workers = most_workers(rows, link);
+    if (workers == 0) continue;
+    std::vector<const CompareRow*> found;
+    for (const CompareRow& row : rows)
+      if (row.link == link && row.workers == workers && !row.samples.empty()) found.push_back(&row);
+    std::ranges::stable_sort(found, {}, [](const CompareRow* row) { return row->step_ms(); });
+    CompareStanding standing{
+        .link = link, .workers = workers, .fastest = found[0], .slower = {}, .alike = {}};
+    for (size_t i = 1; i < found.size(); ++i)
+      (is_told_apart(*found[0], *found[i]) ? standing.slower : standing.alike).push_back(found[i]);
+    standings.push_back(std::move(standing));
+  }
+  return standings;
 }
 
 std::vector<std::string> CompareResults::answers() const {
   std::vector<std::string> sentences;
-  std::vector<int> told;  // numbers of workers of whose ties something is said
-  for (const std::string& link : links()) {
-    const int workers = most_workers(rows, link);
-    if (workers == 0) continue;
-    const bool is_told = std::ranges::find(told, workers) != told.end();
-    const auto found = sentences_about(*this, link, workers, is_told ? "" : ties_of(*this, workers));
+  for (const CompareStanding& standing : standings()) {
+    const std::vector<std::string> found = headline_of(*this, standing);
     sentences.insert(sentences.end(), found.begin(), found.end());
-    told.push_back(workers);
+    sentences.push_back(proofs_of(standing));
   }
-  std::vector<std::string> others;
+  std::vector<int> told;  // numbers of workers of whose ties something is said
   for (const CompareTie& tie : ties) {
     if (std::ranges::find(told, tie.workers) != told.end()) continue;
     told.push_back(tie.workers);
-    if (const std::string text = ties_of(*this, tie.workers); !text.empty())
-      others.push_back(fmt::format("with {} workers {}", tie.workers, text));
+    const std::vector<std::string> found = predictions_of(*this, tie.workers);
+    sentences.insert(sentences.end(), found.begin(), found.end());
   }
-  if (!others.empty()) sentences.push_back(fmt::format("By prediction, {}.", join(others, "; ")));
   if (sentences.empty())
     sentences.push_back("There are not yet two layouts with equal numbers of workers to compare.");
   else if (!ties.empty())
-    sentences.push_back("Predicted ties assume that each process has its own host and core.");
+    sentences.push_back(
+        fmt::format("Predictions are for link rates from {} to {}, and a host and a core for each process.",
+                    rate_text(plan::kSlowestRate), rate_text(plan::kFastestRate)));
   return sentences;
 }
 
-std::string CompareResults::headline() const { return join(answers(), " "); }
+std::string CompareResults::headline() const {
+  std::vector<std::string> sentences;
+  for (const CompareStanding& standing : standings()) {
+    const std::vector<std::string> found = headline_of(*this, standing);
+    sentences.insert(sentences.end(), found.begin(), found.end());
+  }
+  return sentences.empty() ? answers().front() : join(sentences, " ");
+}
 
 }  // namespace lockstep::compare

@@ -35,7 +35,7 @@ std::vector<int> parse_workers(const std::string& option, const std::string& tex
   return workers;
 }
 
-/// "" alone where none are asked for.
+/// "" alone if none are asked for.
 std::vector<std::string> parse_links(const std::string& text) {
   if (text.empty()) return {""};
   std::vector<std::string> links;

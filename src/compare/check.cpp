@@ -61,7 +61,7 @@ void CompareSweep::check(std::vector<std::string> refused) {
                         : fmt::format("{} layouts cannot run:\n  {}", refused.size(), join(refused, "\n  ")));
 }
 
-/// Why it cannot run, or cannot be proven; "" where it can.
+/// Why it cannot run, or cannot be proven; "" if it can.
 std::string CompareSweep::refusal_of(CompareRow& row, bool is_proven) const {
   const int processes = row.layout.world_size();
   compile::CompileFacts facts{.world_size = processes, .shared_memory = processes > 1};

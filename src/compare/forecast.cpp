@@ -125,7 +125,7 @@ Forecast::Measured Forecast::profile_once(const CompareRow& row, int workers, in
 }
 
 /// What a worker's step takes beside what instructions are reckoned to take: as one process alone has it,
-/// where nothing of it is communication.
+/// if nothing of it is communication.
 double Forecast::overhead(const CompareRow& row, int64_t micro_batch, double addition_per_byte) {
   CompareRow alone = row;
   alone.layout = {.dp = 1};
@@ -158,7 +158,7 @@ plan::StepCosts Forecast::costs(const CompareRow& row, const compile::CompiledRu
     figures.free_link = bench("none", benched, apart).figures().between_hosts;
     figures.link_burst_bytes = jobs::link_burst_bytes(row.link);
   }
-  // As many processes beside each other, where the batch can be divided so.
+  // As many processes beside each other, if the batch can be divided so.
   const bool divides = run.division().global_batch / micro_batch % row.workers == 0;
   const int profiled = apart ? 1 : divides ? row.workers : row.layout.dp;
   return {.profile = profile(row, profiled, micro_batch).profile,

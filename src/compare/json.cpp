@@ -234,6 +234,7 @@ std::string CompareResults::csv() const {
 Json to_json(const CompareResults& results) {
   Json json{{"format", kFormat},
             {"headline", results.headline()},
+            {"answers", results.answers()},
             {"command", results.command},
             {"config", results.config},
             {"config_hash", results.config_hash},

@@ -42,7 +42,7 @@ jobs::JobOutcome CompareSweep::start_saving(const CompareRow& row, const std::st
   training.assignments.push_back(
       fmt::format("checkpoint.every_steps={}", std::max<int64_t>(1, arguments_.steps / kCheckpoints)));
   if (row.layout.mode == layout::ServerMode::asynchronous)
-    // Without it mpirun ends all where it sees one end.
+    // Without it mpirun ends all if it sees one end.
     training.place.mpirun_options.emplace_back("--enable-recovery");
   jobs::ProcessJob job{.processes = row.layout.world_size(),
                        .arguments = training.arguments(),

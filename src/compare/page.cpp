@@ -59,10 +59,10 @@ std::string compare_page(const CompareResults& results) {
   page += "<h2>Loss</h2>\n" + losses_part(results) +
           "<p class=\"quiet\">From the first run of each row; drawings show the most workers. Means over "
           "equal numbers of steps. Seconds assume the median pace, without start-up.</p>\n";
-  page += "<h2>Predicted beside measured</h2>\n" + predictions_part(results) + links_part(results) +
+  page += "<h2>Predicted and measured</h2>\n" + predictions_part(results) + links_part(results) +
           "<p class=\"quiet\">Predicted from the programs of all processes, the times of layers in an "
           "all-reduce training of as many workers, and the times of messages between two of them (lockstep "
-          "bench). A layout ties if it takes at most 1.02 times as long.</p>\n";
+          "bench). As fast as: it takes at most 2 % longer.</p>\n";
   page += fmt::format(
       "<h2>Are the results the same?</h2>\n<p>{}</p>\n",
       results.proof_steps == 0

@@ -44,7 +44,7 @@ std::string throughput(const CompareResults& results, const std::string& link) {
   return charts::html_chart(charts::line_chart("workers", "samples per second", workers, lines));
 }
 
-/// Throughput of each worker, beside the fewest; "" where there is one number of workers alone.
+/// Throughput of each worker, beside the fewest; "" if there is one number of workers alone.
 std::string efficiency_chart(const CompareResults& results, const std::string& link) {
   std::vector<double> workers;
   std::vector<charts::ChartLine> lines;
@@ -134,9 +134,10 @@ std::string steps_part(const CompareResults& results) {
       cells.push_back(!row.kill ? "-"
                       : !row.kill->failure.empty()
                           ? "FAILED: " + row.kill->failure
-                          : fmt::format("{:.2f} s beside {:.2f} s, {:.0f} %, {} start{}", row.kill->seconds,
-                                        row.kill->undisturbed_seconds, 100 * row.kill->goodput(),
-                                        row.kill->starts, row.kill->starts == 1 ? "" : "s"));
+                          : fmt::format("{:.2f} s, undisturbed {:.2f} s, {:.0f} %, {} start{}",
+                                        row.kill->seconds, row.kill->undisturbed_seconds,
+                                        100 * row.kill->goodput(), row.kill->starts,
+                                        row.kill->starts == 1 ? "" : "s"));
     rows.push_back(std::move(cells));
   }
   std::vector<std::string> head{"row"};

@@ -126,6 +126,16 @@ struct CompareLink {
   bool operator==(const CompareLink&) const = default;
 };
 
+/// Of the layouts with the most workers over a link: the fastest one, and the others, which are at least as
+/// slow. Points to rows of the results.
+struct CompareStanding {
+  std::string link;
+  int workers = 0;
+  const CompareRow* fastest = nullptr;
+  std::vector<const CompareRow*> slower;  ///< measured to be slower; the fastest of them comes first
+  std::vector<const CompareRow*> alike;   ///< the runs do not tell them apart from `fastest`
+};
+
 /// All results of `lockstep compare` so far.
 struct CompareResults {
   std::string command;                                    ///< that does it again
@@ -170,16 +180,18 @@ struct CompareResults {
   /// The median absolute error of predictions, over measured rows whose processes have a core each; nothing
   /// if there is no such row.
   std::optional<double> prediction_error() const;
-  /// Sentences: for each link the fastest layout, which others the runs do not tell apart from it, ties and
-  /// bits; at least one.
+  /// One for each link over which two layouts with equal numbers of workers were measured.
+  std::vector<CompareStanding> standings() const;
+  /// For each link, a sentence for the fastest layout, and one for those that are not told apart from it.
+  std::string headline() const;
+  /// These sentences, and others about bits and predictions; at least one.
   std::vector<std::string> answers() const;
-  std::string headline() const;  ///< all of them
   std::string table() const;
   std::string predictions() const;  ///< lines below the table; none if nothing is predicted
   std::string csv() const;
 };
 
-/// "with 2 workers sync=ps,servers=1 ties with sync=all_reduce from 2.1 Gbit/s on".
+/// "2 workers: sync=ps takes at most 2 % longer than sync=all_reduce at link rates from 2.1 Gbit/s on".
 std::string sentence_of(const CompareTie& tie);
 
 nlohmann::ordered_json to_json(const CompareResults& results);

@@ -27,7 +27,7 @@ void CompareSweep::measure() {
   const auto is_done = [&](const CompareRow& row) {
     return !row.failure.empty() || row.is_precise(precision);
   };
-  for (CompareRow& row : results_.rows) kill_if_due(row);  // where a stop came between
+  for (CompareRow& row : results_.rows) kill_if_due(row);  // if a stop came between
   int round = 1;
   for (const CompareRow& row : results_.rows)
     for (const CompareSample& sample : row.samples) round = std::max(round, sample.round);

@@ -38,7 +38,7 @@ void replace_file(const fs::path& path, const std::string& text) {
   if (error) throw IoError(fmt::format("cannot write {}: {}", path.string(), error.message()));
 }
 
-/// The first line of what it says; "" where there is none.
+/// The first line of what it says; "" if there is none.
 std::string mpirun_version(const std::string& folder) {
   if (!jobs::on_path("mpirun")) return "";
   const jobs::JobOutcome outcome = jobs::run_to_end({.program = "mpirun",

@@ -144,7 +144,7 @@ layout::OwnershipOptions ownership_options(const CompileOptions& of, const layou
   return options;
 }
 
-/// Programs know of hosts where they sum on them.
+/// Programs know of hosts if they sum on them.
 std::vector<int> hosts_of(const layout::Layout& layout, const CompileFacts& facts) {
   if (layout.aggregate == layout::Aggregation::none) return {};
   if (facts.hosts.empty()) return std::vector<int>(static_cast<size_t>(facts.world_size), 0);
@@ -210,7 +210,7 @@ void require_work_for_servers(const model::Graph& graph, const parallel::Paralle
                               device::DeviceKind device) {
   const layout::Layout& layout = parallel.layout;
   if (layout.sync != layout::SyncMethod::parameter_server) return;
-  // A worker of each stage is no process for nothing, even where that has no parameters.
+  // A worker of each stage is no process for nothing, even if that has no parameters.
   layout::Layout nearest = layout;
   nearest.servers = servers_with_work(graph, parallel, micro_batch, options, device);
   if (nearest.servers == layout.servers) return;

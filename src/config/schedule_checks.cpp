@@ -19,6 +19,8 @@ static_assert(int{schema::Schedule::LINEAR} == static_cast<int>(optim::Interpola
 static_assert(int{schema::Schedule::COSINE} == static_cast<int>(optim::Interpolation::cosine));
 static_assert(int{schema::Schedule::HOLD} == static_cast<int>(optim::Interpolation::hold));
 static_assert(int{schema::Schedule::EXPONENTIAL} == static_cast<int>(optim::Interpolation::exponential));
+static_assert(int{schema::OneCycle::LINEAR} == static_cast<int>(optim::Interpolation::linear));
+static_assert(int{schema::OneCycle::COSINE} == static_cast<int>(optim::Interpolation::cosine));
 static_assert(int{schema::ScaleWithBatch::LINEAR} == static_cast<int>(optim::ScalingRule::linear));
 static_assert(int{schema::ScaleWithBatch::SQUARE_ROOT} == static_cast<int>(optim::ScalingRule::square_root));
 static_assert(int{schema::StableDecay::LINEAR} == static_cast<int>(optim::DecayShape::linear));
@@ -82,10 +84,6 @@ void check_points(const schema::Points& points, const Document& document) {
 }
 
 void check_one_cycle(const schema::OneCycle& cycle, const Document& document) {
-  if (cycle.anneal() != schema::Schedule::COSINE && cycle.anneal() != schema::Schedule::LINEAR)
-    document.refuse(kPath + "one_cycle.anneal",
-                    fmt::format("expected COSINE or LINEAR, found {}",
-                                schema::Schedule::Interpolation_Name(cycle.anneal())));
   if (cycle.three_phase() && cycle.pct_start() > 0.5)
     document.refuse(kPath + "one_cycle.pct_start",
                     fmt::format("is {}, but with three_phase the rate falls in as many steps as it rises, "

@@ -76,7 +76,7 @@ void Admission::accept_some(const Listener& listener, Clock::time_point now) {
     set_up_stream_socket(socket.get());
     strangers_.push_back({std::move(socket), now, {}, 0});
     if (strangers_.size() <= kMostStrangers) continue;
-    // The oldest may have said hello just now; it is dropped only where it has not.
+    // The oldest may have said hello just now; it is dropped only if it has not.
     auto& oldest = strangers_.front();
     if (read_hello(oldest) == Reading::whole) return;
     turn_away(oldest);

@@ -18,7 +18,7 @@
 namespace lockstep::control {
 
 /// The logic of a rank's watchdog: a state machine without threads, sockets or clocks. It is told every event
-/// with its time, and answers with notes to other ranks and finally with a verdict. Thread-safety: one
+/// with its time, and answers with notes to other ranks and finally with a decision. Thread-safety: one
 /// thread.
 class Duty {
  public:
@@ -53,7 +53,7 @@ class Duty {
   struct Loss {
     int rank;
     std::string report;       ///< to be printed; "" elsewhere than on rank 0
-    std::vector<int> to_end;  ///< whose processes this one is to end: of its host, where it is the first left
+    std::vector<int> to_end;  ///< whose processes this one is to end: of its host, if it is the first left
   };
   std::vector<Loss> take_losses() { return std::exchange(losses_, {}); }
   std::optional<std::vector<int>> take_members() { return std::exchange(members_, {}); }
@@ -95,7 +95,7 @@ class Duty {
   std::optional<Clock::time_point> terminated_at_;
 };
 
-/// Rank 0 judges all ranks, prints, and sends the verdict to all ranks.
+/// Rank 0 judges all ranks, prints, and sends the decision to all ranks.
 class RootDuty : public Duty {
  public:
   RootDuty(std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now);
@@ -138,7 +138,7 @@ class RootDuty : public Duty {
 /// on other hosts do so, because either host may be cut off.
 bool prints_instead_of_root(int rank, const std::vector<RankState>& states);
 
-/// Every other rank executes rank 0's verdict, and judges only rank 0.
+/// Every other rank executes rank 0's decision, and judges only rank 0.
 class PeerDuty : public Duty {
  public:
   PeerDuty(int rank, std::vector<RankIdentity> ranks, const ControlTimings& timings, Clock::time_point now);

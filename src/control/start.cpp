@@ -90,7 +90,7 @@ std::vector<Listener> listen(const std::vector<RankPlace>& places, const Control
   std::vector<std::string> failures;
   for (const auto& address : chosen) {
     std::string error;
-    // The same port everywhere where it is free: one rule for a firewall.
+    // The same port everywhere if it is free: one rule for a firewall.
     const int wanted =
         options.port != 0 || listeners.empty() ? options.port : listeners.front().endpoint.port;
     auto listener = listen_at(address, wanted, error);
@@ -122,7 +122,7 @@ std::vector<RankPlace> exchange_places(const Meeting& meeting, const std::string
   return places;
 }
 
-/// This rank's links to the others; `failure` says where one is missing.
+/// This rank's links to the others; `failure` says if one is missing.
 std::vector<Connection> connect(int rank, const std::vector<RankPlace>& places,
                                 std::vector<Listener> listeners, const Invitation& invitation,
                                 const ControlPlaneOptions& options, const ControlTimings& timings,

@@ -5,7 +5,7 @@
 namespace lockstep::control {
 
 /// Waiting times of the control plane itself, besides the WatchdogOptions of a job. A launcher that sees a
-/// rank die sends SIGTERM to the others within 0.1 s and SIGKILL a second later. A verdict must be out by
+/// rank die sends SIGTERM to the others within 0.1 s and SIGKILL a second later. A decision must be out by
 /// then.
 struct ControlTimings {
   std::chrono::milliseconds connect{30000};     ///< for all ranks to connect

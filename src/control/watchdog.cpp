@@ -329,7 +329,7 @@ void Watchdog::say_last_words(const JobDecision& decision) {
   std::string directory;
   {
     std::lock_guard lock(mutex_);
-    // Nothing has failed where a launcher ends the job.
+    // Nothing has failed if a launcher ends the job.
     if (decision.fault != Fault::terminated) directory = crash_directory_;
   }
   const auto print = options_.print ? options_.print : print_to_stderr;

@@ -24,7 +24,7 @@ namespace lockstep::control {
 Clock::duration held_up(Clock::duration asked, Clock::duration took, const WatchdogOptions& options);
 
 /// The control plane of one rank once all are connected: a thread that alone uses the sockets, passes events
-/// to the duty, and executes its verdict. It never calls MPI.
+/// to the duty, and executes its decision. It never calls MPI.
 class Watchdog : public ControlPlane {
  public:
   /// `links` by rank: all others on rank 0, rank 0 elsewhere; the rest closed.

@@ -51,7 +51,7 @@ std::vector<uint8_t> read_all_bytes(const std::string& path, int64_t most_inflat
 /// `name` below `directory`, or `name` itself if it is absolute or `directory` is empty.
 std::string path_in(const std::string& directory, const std::string& name);
 
-/// Likewise below the folders of `options`. Throws IoError with all that was tried where no folder has it.
+/// Likewise below the folders of `options`. Throws IoError with all that was tried if no folder has it.
 std::string data_file(const DataOptions& options, const std::string& name);
 
 }  // namespace lockstep::data

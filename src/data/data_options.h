@@ -13,7 +13,7 @@
 #include "data/records/records_options.h"
 #include "data/tables/table_options.h"
 #include "data/token_options.h"
-#include "data/transforms/options.h"
+#include "data/transforms/transform_options.h"
 
 namespace lockstep::data {
 

@@ -16,7 +16,7 @@ class ListedDamage : public DataError {
   using DataError::DataError;
 };
 
-/// Opens files that are read as a whole. Damage of one ends the opening; but where damage is looked for
+/// Opens files that are read as a whole. Damage of one ends the opening; but if damage is looked for
 /// (`found`), it is listed, and the others are opened, too.
 class FileAttempts {
  public:
@@ -25,7 +25,7 @@ class FileAttempts {
 
   bool looks_for_damage() const { return found_ != nullptr; }
   /// Calls `open`, which opens the file or reads a part of it. Returns whether it was whole. Throws what
-  /// `open` throws, save DataError where damage is looked for.
+  /// `open` throws, save DataError if damage is looked for.
   template <class Open>
   bool operator()(const std::string& path, Open&& open) {
     if (!found_) {

@@ -37,7 +37,7 @@ Json json_list(const std::vector<Finding>& findings) {
   Json list = Json::array();
   for (const auto& each : findings)
     list.push_back(
-        {{"check", each.check}, {"verdict", name_of(each.level)}, {"found", each.found}, {"fix", each.fix}});
+        {{"check", each.check}, {"result", name_of(each.level)}, {"found", each.found}, {"fix", each.fix}});
   return list;
 }
 
@@ -64,7 +64,7 @@ std::string summary_of(const std::vector<Finding>& findings) {
 }
 
 std::string json_of(const std::vector<Finding>& findings) {
-  return dump({{"verdict", name_of(worst_of(findings))}, {"checks", json_list(findings)}}) + "\n";
+  return dump({{"result", name_of(worst_of(findings))}, {"checks", json_list(findings)}}) + "\n";
 }
 
 int exit_code_of(const std::vector<Finding>& findings) {
@@ -84,14 +84,14 @@ std::vector<Finding> decode(const std::string& text) {
   std::vector<Finding> findings;
   try {
     for (const auto& each : Json::parse(text)) {
-      const std::string name = each.at("verdict");
+      const std::string name = each.at("result");
       const auto level =
           std::ranges::find_if(kLevels, [&name](Level candidate) { return name_of(candidate) == name; });
-      ensure(level != std::end(kLevels), "a verdict has a level that does not exist");
+      ensure(level != std::end(kLevels), "a finding has a level that does not exist");
       findings.push_back({*level, each.at("found"), each.at("fix"), each.at("check")});
     }
   } catch (const Json::exception& error) {
-    throw InternalError(fmt::format("verdicts cannot be read: {}", error.what()));
+    throw InternalError(fmt::format("findings cannot be read: {}", error.what()));
   }
   return findings;
 }

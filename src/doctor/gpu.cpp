@@ -23,7 +23,7 @@ std::string cuda_version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-/// What the kernel has said since its buffer began; nothing where that may not be read.
+/// What the kernel has said since its buffer began; nothing if that may not be read.
 std::optional<std::string> kernel_log() {
   const control::Descriptor file(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!file.valid()) return {};

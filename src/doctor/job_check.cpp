@@ -90,7 +90,7 @@ Ranks gather_ranks(train::World& world, const JobRequest& request, device::Strea
   return ranks;
 }
 
-/// A folder that is made where there is none, with those above it, and removed again unless somebody has put
+/// A folder that is made if there is none, with those above it, and removed again unless somebody has put
 /// something there.
 class BorrowedFolder {
  public:
@@ -224,7 +224,7 @@ std::vector<Finding> look_at_job(train::World& world, const JobRequest& request,
   const Ranks ranks = gather_ranks(world, request, *stream);
   say("ranks", judge_ranks(ranks));
   for (auto& finding : judge_hosts(ranks)) say("hosts", std::move(finding));
-  say("placement", judge_placement(ranks));
+  say("binding", judge_binding(ranks));
   say("programs", judge_programs(ranks));
   say("mpi_libraries", judge_mpi_libraries(ranks));
   say("arithmetic", judge_arithmetic(ranks));

@@ -41,7 +41,7 @@ std::string ranks_on_hosts(const Ranks& ranks, const std::vector<int>& some) {
   return fmt::format("{} on {}", comm::rank_list(some), join(hosts, ", "));
 }
 
-/// The ranks that say something else than most do, and what most say; empty where all say the same.
+/// The ranks that say something else than most do, and what most say; empty if all say the same.
 struct Difference {
   std::vector<int> ranks;
   std::string theirs, most;
@@ -107,8 +107,8 @@ std::string encode(const RankFacts& facts) {
                   {"gpus", facts.gpus},
                   {"clock", facts.clock},
                   {"work_rate", facts.work_rate},
-                  {"placement", facts.launch_warnings},
-                  {"host_verdicts", encode(facts.host_findings)}};
+                  {"binding", facts.launch_warnings},
+                  {"host_findings", encode(facts.host_findings)}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -124,8 +124,8 @@ RankFacts decode_rank_facts(const std::string& text) {
           .gpus = json.at("gpus"),
           .clock = json.at("clock"),
           .work_rate = json.at("work_rate"),
-          .launch_warnings = json.at("placement"),
-          .host_findings = decode(json.at("host_verdicts"))};
+          .launch_warnings = json.at("binding"),
+          .host_findings = decode(json.at("host_findings"))};
 }
 
 Finding judge_ranks(const Ranks& ranks) {
@@ -156,7 +156,7 @@ std::vector<Finding> judge_hosts(const Ranks& ranks) {
   return wrong;
 }
 
-Finding judge_placement(const Ranks& ranks) {
+Finding judge_binding(const Ranks& ranks) {
   for (size_t rank = 0; rank < ranks.size(); ++rank)
     if (!ranks[rank].launch_warnings.empty())
       return {

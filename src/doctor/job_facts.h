@@ -32,7 +32,7 @@ using Ranks = std::vector<RankFacts>;
 Finding judge_ranks(const Ranks& ranks);
 /// Each host's own checks: the problems, with the host's name, or one line if there are none.
 std::vector<Finding> judge_hosts(const Ranks& ranks);
-Finding judge_placement(const Ranks& ranks);
+Finding judge_binding(const Ranks& ranks);
 Finding judge_programs(const Ranks& ranks);
 Finding judge_mpi_libraries(const Ranks& ranks);
 Finding judge_arithmetic(const Ranks& ranks);

@@ -43,7 +43,7 @@ CommandResult run_shell(const std::string& command) {
 
 bool mpirun_is_on_path() { return run_shell("command -v mpirun").code == 0; }
 
-/// "4.1.4" of "mpirun (Open MPI) 4.1.4" or "Open MPI v4.1.4, package: ..."; "" where that is not Open MPI.
+/// "4.1.4" of "mpirun (Open MPI) 4.1.4" or "Open MPI v4.1.4, package: ..."; "" if that is not Open MPI.
 std::string open_mpi_version(const std::string& text) {
   const size_t name = text.find("Open MPI");
   if (name == std::string::npos) return "";

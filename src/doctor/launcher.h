@@ -30,7 +30,7 @@ Finding judge_mpirun(const MpirunFacts& facts);
 /// Variables of the environment that are not set and without which Open MPI's mpirun crashes or ends at once,
 /// with values that do.
 std::map<std::string, std::string> missing_for_mpirun();
-/// Open MPI 4's mpirun crashes where a host's name begins with more letters and hyphens than these: it copies
+/// Open MPI 4's mpirun crashes if a host's name begins with more letters and hyphens than these: it copies
 /// what stands before the first digit or dot into a place of a fixed size.
 inline constexpr size_t kMostLettersOfHost = 56;
 size_t letters_at_begin(std::string_view host);

@@ -28,7 +28,7 @@ constexpr int64_t kFewAddresses = 8 * kGiB;
 // Of a rank in /dev/shm: Open MPI's 4 MiB, and as much for gradients.
 constexpr int64_t kSharedPerRank = 8 * kMiB, kSharedAtLeast = 64 * kMiB;
 
-/// A number of a file that holds one; 0 where there is none, such as "max".
+/// A number of a file that holds one; 0 if there is none, such as "max".
 int64_t number_in(const fs::path& path) {
   std::ifstream file(path);
   int64_t number = 0;

@@ -11,7 +11,7 @@
 namespace lockstep::infer {
 namespace {
 
-/// So many positions are computed at once where a text is long: enough for products to be fast.
+/// So many positions are computed at once if a text is long: enough for products to be fast.
 constexpr int64_t kBlock = 64;
 /// From so many on, a whole block is faster than one position after the other.
 constexpr int64_t kWorthABlock = 8;

@@ -108,7 +108,7 @@ void make_folder_of(const std::string& path) {
     fs::create_directories(folder, error);
 }
 
-/// Its exit code; nothing where the limit came first.
+/// Its exit code; nothing if the limit came first.
 std::optional<int> wait_for(RunningChild& child, const ProcessJob& job) {
   using Clock = std::chrono::steady_clock;
   const auto began = Clock::now();

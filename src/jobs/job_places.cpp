@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSkipped = 77;  // what the script ends with where it cannot work
+constexpr int kSkipped = 77;  // what the script ends with if it cannot work
 
 /// Of the checkout that this program was built in.
 std::string find_script() {

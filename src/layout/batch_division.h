@@ -18,7 +18,7 @@ struct BatchPart {
 /// How a global batch is divided: into leaves of equal size, and these into micro-batches. Under REPRODUCIBLE
 /// a leaf is a virtual replica; FAST has a leaf per worker, or per push of a step. A leaf is one or several
 /// micro-batches; or a micro-batch holds several leaves, of a node of the canonical tree, whose gradients
-/// kernels fold (join_leaves). Then micro-batches may be of unlike sizes.
+/// kernels fold (join_leaves). Then micro-batches may have different sizes.
 struct BatchDivision {
   int64_t global_batch = 0;
   int leaves = 1;
@@ -60,13 +60,13 @@ struct BatchDivision {
 BatchDivision divide_batch(int64_t global_batch, int64_t micro_batch_limit, int virtual_replicas,
                            Reduction reduction, int workers, int pushes = 0);
 
-/// The same division, with as many virtual replicas in a micro-batch as a worker can compute at once: those
-/// of one node of the canonical tree, of at most `micro_batch_limit` samples. The largest share is as large
-/// as before; as far as that allows, shares begin where large nodes do: 3 workers of 16 replicas have 6, 6
-/// and 4, as nodes of 4 and 2, 2 and 4, and 4. In a pipeline of several stages all nodes are of one size, of
-/// which each replica keeps at least 8 for each stage, so that these wait for about a tenth of a step, and a
-/// multiple of the number of stages. Every sum has the bits that it has without. REQUIRES: `division` is one
-/// of REPRODUCIBLE.
+/// The same division with larger micro-batches: each has the virtual replicas of one node of the canonical
+/// tree, at most `micro_batch_limit` samples. No share grows beyond the largest one. If possible, shares
+/// begin where large nodes do: 3 workers of 16 replicas have 6 (4 then 2), 6 (2 then 4) and 4. In a pipeline
+/// all nodes have one size; each replica keeps at least 8 micro-batches for each stage, so that stages wait
+/// for about a tenth of a step, and a multiple of the number of stages. No bit of a sum changes.
+///
+/// REQUIRES: `division` is one of REPRODUCIBLE.
 BatchDivision join_leaves(const BatchDivision& division, int64_t micro_batch_limit, int stages = 1);
 
 /// "global batch 128 = 2 workers x 2 leaves x 2 micro-batches x 16 samples", printed at start. `worker`: the

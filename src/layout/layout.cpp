@@ -160,7 +160,7 @@ bool is_contradicted(const LayoutKey& key, const StatedKeys& stated) {
   return is_contradicted(needed, stated);
 }
 
-/// The nearest layout in which nothing is ignored: what a key needs is added, or, where something else is
+/// The nearest layout in which nothing is ignored: what a key needs is added, or, if something else is
 /// stated, the key is left out.
 Layout nearest_with_meaning(StatedKeys stated) {
   while (const LayoutKey* ignored = first_ignored(stated))
@@ -255,7 +255,7 @@ class Entries {
       refuse(fmt::format("there is no key '{}'{}; there are {}", name, did_you_mean(name, key_names()),
                          join(key_names(), ", ")));
     for (const auto& [other, ignored] : stated_)
-      if (other == key) refuse(fmt::format("{} stands twice", name));
+      if (other == key) refuse(fmt::format("{} is given twice", name));
     stated_.emplace_back(key, value_of(*key, value));
   }
 
@@ -279,7 +279,7 @@ class Entries {
   StatedKeys stated_;
 };
 
-/// The same with another dp, so that it takes just `world_size` processes; nothing where none does.
+/// The same with another dp, so that it takes just `world_size` processes; nothing if none does.
 std::optional<Layout> fitted(Layout layout, int world_size) {
   const int workers = world_size - layout.dedicated_servers();
   if (workers < layout.pp || workers % layout.pp != 0) return std::nullopt;
@@ -311,7 +311,7 @@ std::string no_dp_fits(const Layout& layout, int world_size) {
         counted(layout.pushes, "push"), counted(workers, "worker"), workers);
   const int servers = layout.dedicated_servers();
   std::string text = counted(world_size, "process");
-  if (servers > 0) text += fmt::format(" less {}", counted(servers, "server"));
+  if (servers > 0) text += fmt::format(" minus {} leave {}, which", counted(servers, "server"), workers);
   text += layout.placement == ServerPlacement::colocated && layout.servers > world_size
               ? fmt::format(" cannot be {}", counted(layout.servers, "server"))
               : fmt::format(" cannot be divided into {}",

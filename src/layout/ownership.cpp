@@ -31,7 +31,7 @@ std::vector<int64_t> cut(const std::vector<int64_t>& borders, std::vector<int64_
   const size_t count = before.size();
   const auto mean = static_cast<double>(std::accumulate(before.begin(), before.end(), borders.back())) /
                     static_cast<double>(count);
-  // What is missing to the mean, where anything is: together that is as much as the bucket, or more.
+  // What is missing to the mean, if anything is: together that is as much as the bucket, or more.
   double missing = 0;
   for (const int64_t bytes : before) missing += std::max(0.0, mean - static_cast<double>(bytes));
   const double scale = missing > 0 ? static_cast<double>(borders.back()) / missing : 0;
@@ -61,7 +61,7 @@ Ownership::Ownership(const model::Graph& graph, const model::Partition& partitio
                      const OwnershipOptions& options)
     : graph_(graph), partition_(partition), options_(options), homes_(graph.parameters.size()) {
   ensure(!options.reversed || (all_workers_own() && std::has_single_bit(static_cast<unsigned>(replicas()))),
-         "bits of owners are reversed where all workers own and these are a power of two");
+         "bits of owners are reversed if all workers own and these are a power of two");
   ensure(options.stages >= 1 && options.workers % options.stages == 0, "each stage has as many workers");
   ensure(has_servers() ? options.owners.first >= options.workers : options.owners.end() <= replicas(),
          "owners are servers, or of the first stage");

@@ -68,7 +68,7 @@ std::string to_json(const RankReport& rank) {
   return json.text();
 }
 
-/// One line of all servers, for people: the least and the most of them; "" where there are none.
+/// One line of all servers, for people: the least and the most of them; "" if there are none.
 std::string describe_servers(const std::vector<RankReport>& ranks) {
   int servers = 0;
   double least = 1, most = 0, sent = 0, received = 0;

@@ -177,7 +177,7 @@ struct KernelOptions {
   uint32_t op_number = 0;    ///< the op's place in the graph: key of its random stream
   DType compute = DType::float32;  ///< type of activations, their gradients and narrow parameters
   bool tf32 = false;               ///< GPUs: products of float32 tensors may round their factors to TF32
-  /// GPUs: products take algorithms that can compute several virtual replicas at once, also where there is
+  /// GPUs: products take algorithms that can compute several virtual replicas at once, even if there is
   /// one, so that bits do not depend on how many there are.
   bool reproducible = false;
   FusedNeighbors fused;      ///< GPUs

@@ -42,7 +42,7 @@ struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
   double learning_rate = 0.01;                        ///< peak, before the schedule
   double momentum = 0;                                ///< sgd, lars, muon
-  bool nesterov = false;                              ///< sgd, where it needs momentum; muon
+  bool nesterov = false;                              ///< sgd, which then needs momentum; muon
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adam, adamw, lamb; epsilon: lars, too
                                                       ///< muon: of AdamW, for what is no matrix
   /// sgd, adam: added to the gradient; adamw, muon: decoupled; lars, lamb: a part of what ratios scale

@@ -19,8 +19,8 @@ namespace {
 constexpr int64_t kExchangeWholeBytes = 16 * 1024;
 constexpr int64_t kShardAlignment = 64;
 
-/// What a worker still has to do with when all that differ from it in bits below `distance` have gone their
-/// ways: the shards of those that have these bits alike, at positions next to each other.
+/// The shards that a worker still exchanges, once it has exchanged with all workers that differ from it in
+/// bits below `distance`: those of workers that have these bits alike, at positions next to each other.
 Spans shards_alike(const BucketSync& sync, int worker, int distance) {
   const int alike = sync.workers / distance;  // so many workers
   const int first = layout::reversed_bits(worker & (distance - 1), sync.workers);

@@ -5,7 +5,7 @@
 #include "pixels/packed_sample.h"
 
 // Formulas of torchvision's functions on tensors, for values in [0, 1]: on processors and GPUs the same, bit
-// by bit. Images have 1 or 3 channels where a formula is about colors; those of one channel have no
+// by bit. Images have 1 or 3 channels if a formula is about colors; those of one channel have no
 // saturation and no hue.
 
 namespace lockstep::pixels {

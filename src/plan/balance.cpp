@@ -143,7 +143,7 @@ class Balance {
     if (estimate_.learn(run_, limit_)) return options_;
     std::set<std::vector<std::string>> too_large;
     for (const double part : kRooms) {
-      // The fastest for which there is room, as estimated; where there is none for any, the smallest.
+      // The fastest for which there is room, as estimated; if there is none for any, the smallest.
       compile::CompileOptions cut = divided(std::max(least_room(), part * static_cast<double>(limit_)));
       if (too_large.contains(cut.parallel.cuts)) continue;
       if (estimate_.learn(compile::CompiledRun(cut, facts_), limit_)) return cut;

@@ -54,7 +54,7 @@ class Search {
   layout::Layout base() const { return run_.layout(); }
   int64_t own_micro_batch() const { return run_.division().micro_batch; }
 
-  /// What it takes; nothing where it cannot be.
+  /// What it takes; nothing if it cannot be.
   std::optional<WayOut> tried(const layout::Layout& layout, int64_t micro_batch) {
     compile::CompileOptions options = options_;
     options.parallel.layout = layout;

@@ -92,7 +92,7 @@ class Replay {
   struct Rank {
     program::LaneSchedule schedule;
     std::vector<std::deque<Operation*>> under_way;  // by lane, from its current one on
-    // The one thread, or, where lanes have their own, what handles messages.
+    // The one thread, or, if lanes have their own, what handles messages.
     bool computes = false;
     double handles_until = 0;
     double compute_end = 0;

@@ -17,7 +17,7 @@ uint64_t pull_number(int worker, int server, int range, uint64_t iteration);
 
 /// How many iterations of workers' programs make an optimizer step: with mode=async as many as pushes.
 int64_t iterations_per_step(const compile::CompiledRun& run);
-/// Pushes of each range that a server applies in an iteration: of all workers or, where an iteration is one
+/// Pushes of each range that a server applies in an iteration: of all workers or, if an iteration is one
 /// worker's, 1. 0 without sessions.
 int pushes_per_iteration(const compile::CompiledRun& run);
 

@@ -67,14 +67,14 @@ double estimate_step(const compile::CompiledRun& run) {
     for (int s = 0; s + 1 < static_cast<int>(run.partition().segments.size()); ++s)
       step += micro_batches * recomputed_time(run, nodes, s);
   }
-  // Those of a stage alone may be of unlike sizes.
+  // Those of a stage alone may have different sizes.
   step *= run.division().full_micro_batches_of(0) / micro_batches;
   return step + update_time(run);
 }
 
 std::string describe_step(const compile::CompiledRun& run) {
   if (!run.profile()) return "";
-  return fmt::format("a step takes {}, sums and communication apart, with the times of {}\n",
+  return fmt::format("predicted step: {} (without sums and communication), from {}\n",
                      human_seconds(estimate_step(run)), run.profile()->source);
 }
 

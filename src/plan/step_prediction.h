@@ -31,7 +31,8 @@ struct MachineFigures {
 
 /// The times of programs that follow from the figures. Two messages in opposite directions take as long as
 /// one if the link is the limit, and twice as long if the threads at its ends are, which handle both. For a
-/// limited link, the handling is that of the free link or, if unknown, that of messages within a host.
+/// limited link, the handling is that of the link without a limit or, if unknown, that of messages within a
+/// host.
 CommunicationTimes communication_times(const MachineFigures& figures);
 
 struct StepCosts {

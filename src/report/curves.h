@@ -12,7 +12,7 @@ using Rows = std::vector<observe::MetricsRow>;
 
 /// One field of metrics by step, as far as rows have it.
 std::vector<charts::ChartPoint> points_of(const Rows& rows, const std::string& field);
-/// The same for a drawing: finite values, the means of neighbours where there are more than can be seen.
+/// The same for a drawing: finite values, the means of neighbours if there are more than can be seen.
 std::vector<charts::ChartPoint> drawn_points(const Rows& rows, const std::string& field);
 
 /// A line for a drawing, with marks at its points if these are few and `marked`.

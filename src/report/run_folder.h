@@ -22,11 +22,11 @@ inline constexpr const char* kExplanationFile = "explain.json";
 /// What the folder of a run holds, which may still be going on. What is missing is empty.
 struct RunFolder {
   std::string path, name;
-  Rows rows;           ///< of steps and evaluations
-  Rows machines;       ///< samples of hosts, processes and GPUs
-  Json report;         ///< of the last session that ended; null: none has
-  Json explanation;    ///< null: not known
-  std::string config;  ///< as text
+  Rows rows;                                                ///< of steps and evaluations
+  Rows machines;                                            ///< samples of hosts, processes and GPUs
+  Json report;                                              ///< of the last start that ended; null: none has
+  Json explanation;                                         ///< null: not known
+  std::string config;                                       ///< as text
   std::vector<std::pair<std::string, std::string>> fields;  ///< of the config, flattened
   std::string config_problem;                               ///< why there are no fields, if there are none
 

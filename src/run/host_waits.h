@@ -13,9 +13,9 @@
 
 namespace lockstep::run {
 
-/// How the thread that issues a program's work waits: for the device, and for what the host exchanges with
-/// other ranks. Meanwhile it says where it is and, if the device does not tell, where the lanes are; looks
-/// after communicators; and does what else is the host's. Not thread-safe.
+/// Waits of the thread that issues a program's work: for the device, and for messages of the host. Meanwhile
+/// it reports its own place and, if the device does not, that of the lanes. It also checks communicators, and
+/// does the host's other work. Not thread-safe.
 class HostWaits {
  public:
   struct Looks {
@@ -46,7 +46,7 @@ class HostWaits {
   void report(control::Activity activity, int instruction = 0) const;
   /// The host may be held up too: by data, by a disk, in the driver. It does not wait for other ranks.
   void report_issuing(int index) const;
-  /// Nothing is said any more of lanes that the host looks at.
+  /// Stops reports about lanes that the host follows.
   void hush();
   /// Where the lanes are, as far as it is known; may be empty.
   std::string under_way();

@@ -228,7 +228,7 @@ class InlineExecutor : public Executor {
     return true;
   }
 
-  /// Moves the lane's current instruction one state on; false where it has to wait.
+  /// Moves the lane's current instruction one state on; false if it has to wait.
   bool advance(int lane) {
     if (schedule_.under_way(lane) == 0 && !start(lane)) return false;
     const program::Step step = schedule_.current(lane);

@@ -250,7 +250,7 @@ class StreamExecutor : public Executor {
            stands_.ready(place);
   }
 
-  /// True, too, where a device that has failed does not tell.
+  /// True, too, if a device that has failed does not tell.
   bool communication_is_under_way() const noexcept try {
     for (const int place : {0, 1})
       for (const int last : last_of_lanes_)

@@ -15,7 +15,7 @@ size_t run_end(std::string_view text, size_t position, CharacterClass kind) {
   return position;
 }
 
-/// The end of 's, 't, 're, 've, 'm, 'll or 'd at `begin`, where there is an apostrophe; 0 if there is none.
+/// The end of 's, 't, 're, 've, 'm, 'll or 'd at `begin`, if there is an apostrophe; 0 if there is none.
 size_t contraction_end(std::string_view text, size_t begin) {
   const std::string_view rest = text.substr(begin + 1, 2);
   for (const std::string_view one : {"s", "t", "m", "d"})

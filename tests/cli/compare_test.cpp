@@ -264,8 +264,8 @@ TEST(Compare, MeasuresOverLinksBetweenTwoHosts) {
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(Json::parse(resumed.out)["ties"].size(), 3u);
   EXPECT_EQ(results["ties"][2]["link"], "200mbit");
-  EXPECT_THAT(ran.out, AllOf(HasSubstr("Over a free link ("), HasSubstr("bit/s), with 2 workers "),
-                             HasSubstr(" At 200mbit, with 2 ")));
+  EXPECT_THAT(ran.out, Mentions("2 workers ... bit/s ... ms ... 2 workers ... 200mbit ... ms"));
+  ASSERT_GE(results["answers"].size(), 4u) << "for each link the fastest, and bits";
 }
 
 /// A stop by SIGINT within the first round leaves a page, and what is missing is measured afterwards.

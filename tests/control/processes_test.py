@@ -98,7 +98,7 @@ class ControlProcesses(unittest.TestCase):
         for rank in (0, 1):
             job = Job(3, "work", 60, 3000)
             job.send(rank, signal.SIGSTOP)
-            # mpirun waits for a stopped rank for minutes; whoever starts jobs kills it once the verdict is out.
+            # mpirun waits for a stopped rank for minutes; whoever starts jobs kills it once the decision is out.
             err = ""
             while "lockstep: the job ends" not in err:
                 line = job.process.stderr.readline()

@@ -96,10 +96,10 @@ class Hosts(Doctor):
         lines, report = doctor(), doctor("--json")
         result = json.loads(report.out)
         self.assertEqual([line[6:].split(":")[0] for line in lines.lines[:-1]], [each["check"] for each in result["checks"]])
-        self.assertEqual(report.code, EXIT_CODES[result["verdict"]])
+        self.assertEqual(report.code, EXIT_CODES[result["result"]])
         self.assertEqual(report.err + lines.err, "")
         for each in result["checks"]:
-            self.assertEqual(each["fix"] == "", each["verdict"] in ("ok", "skip"), each)
+            self.assertEqual(each["fix"] == "", each["result"] in ("ok", "skip"), each)
 
     def test_the_documentation_lists_every_check(self):
         text = (ROOT / "docs" / "doctor.md").read_text()
@@ -293,7 +293,7 @@ class Jobs(Doctor):
     def test_json_is_one_object(self):
         report = self.job(*[(PROGRAM, "doctor", "--job", "--json")] * 2)
         result = json.loads(report.out)
-        self.assertEqual(report.code, EXIT_CODES[result["verdict"]])
+        self.assertEqual(report.code, EXIT_CODES[result["result"]])
 
     def test_unequal_programs(self):
         other = self.folder / "lockstep"

@@ -30,10 +30,10 @@ TEST(Findings, TheWorstDecidesTheExitCode) {
 
 TEST(Findings, JsonHoldsWhatLinesSay) {
   const auto json = nlohmann::json::parse(json_of({kOk, kWarn, {Level::ok, "\xff", "", "x"}}));
-  EXPECT_EQ(json["verdict"], "warn");
+  EXPECT_EQ(json["result"], "warn");
   ASSERT_EQ(json["checks"].size(), 3u);
   EXPECT_EQ(json["checks"][1]["check"], "open_files");
-  EXPECT_EQ(json["checks"][1]["verdict"], "warn");
+  EXPECT_EQ(json["checks"][1]["result"], "warn");
   EXPECT_EQ(json["checks"][1]["found"], "few files");
   EXPECT_EQ(json["checks"][1]["fix"], "ulimit -n 4096");
 }

@@ -64,7 +64,7 @@ TEST(JobFacts, TravelUnchanged) {
 TEST(JobFacts, RanksThatAreAlikeAreFine) {
   const Ranks ranks = four();
   EXPECT_EQ(judge_ranks(ranks), (Finding{Level::ok, "4: 2 on a, 2 on b"}));
-  for (const Finding& each : {judge_placement(ranks), judge_programs(ranks), judge_mpi_libraries(ranks),
+  for (const Finding& each : {judge_binding(ranks), judge_programs(ranks), judge_mpi_libraries(ranks),
                               judge_arithmetic(ranks), judge_clocks(ranks), judge_speed(ranks)})
     EXPECT_EQ(each.level, Level::ok) << each.found;
   EXPECT_EQ(judge_gpus_of_ranks(ranks).level, Level::skip);
@@ -120,7 +120,7 @@ TEST(JobFacts, ClocksAndSlowRanksAreNamed) {
   EXPECT_EQ(judge_speed(ranks).level, Level::warn);
   EXPECT_THAT(judge_speed(ranks).found, Mentions("rank 1 ... 50"));
   ranks[0].launch_warnings = {"bound"};
-  EXPECT_EQ(judge_placement(ranks).found, "rank 0 on a: bound");
+  EXPECT_EQ(judge_binding(ranks).found, "rank 0 on a: bound");
 }
 
 TEST(JobLinks, TheSlowestPairIsNamed) {

@@ -29,7 +29,7 @@ class ExitCodes(ScriptedCase):
                        ["exit", code]], code, "lockstep: error: it is broken\n")
             (self.bin / "call-0.json").unlink()
 
-    def test_the_verdict_counts_more_than_mpiruns_code(self):
+    def test_the_decision_counts_more_than_mpiruns_code(self):
         self.ends([["say", LOST + transcript("killed")], ["exit", 137]], 200, LOST +
                   "lockstep-run: rank 3 on host host-b (process 29427) was killed by signal 9 (SIGKILL)\n")
         (self.bin / "call-0.json").unlink()
@@ -182,9 +182,9 @@ class Stopping(ScriptedCase):
                 running.wait_for("ready")
                 running.signal(number)
                 self.assertEqual(running.finish(), code)
-                self.assertIn("lockstep-run: stopping; the ranks finish their step and save.", running.err)
+                self.assertIn("lockstep-run: stopping; the ranks finish their step and save", running.err)
                 self.assertIn("saved o/checkpoints/step-00040174\n", running.err)
-                self.assertTrue(running.err.endswith("go on with --resume auto\n"), running.err)
+                self.assertTrue(running.err.endswith("--resume auto\n"), running.err)
                 self.assertNotIn("Forwarding", running.err)
                 (self.bin / "call-0.json").unlink()
 
@@ -238,7 +238,7 @@ class Stopping(ScriptedCase):
         self.assertIsNone(running.process.poll())
         running.signal(signal.SIGINT)
         self.assertEqual(running.finish(), 202)
-        self.assertEqual(running.err.count("Once more ends them at once"), 2)
+        self.assertEqual(running.err.count("ends them at once"), 2)
 
     def test_nothing_survives_an_mpirun_that_does_not_obey(self):
         running = self.start([[["child", ""], ["say", "ready\n"], ["wait", "SIGUSR1"], ["say", "again\n"], ["wait", "SIGINT"],

@@ -172,8 +172,8 @@ class Command(ScriptedCase):
         self.assertEqual(self.doctor("kill -9 $$", [["exit", 0]]).finish(), 137)
 
     def test_doctor_prints_one_object(self):
-        def said(verdict, check):
-            return json.dumps({"verdict": verdict, "checks": [{"check": check, "verdict": verdict}]})
+        def said(result, check):
+            return json.dumps({"result": result, "checks": [{"check": check, "result": result}]})
 
         for first, second, worst in (("ok", "warn", "warn"), ("fail", "ok", "fail"), ("skip", "ok", "skip")):
             for options in ((), ("--log-dir", "logs")):
@@ -183,7 +183,7 @@ class Command(ScriptedCase):
                                        "--json")
                 self.assertEqual(ran.code, 0, ran.err)
                 found = json.loads(ran.out)
-                self.assertEqual((found["verdict"], [each["check"] for each in found["checks"]]), (worst, ["memory", "ranks"]))
+                self.assertEqual((found["result"], [each["check"] for each in found["checks"]]), (worst, ["memory", "ranks"]))
                 (self.bin / "call-0.json").unlink()
         running = self.doctor("echo '{}'", [["exit", 70]], "--json")
         self.assertEqual((running.finish(), running.out), (70, "{}\n"))

@@ -35,27 +35,27 @@ class Output(ScriptedCase):
         text = "table\n" + "-" * 60 + "\n1 2 3\n"
         self.assertEqual(self.shown(text), text)
 
-    def verdict(self, text):
+    def decision(self, text):
         shown, said = [], []
         listener = Listener(shown.append, said.append)
         listener.feed(text.encode("latin-1"))
         listener.flush()
         return listener, b"".join(shown).decode(), said
 
-    def test_a_verdict_between_rules_of_a_rank_counts(self):
+    def test_a_decision_between_rules_of_a_rank_counts(self):
         text = "-" * 60 + "\n" + LOST + "-" * 60 + "\n"
-        listener, shown, said = self.verdict(text)
-        self.assertEqual((listener.verdict, shown, said), ((200, "lost", 1, "host-b"), text, []))
+        listener, shown, said = self.decision(text)
+        self.assertEqual((listener.decision, shown, said), ((200, "lost", 1, "host-b"), text, []))
 
-    def test_a_verdict_behind_a_rule_that_stays_alone_counts(self):
+    def test_a_decision_behind_a_rule_that_stays_alone_counts(self):
         text = "-" * 60 + "\n" + LOST
-        listener, shown, said = self.verdict(text)
-        self.assertEqual((listener.verdict, shown, said), ((200, "lost", 1, "host-b"), text, []))
+        listener, shown, said = self.decision(text)
+        self.assertEqual((listener.decision, shown, said), ((200, "lost", 1, "host-b"), text, []))
 
-    def test_a_verdict_within_a_known_message_counts_and_is_shown(self):
+    def test_a_decision_within_a_known_message_counts_and_is_shown(self):
         text = transcript("aborted").split("[vm:")[0].replace("\nNOTE", LOST + "\nNOTE")
-        listener, shown, said = self.verdict(text)
-        self.assertEqual((listener.verdict, listener.failure.code, shown, said), ((200, "lost", 1, "host-b"), 75, text, []))
+        listener, shown, said = self.decision(text)
+        self.assertEqual((listener.decision, listener.failure.code, shown, said), ((200, "lost", 1, "host-b"), 75, text, []))
 
     def test_nobody_reads_for_a_while(self):
         reader, writer = os.pipe()
@@ -122,7 +122,7 @@ class Output(ScriptedCase):
             listener.flush()
             self.assertEqual(b"".join(shown), ("a\r" + LOST + "end").encode())
             self.assertEqual(said, ["rank 3 on host host-b (process 29427) was killed by signal 9 (SIGKILL)"])
-            self.assertEqual(listener.verdict, (200, "lost", 1, "host-b"))
+            self.assertEqual(listener.decision, (200, "lost", 1, "host-b"))
 
 
 def drawing(text):

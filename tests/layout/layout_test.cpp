@@ -259,13 +259,10 @@ TEST(Resolve, RefusesAWorldThatDoesNotFitWithTheArithmetic) {
   EXPECT_EQ(message("pp=4", 1),
             "layout 'pp=4': 1 process cannot be divided into replicas of 4 stages; start 4, "
             "or use 'dp=1'");
-  EXPECT_EQ(
+  EXPECT_THAT(
       message("pp=2,sync=ps,servers=2", 5),
-      "layout 'pp=2,sync=ps,servers=2': 5 processes less 2 servers cannot be divided into replicas of 2 "
-      "stages; start 4 or 6, or use 'dp=5'");
-  EXPECT_EQ(message("sync=ps", 1),
-            "layout 'sync=ps': 1 process less 1 server cannot be divided into workers; "
-            "start 2, or use 'dp=1'");
+      Mentions("'pp=2,sync=ps,servers=2' ... 5 ... 2 servers ... 3 ... 2 stages ... 4 or 6 ... 'dp=5'"));
+  EXPECT_THAT(message("sync=ps", 1), Mentions("'sync=ps' ... 1 ... 1 server ... 0 ... 2 ... 'dp=1'"));
   EXPECT_EQ(
       message("sync=ps,servers=3,placement=colocated", 2),
       "layout 'sync=ps,servers=3,placement=colocated': 2 processes cannot be 3 servers; start 3, or use "

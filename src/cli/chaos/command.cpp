@@ -77,7 +77,7 @@ class Chaos {
   StartOutcome restart(const ChaosJob& job, const StartOutcome& first, int64_t reached,
                        ChaosResult& result) const;
   void compare(const ChaosJob& job, const StartOutcome& last, ChaosResult& result) const;
-  /// Takes phases out that the job does not have; true where there was one.
+  /// Takes phases out that the job does not have; true if there was one.
   bool learn_from_refusal(const ChaosFault& fault, const StartOutcome& outcome);
 
   const ChaosArguments& arguments_;

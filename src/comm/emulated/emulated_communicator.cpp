@@ -27,7 +27,7 @@ class Work {
   Work(Operation operation, int rank, int size)
       : operation_(std::move(operation)), rank_(rank), size_(size) {}
 
-  /// Called again and again by the device until it returns true. Throws CommError where the operation fails.
+  /// Called again and again by the device until it returns true. Throws CommError if the operation fails.
   bool poll(Channel& channel) {
     if (channel.death->marked()) return true;  // as kernels do that are aborted
     if (!ticket_) ticket_ = start(channel);
@@ -167,7 +167,7 @@ class EmulatedCommunicator : public StreamCommunicator {
  private:
   device::EmulatedDevice& emulated_;
   std::shared_ptr<Channel> channel_;
-  std::unique_ptr<Communicator> control_;  // for split(), where data may be under way
+  std::unique_ptr<Communicator> control_;  // for split(), if data may be under way
 };
 
 }  // namespace

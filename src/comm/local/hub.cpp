@@ -186,7 +186,7 @@ void Hub::make_seats() {
   }
 }
 
-/// Completes what `source` sends to ranks whose head expects it; then `source`'s own operation, where it is
+/// Completes what `source` sends to ranks whose head expects it; then `source`'s own operation, if it is
 /// done.
 bool Hub::match_transfers(int source) {
   bool moved = false;

@@ -37,7 +37,7 @@ class Hub {
   /// `deadline`.
   bool wait(int rank, Deadline deadline);
   void die(std::string_view reason, ExitCode code) noexcept;  ///< for all ranks, which are woken
-  /// `rank` goes. Its buffers may, too: where some are still in use, the communicator dies.
+  /// `rank` goes. Its buffers may, too: if some are still in use, the communicator dies.
   void leave(int rank) noexcept;
 
   struct Seat {

@@ -23,7 +23,7 @@ class PostOffice {
   Ticket start(int rank, const Transfer& transfer);
   bool poll(int rank, Ticket& ticket);
   void die(std::string_view reason, ExitCode code) noexcept;
-  /// `rank` goes. Its buffers may, too: where some are still in use, the office dies.
+  /// `rank` goes. Its buffers may, too: if some are still in use, the office dies.
   void leave(int rank) noexcept;
 
  private:

@@ -34,7 +34,7 @@ class Environment : public MpiEnvironment {
     // names, and what the user says counts.
     ::setenv("OMPI_MCA_btl_tcp_eager_limit", "132096", /*overwrite=*/0);
     ::setenv("OMPI_MCA_btl_tcp_rdma_pipeline_frag_size", "131072", /*overwrite=*/0);
-    // Each lane of a step program has a communicator and, where cores are spare, a thread of its own.
+    // Each lane of a step program has a communicator and, if cores are spare, a thread of its own.
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level));
     if (level < MPI_THREAD_MULTIPLE)
       throw DeviceError(

@@ -18,7 +18,7 @@ constexpr int64_t kHeaderBytes = 1024;
 /// Shorter pieces would be more work than a handshake.
 constexpr int64_t kLeastPieceBytes = 16384;
 
-/// A whole number that the MPI library lets tools read; -1 where it has none of that name.
+/// A whole number that the MPI library lets tools read; -1 if it has none of that name.
 int64_t library_variable(const char* name) {
   int level = 0, index = 0, count = 0;
   if (MPI_T_init_thread(MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS) return -1;
@@ -119,7 +119,7 @@ bool MpiRequests::finished() {
   if (completed == MPI_UNDEFINED) return true;
   for (int i = 0; i < completed; ++i) {
     MPI_Status& arrived = nth(statuses, i);
-    if (status != MPI_ERR_IN_STATUS) arrived.MPI_ERROR = MPI_SUCCESS;  // not set by MPI where all went well
+    if (status != MPI_ERR_IN_STATUS) arrived.MPI_ERROR = MPI_SUCCESS;  // not set by MPI if all went well
     check_arrival(nth(parts_, nth(indices, i)), arrived);
   }
   if (status != MPI_ERR_IN_STATUS) check_mpi(status);

@@ -45,7 +45,7 @@ class MpiRequests {
   /// finds its buffer and needs no intermediate copy.
   void start(std::span<const Transfer> transfers, int rank, const MessageRules& rules, MPI_Comm comm,
              int tag);
-  /// Makes progress. Asks for some rather than for all, so that an error shows even where another transfer
+  /// Makes progress. Asks for some rather than for all, so that an error shows even if another transfer
   /// never completes. Throws CommError, also if a message is of another size than was expected.
   bool finished();
   /// Of those started, the transfers that are not complete.

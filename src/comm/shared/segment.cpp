@@ -95,12 +95,12 @@ struct ProcessToken {
 
 /// What rank 0 tells the others.
 struct Invitation {
-  std::array<char, 64> name{};  ///< empty where it failed
+  std::array<char, 64> name{};  ///< empty if it failed
   ProcessToken process{};
   const std::shared_ptr<SharedSegment>* segment = nullptr;  ///< of use in the same process only
 };
 
-using Failure = std::array<char, 512>;  // "" where all is well
+using Failure = std::array<char, 512>;  // "" if all is well
 Failure failure_of(const std::string& what) {
   Failure failure{};
   std::copy_n(what.data(), std::min(what.size(), failure.size() - 1), failure.data());

@@ -22,7 +22,7 @@ constexpr int64_t kBytesPerCall = 512 << 10;
 
 /// Where every rank has a core, its peers are likely to come within microseconds, and a system call costs as
 /// much. A poll takes about 10 ns. Measured, 2 ranks, 1 KiB: 0.2 us with 100 or more, 1.7 us with none; but
-/// where others keep the cores busy, 3 us with 100, up to 20 us with 1,000.
+/// if others keep the cores busy, 3 us with 100, up to 20 us with 1,000.
 constexpr int kPollsBeforeYield = 100;
 
 int usable_cores() {
@@ -62,7 +62,7 @@ SharedCommunicator::~SharedCommunicator() {
     die(fmt::format("rank {} went away with operations outstanding", rank()), ExitCode::peer_lost);
 }
 
-/// The group's split may block where nobody can be told of an abort; so all ranks meet here first.
+/// The group's split may block if nobody can be told of an abort; so all ranks meet here first.
 std::unique_ptr<Communicator> SharedCommunicator::split(int color, int key) {
   notice_death();
   check_alive();
@@ -164,7 +164,7 @@ void SharedCommunicator::die(std::string_view reason, ExitCode code) noexcept {
     obituary.state.store(Obituary::dead, std::memory_order_release);
   }
   notice_death();
-  death().mark(reason, code);  // where another rank is still writing its reason
+  death().mark(reason, code);  // if another rank is still writing its reason
 }
 
 void SharedCommunicator::notice_death() noexcept {

@@ -54,7 +54,7 @@ class SharedCommunicator : public HostCommunicator {
   SharedArea area_;
   Collective collective_;
   Exchange exchange_;
-  std::deque<Pending> pending_;  // the head is under way where begun_
+  std::deque<Pending> pending_;  // the head is under way if begun_
   bool begun_ = false;
   const int polls_before_yield_;
 };

@@ -74,7 +74,7 @@ bool StagedCommunicator::sends_the_rest() noexcept try {
   return false;  // it has died of it
 }
 
-/// Streams that still copy from the staging or to it get past that; not for ever, where they wait for others.
+/// Streams that still copy from the staging or to it get past that; not for ever, if they wait for others.
 void StagedCommunicator::drain() noexcept {
   for (const Deadline deadline = deadline_in(kDrainTimeout);
        !streams_have_passed() && !has_failed() && Clock::now() < deadline; sched_yield())

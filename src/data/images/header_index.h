@@ -20,17 +20,17 @@ struct KnownHeader {
   bool operator==(const KnownHeader&) const = default;
 };
 
-/// The headers of a list of images, in its order, kept in a file, so that a start asks for the stamp of each
-/// image file, and reads those that are others. The index is of one list of paths, and counts only if it has
-/// its checksum. Processes of a host share it: the first one reads headers, the others wait for it as long as
-/// it gets on. The indexes that were used last stay in the folder.
+/// Caches the headers of a list of images in a file. A start stats each image file, and reads only the
+/// headers of files that changed. The index is of one list of paths, in its order, and has a checksum.
+/// Processes of a host share it: the first one reads headers, the others wait as long as it makes progress.
+/// The indexes used last stay in the folder.
 ///
-/// Nothing that happens to the index fails: what is not known is read.
+/// A lost or damaged index is no error: headers are read again.
 class HeaderIndex {
  public:
   /// Makes the folder. If nothing is kept there for this list, waits until no other process reads the
-  /// list's headers, or the one that does has not got on for `patience`. Throws IoError if the folder cannot
-  /// be made, StopRequested if `stop_requested` (may be null) returns true meanwhile.
+  /// list's headers, or the one that does has made no progress for `patience`. Throws IoError if the folder
+  /// cannot be made, StopRequested if `stop_requested` (may be null) returns true meanwhile.
   HeaderIndex(const std::string& directory, const ImageList& list,
               std::chrono::milliseconds patience = std::chrono::seconds(60),
               bool (*stop_requested)() = nullptr);
@@ -40,7 +40,7 @@ class HeaderIndex {
 
   /// What is known of an image if its file has the stamp that it had. Thread-safe.
   const KnownHeader* find(size_t image, const std::string& path) const;
-  /// Tells processes that wait that this one gets on. Thread-safe.
+  /// Tells processes that wait that this one makes progress. Thread-safe.
   void get_on() const;
   /// Keeps what is known now of all images, unless it was known before; lets other processes go on. Files
   /// that were changed within `settling` before now are not kept: they may change again within a tick of the

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "data/transforms/image.h"
-#include "data/transforms/options.h"
 #include "data/transforms/sample_draws.h"
+#include "data/transforms/transform_options.h"
 
 namespace lockstep::data {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "data/transforms/image.h"
-#include "data/transforms/options.h"
+#include "data/transforms/transform_options.h"
 
 namespace lockstep::data {
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "data/transforms/image.h"
-#include "data/transforms/options.h"
 #include "data/transforms/resample.h"
 #include "data/transforms/sample_draws.h"
+#include "data/transforms/transform_options.h"
 
 namespace lockstep::data {
 

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "data/dataset.h"
-#include "data/transforms/options.h"
+#include "data/transforms/transform_options.h"
 
 namespace lockstep::data {
 

@@ -52,7 +52,7 @@ class Record {
   std::exception_ptr error_;
 };
 
-/// Holds its last record, null where there is none: as with CUDA, a wait is for the last record made before
+/// Holds its last record, null if there is none: as with CUDA, a wait is for the last record made before
 /// the wait.
 class AsyncEvent : public Event {
  public:

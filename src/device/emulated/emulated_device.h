@@ -54,7 +54,7 @@ struct EmulatedOptions {
 /// Options of devices that make_cuda_device() makes from now on. Not while other threads make devices.
 void set_emulated_options(const EmulatedOptions& options);
 
-/// A GPU for tests, where there is none: the CUDA backend's own kernels, compiled for the host, run on it.
+/// A GPU for tests, if there is none: the CUDA backend's own kernels, compiled for the host, run on it.
 ///
 /// Nothing runs when it is launched. Work runs when the host waits for an event, a stream or the device, on
 /// the calling thread, and streams take turns at random: a missing event shows as a wrong result. Its memory

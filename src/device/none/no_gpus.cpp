@@ -5,10 +5,10 @@
 
 namespace lockstep::device {
 
-// Stands in for the CUDA backend where a program is built without it.
+// Stands in for the CUDA backend if a program is built without it.
 
 GpuProbe probe_gpus() {
-  // A package has a program with the backend too, and takes this one where libraries for that are missing.
+  // A package has a program with the backend too, and takes this one if libraries for that are missing.
   if (const char* missing = std::getenv("LOCKSTEP_MISSING_GPU_LIBRARIES");
       missing != nullptr && *missing != '\0')
     return {{}, std::string(missing) + "; install what is missing, or use --device cpu"};

@@ -46,7 +46,8 @@ std::string scalars_event(const EventTime& time, const std::vector<std::pair<std
 std::string histograms_event(const EventTime& time, const std::vector<NamedHistogram>& values);
 /// `text` is Markdown.
 std::string text_event(const EventTime& time, const std::string& tag, const std::string& text);
-/// For the page of hyperparameters. Values that are numbers become numbers. `group`: sessions of one run.
+/// For the page of hyperparameters. Values that are numbers become numbers. `group`: the starts of one run
+/// have the same.
 std::string hparams_event(const EventTime& time, const std::string& group,
                           const std::vector<std::pair<std::string, std::string>>& values);
 std::string hparams_end_event(const EventTime& time, bool success);

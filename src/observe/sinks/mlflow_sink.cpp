@@ -19,7 +19,7 @@
 namespace lockstep::observe {
 namespace {
 
-constexpr const char* kSessionTag = "lockstep.session";
+constexpr const char* kStartTag = "lockstep.start";
 constexpr const char* kMathTag = "lockstep.math_hash";
 
 int64_t unix_milliseconds_now() {
@@ -67,7 +67,7 @@ std::string tag_of(const RunFacts& facts, std::string_view name) {
 
 MlflowSink::MlflowSink(const MlflowOptions& options, RunFacts facts, std::unique_ptr<HttpClient> http)
     : options_(options), facts_(std::move(facts)), client_(std::move(http), options.uri) {
-  session_ =
+  start_ =
       to_hex(hash_combine(static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()),
                           static_cast<uint64_t>(::getpid())));
   // "." has no name.
@@ -95,13 +95,13 @@ MlflowRun MlflowSink::make_run() {
   const std::string experiment = client_.experiment_id(options_.experiment);
   // The server may have gone before it could answer.
   if (std::exchange(tried_to_make_, true))
-    if (auto found = client_.find_run(experiment, kSessionTag, session_)) return *found;
+    if (auto found = client_.find_run(experiment, kStartTag, start_)) return *found;
   return client_.create_run(experiment, options_.run_name, unix_milliseconds_now(), tags());
 }
 
 RunFacts::Texts MlflowSink::tags() const {
   RunFacts::Texts tags{
-      {kSessionTag, session_}, {"mlflow.source.name", "lockstep"}, {"mlflow.source.type", "JOB"}};
+      {kStartTag, start_}, {"mlflow.source.name", "lockstep"}, {"mlflow.source.type", "JOB"}};
   for (const auto& [name, value] : facts_.tags) tags.emplace_back("lockstep." + name, value);
   if (const std::string version = tag_of(facts_, "version"); version.find("commit ") != std::string::npos)
     tags.emplace_back("mlflow.source.git.commit", version.substr(version.find("commit ") + 7));

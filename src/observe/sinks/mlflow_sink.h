@@ -42,7 +42,7 @@ class MlflowSink : public Sink {
   MlflowOptions options_;
   RunFacts facts_;
   MlflowClient client_;
-  std::string session_;  // tells a run that was made, unheard, from those of others
+  std::string start_;  // tells a run that was made, unheard, from those of others
   bool tried_to_make_ = false;
   bool noted_ = false;            // in kMlflowFile
   bool lacks_artifacts_ = false;  // and people know

@@ -74,7 +74,7 @@ class Sink {
   virtual void open() = 0;
   /// Writes the first ones of `records`, as many as it likes, and returns how many. At least one, or throws.
   virtual size_t write(std::span<const RecordPtr> records) = 0;
-  /// Returns when all that was written would survive a crash of the machine, where it can see to that.
+  /// Returns when all that was written would survive a crash of the machine, if it can see to that.
   virtual void sync() {}
   /// The last call. `report`: JSON, or empty if there is none.
   virtual void close(RunEnd, const std::string& /*report*/) {}

@@ -23,8 +23,8 @@ std::span<const SinkKind> sink_kinds();
 /// Whether a run has any.
 bool has_sinks(const MetricsOptions& options, const RunFacts& facts);
 
-/// All sinks of a run, in the order of the table. Used by one thread, which they never keep waiting, except
-/// where stated, and others only where stated. What they have to say is logged by that thread.
+/// All sinks of a run, in the order of the table. Used by one thread, which they never keep waiting unless
+/// stated, and by others only if stated. What they have to say is logged by that thread.
 class Sinks {
  public:
   /// `stop_without_essential`: checkpoint.on_failure is STOP. For all others metrics.on_failure counts.

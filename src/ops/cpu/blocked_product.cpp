@@ -104,7 +104,7 @@ class BlockedProduct {
 }  // namespace
 
 void pack_strip(const float* x, int64_t stride, int64_t count, int64_t width, float* strip) {
-  // Sixteen at a time, where they are within x: what is too many is overwritten by the next row's.
+  // Sixteen at a time, if they are within x: what is too many is overwritten by the next row's.
   const int64_t in_sixteens = stride < 16 ? std::max<int64_t>(0, count - divided_up(16, stride)) : count - 1;
   int64_t row = 0;
   if (width == kLeftRows)

@@ -9,7 +9,7 @@ namespace lockstep::ops {
 /// dx of a convolution (convolution.h, which states its order of sums), in one of two ways, chosen by sizes,
 /// with the same bits (if weights are finite: gathering multiplies them by zeros beyond dy's borders).
 /// Gathered: a row of products for each pixel of x, whose window is what dy has of the pixels of y that it
-/// takes part in. Scattered, where a pixel of x takes part in few: windows' gradients = dy weight, some
+/// takes part in. Scattered, if a pixel of x takes part in few: windows' gradients = dy weight, some
 /// pixels at a time, are added where they belong.
 class ConvolutionInputGradient {
  public:

@@ -59,7 +59,7 @@ using Places [[gnu::vector_size(kChannels * 4)]] = int32_t;
 }
 
 /// Of equal values the first wins; a NaN wins over all, so that it shows. argmax holds pixels of the sample.
-/// Registers are filled whole even where fewer channels are left: the lanes beyond them work on values of the
+/// Registers are filled whole even if fewer channels are left: the lanes beyond them work on values of the
 /// next pixel, and what they write there is overwritten when its turn comes.
 /// (Twice as fast with 6 to 20 channels as a loop over the channels, even with 64.)
 void max_forward(const Geometry& g, const float* x, float* y, int32_t* argmax) {

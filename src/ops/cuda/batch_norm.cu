@@ -7,7 +7,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// Moments of the block's rows, less row 0 of the matrix: where a column's mean is large, what is summed is
+/// Moments of the block's rows, less row 0 of the matrix: if a column's mean is large, what is summed is
 /// not. Reads x once: rows * columns elements.
 template <class T, int N>
 __global__ void __launch_bounds__(kColumnThreads)

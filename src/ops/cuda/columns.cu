@@ -11,7 +11,7 @@ constexpr unsigned kThreads = 256;
 constexpr int64_t kMostBlocks = 132 * 64;  // of an H200's multiprocessors, several times over
 
 /// Blocks take places (windows or pixels) of an image along x and images along y, and stride over the rest. A
-/// block's threads lie along the `length` packs of a place, and over several places where those are few.
+/// block's threads lie along the `length` packs of a place, and over several places if those are few.
 struct PlaceGrid {
   dim3 blocks, threads;
 

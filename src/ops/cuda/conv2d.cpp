@@ -202,7 +202,7 @@ class Conv2dKernel : public Kernel {
   int64_t columns_bytes_, input_columns_bytes_;  ///< the workspace begins with them; the products' follows
   ChunkedProduct<Product> forward_, input_gradient_;
   ChunkedProduct<FoldedProduct> weight_gradient_;
-  std::optional<ColumnSum> bias_sum_;  ///< of the bias's gradient; none where there is no bias
+  std::optional<ColumnSum> bias_sum_;  ///< of the bias's gradient; none if there is no bias
 };
 
 }  // namespace

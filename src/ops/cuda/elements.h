@@ -9,15 +9,15 @@
 namespace lockstep::ops {
 
 // How kernels move elements of any storage type: in packs of 16 bytes, the widest access there is. Tensors
-// begin at multiples of 64 bytes, so packs of a whole tensor are aligned; those of a row are where its length
-// is a multiple of their elements.
+// begin at multiples of 64 bytes, so packs of a whole tensor are aligned; those of a row are if its length is
+// a multiple of their elements.
 
 template <class T>
 inline constexpr int kPackElements = 16 / sizeof(T);
 template <class T>
 using ElementPack = device::Pack<T, kPackElements<T>>;
 
-/// A pack's worth of elements, of which the first `count` count: where these are fewer than that, or `packed`
+/// A pack's worth of elements, of which the first `count` count: if these are fewer than a pack, or `packed`
 /// is false, they are read one by one, and the others are 0.
 template <class T>
 __device__ inline ElementPack<T> load_elements(const T* from, int64_t count, bool packed = true) {

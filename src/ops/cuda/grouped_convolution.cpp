@@ -152,7 +152,7 @@ class GroupedConvolution : public Kernel {
   bool training_;
   int64_t chunk_;  ///< samples whose columns are in memory at once
   ChunkedProduct<Product> forward_, input_gradient_, weight_gradient_;
-  std::optional<ColumnSum> bias_sum_;  ///< of the bias's gradient; none where there is no bias
+  std::optional<ColumnSum> bias_sum_;  ///< of the bias's gradient; none if there is no bias
 };
 
 }  // namespace

@@ -211,7 +211,7 @@ class CublasLtProduct : public LibraryProduct {
   }
 
   ProductAlgorithm algorithm() const override {
-    // Two or four bytes, the lowest first; -1 where the algorithm knows of no such attribute.
+    // Two or four bytes, the lowest first; -1 if the algorithm knows of no such attribute.
     const auto value = [this](cublasLtMatmulAlgoConfigAttributes_t attribute, size_t size_bytes = 4) {
       int32_t number = 0;
       size_t written = 0;

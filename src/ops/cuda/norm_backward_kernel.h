@@ -13,7 +13,7 @@ template <class T>
 struct NormBackwardArguments {
   const T *x, *dy;
   const float *weight, *means, *inverses;  // RMS norm: no means, null
-  T* dx;                                   // null where not wanted
+  T* dx;                                   // null: not wanted
   const T* addend;           // null, or what is added to dx: the gradient that another reader of x gives it
   SumPair<float>* partials;  // [virtual replicas, blocks, width]: of dy n, and of dy
   float* dx_partials;        // null, or likewise: of what is written to dx
@@ -85,7 +85,7 @@ class DxSums<N, kPacks, false> {
 };
 
 /// With g = dy weight and n = (x - mean) inverse: dx = inverse (g - mean(g) - n mean(g n)); of an RMS norm,
-/// mean and mean(g) are 0. Reads x, dy and, where there is one, the addend, and writes dx once; on the way
+/// mean and mean(g) are 0. Reads x, dy and, if there is one, the addend, and writes dx once; on the way
 /// threads add up dy n and dy of their columns over the block's rows.
 ///
 /// Sums of dx's columns are kept in shared memory by warps, whose registers are full, and added up in the

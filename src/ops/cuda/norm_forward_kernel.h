@@ -26,7 +26,7 @@ __device__ inline float squares_of_values(const float (&values)[N], float mean) 
 
 template <class T>
 struct NormForwardArguments {
-  const T *x, *addend;         // what is normalised is x, or where the kernel adds their sum,
+  const T *x, *addend;         // x is normalised or, if the kernel adds, their sum,
   T* sum;                      // which is then written here
   const float *weight, *bias;  // no bias: null
   T* y;
@@ -36,7 +36,7 @@ struct NormForwardArguments {
   float epsilon;
 };
 
-/// Reads x and writes y once; where it adds, also reads the addend and writes the sum once. A row stays in
+/// Reads x and writes y once; if it adds, also reads the addend and writes the sum once. A row stays in
 /// registers, so that its variance is taken from the mean in a second pass, without cancellation; what does
 /// not fit is read again.
 template <class T, int N, int kPacks, bool kWarp, bool kAdds>

@@ -76,7 +76,7 @@ __device__ inline void load_places(const int32_t* from, int32_t (&places)[N]) {
   }
 }
 
-// All of these read their inputs once from memory at the least: where windows overlap, from caches again.
+// All of these read their inputs once from memory at the least: if windows overlap, from caches again.
 // They write their outputs once.
 
 /// Of equal values the first wins; a NaN wins over all, so that it shows. argmax holds pixels of the sample.

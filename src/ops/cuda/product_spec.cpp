@@ -34,7 +34,7 @@ void ProductSpec::validate() const {
   if (epilogue != Epilogue::none && !may_pass_gelu)
     throw InternalError(fmt::format(
         "there is no product {} with a result of {}: one through a GELU has two-byte factors, a "
-        "result like them, aligned as tensors are, columns in multiples of 8, and no bias where it is the "
+        "result like them, aligned as tensors are, columns in multiples of 8, and no bias if it is the "
         "GELU's gradient",
         to_string(), name_of(result)));
 }

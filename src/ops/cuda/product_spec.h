@@ -18,7 +18,7 @@ int alignment_at(int64_t stride_bytes);
 /// `kept` is a matrix like C. gelu: kept = sum, C = gelu(sum). gelu_gradient: C = sum * gelu'(kept).
 enum class Epilogue { none, gelu, gelu_gradient };
 
-/// C = op(A) op(B), where asked plus a bias in each row, or plus C itself, or through a GELU. All matrices
+/// C = op(A) op(B); on request plus a bias in each row, or plus C itself, or through a GELU. All matrices
 /// are row-major and dense; sums are float32.
 struct ProductSpec {
   int64_t rows = 0, columns = 0,

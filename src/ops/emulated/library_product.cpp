@@ -132,7 +132,7 @@ int64_t LibraryProduct::factor_bytes() { return 8 << 10; }  // little, so that s
 
 int64_t LibraryProduct::fold_bytes() { return 4 << 10; }  // likewise: several sums
 
-// Which epilogues cuBLASLt lacks is its own affair. This library has them where every row begins on a
+// Which epilogues cuBLASLt lacks is its own affair. This library has them if every row begins on a
 // multiple of 16 bytes, and no product of matrices that are not aligned to their elements.
 std::vector<std::unique_ptr<LibraryProduct>> LibraryProduct::candidates(const ProductSpec& spec,
                                                                         device::Device&, int) {

@@ -131,7 +131,7 @@ bool ServerSession::send_slices(int worker) {
   return answer != nullptr && answer->advance();
 }
 
-/// The next message of a worker; false where none has come.
+/// The next message of a worker; false if none has come.
 bool ServerSession::hear(int worker) {
   Channel& channel = nth(channels_, worker);
   if (!channel.is_open) return false;
@@ -218,7 +218,7 @@ std::optional<Decision> ServerSession::decide() {
   return std::get<AsyncServer>(protocol_).decide();
 }
 
-/// Carries out a decision, or a part of it; false where there is none, or it has to wait.
+/// Carries out a decision, or a part of it; false if there is none, or it has to wait.
 bool ServerSession::carry_out() {
   if (!decided_) decided_ = decide();
   if (!decided_) return false;

@@ -63,7 +63,7 @@ int64_t first_nonfinite(const checkpoint::NamedTensor& tensor) {
 void require_finite(const checkpoint::NamedTensor& tensor, int64_t step) {
   const int64_t element = first_nonfinite(tensor);
   if (element < 0) return;
-  throw Error(fmt::format("the state after step {} is not saved: element {} of {} is {}; go on from an "
+  throw Error(fmt::format("the state after step {} is not saved: element {} of {} is {}; resume from an "
                           "earlier checkpoint with a "
                           "lower optimizer.learning_rate",
                           step, tensor.slice.first + element, tensor.name,
@@ -411,9 +411,9 @@ void RunCheckpoints::check_configuration(const checkpoint::Manifest& manifest) c
   if (!differences.empty() && !config.checkpoint.allow_config_change)
     throw ConfigError(
         fmt::format("the checkpoint was made with another configuration:\n  {}\nRestore these values, or "
-                    "pass --allow-config-change to go on with the new ones.",
+                    "pass --allow-config-change to resume with the new ones.",
                     join(differences, "\n  ")));
-  for (const auto& difference : differences) tell("goes on with a changed configuration: " + difference);
+  for (const auto& difference : differences) tell("resumes with a changed configuration: " + difference);
   const std::string fingerprint =
       arithmetic_fingerprint(worker_->device(), worker_->compiled().division().summed_samples());
   if (fingerprint != manifest.arithmetic_fingerprint)

@@ -83,7 +83,7 @@ class FailingFileSystem : public FileSystem {
   void notice_checkpoint(int64_t step) {
     if (std::exchange(step_, step) != step) operations_ = 0;
   }
-  /// Of the checkpoint whose temporary folder that is; nothing where it is another folder.
+  /// Of the checkpoint whose temporary folder that is; nothing if it is another folder.
   static std::optional<int64_t> step_of_temporary(const std::string& folder) {
     std::string name = std::filesystem::path(folder).filename().string();
     if (!name.ends_with(checkpoint::kTemporarySuffix)) return std::nullopt;

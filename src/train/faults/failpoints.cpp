@@ -82,7 +82,7 @@ std::optional<Target> find_target(const program::Program& program, program::Inst
   return std::nullopt;
 }
 
-/// forward: an activation between two segments, or the loss where the model is a single one. backward: a
+/// forward: an activation between two segments, or the loss if the model is a single one. backward: a
 /// gradient.
 std::optional<Target> nan_target(const program::Program& program, const Failpoint& failpoint) {
   using Kind = program::InstructionKind;

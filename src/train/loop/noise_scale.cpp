@@ -49,7 +49,7 @@ NoiseScale::NoiseScale(const Worker& worker, NoiseScaleOptions options)
   const layout::Ownership& ownership = worker.compiled().ownership();
   global_batch_ = static_cast<double>(division.global_batch);
   static_count_ = global_batch_ * static_cast<double>(worker.compiled().graph().loss_positions());
-  ensure(!ownership.ties_stages(), "noise is not measured where stages share parameters");
+  ensure(!ownership.ties_stages(), "noise is not measured if stages share parameters");
   std::set<int> micro_batches;
   // Every stage has the same micro-batches: they count once.
   const bool counts = ownership.is_worker(worker.rank()) && ownership.stage_of(worker.rank()) == 0;

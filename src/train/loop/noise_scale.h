@@ -24,7 +24,7 @@ class NoiseScaleEstimate {
   /// `small`: the mean squared norm of gradients of small batches, and the mean of 1 / samples of these.
   /// `large`: the squared norm of the whole batch's gradient. REQUIRES: small batches are smaller.
   void add(double small, double inverse_small_samples, double large, double samples);
-  /// Nothing before the first add(), and where noise hides the gradient: no batch is known to be large
+  /// Nothing before the first add(), and if noise hides the gradient: no batch is known to be large
   /// enough.
   std::optional<double> value() const;
 

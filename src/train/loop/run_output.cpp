@@ -50,7 +50,7 @@ bool holds_something(const fs::path& path) {
   return fs::is_directory(path, unknown) ? !fs::is_empty(path, unknown) : fs::exists(path, unknown);
 }
 
-/// A line where it is not float32 that is computed in.
+/// A line if it is not float32 that is computed in.
 std::string describe(const config::PrecisionOptions& precision, device::DeviceKind device) {
   switch (precision.compute) {
     case config::ComputeType::float32:
@@ -289,7 +289,7 @@ void RunOutput::open(int64_t first_step, const std::string& run_id, bool several
                                report::kExplanationFile})
         set_aside(directory / name);
     write_file(directory / kConfigFile, config::kept_text(config));
-    // Of the session before, whose end they are about. A complete run stays as it is.
+    // They are about the end of the start before. A complete run stays as it is.
     is_complete_ = first_step > 0 && first_step >= worker_->total_steps();
     if (first_step > 0 && !is_complete_ && !options_.metrics_file_only)
       for (const char* name : {report::kReportFile, report::kPageFile}) remove_file(directory / name);

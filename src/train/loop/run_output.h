@@ -107,7 +107,7 @@ class RunOutput {
   std::optional<observe::Sinks> sinks_;
   std::optional<int64_t> resumed_at_;
   bool evaluated_then_ = false;  // metrics hold an evaluation of that step
-  bool is_complete_ = false;     // before this session
+  bool is_complete_ = false;     // before this start
 };
 
 }  // namespace lockstep::train

@@ -118,7 +118,7 @@ bool predicts_classes(const model::Graph& graph) {
   return std::holds_alternative<SoftmaxCrossEntropy>(graph.node(graph.loss).op);
 }
 
-/// The part of workers' steps in which they computed nothing; none where that is not known.
+/// The part of workers' steps in which they computed nothing; none if that is not known.
 std::optional<double> idle_fraction(const std::vector<observe::RankReport>& ranks) {
   double idle = 0;
   int workers = 0;

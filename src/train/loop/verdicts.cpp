@@ -67,7 +67,7 @@ void Trainer::report_divergence() {
 }
 
 std::string Trainer::locate_held() {
-  // What was hashed before the update tells more, but only where all did so.
+  // What was hashed before the update tells more, but only if all did so.
   const auto hashed = comm::gather_texts(*world_, hashed_step_ == step_ ? "1" : "0", comm::kPatience);
   if (std::any_of(hashed.begin(), hashed.end(), [](const auto& one) { return one == "0"; }))
     replicas_->hash();

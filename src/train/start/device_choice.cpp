@@ -39,7 +39,7 @@ void require_one_kind(const std::vector<RankDevice>& ranks) {
   const RankDevice& first = first_of(ranks, on_cpu);
   throw DeviceError(fmt::format(
       "some workers would compute on CPUs ({}), others on GPUs ({}); {} on host {}: {}. Use --device cpu for "
-      "all, or start workers only where GPUs are",
+      "all, or start workers only on hosts with GPUs",
       comm::rank_list(on_cpu), comm::rank_list(by_kind.at(device::DeviceKind::cuda)),
       comm::rank_list({on_cpu.front()}), first.host,
       first.reason.empty() ? "CPUs are asked for" : first.reason));

@@ -59,7 +59,7 @@ bool can_be_predicted(const World& world, const Worker& worker) {
          worker.programs().step.instructions.size() * static_cast<size_t>(world.size()) <= kMostInstructions;
 }
 
-/// Other layouts for the same processes. None where they cannot be found.
+/// Other layouts for the same processes. None if they cannot be found.
 std::vector<layout::Layout> candidates(const Worker& worker, const GetsOn& gets_on) try {
   std::vector<layout::Layout> layouts = plan::other_layouts(
       worker.compiled(), compile_options(worker.config()), worker.compile_facts(), gets_on);

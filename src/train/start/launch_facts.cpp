@@ -29,7 +29,7 @@ std::optional<int> number(const LaunchFacts& facts, const std::string& name) {
 /// Launchers that tell their processes so, and do not speak PMIx. A variable of the size alone may be
 /// somebody's own.
 struct OtherLauncher {
-  const char *name, *size, *rank;  // size: null where no variable tells it
+  const char *name, *size, *rank;  // size: null if no variable tells it
 };
 constexpr OtherLauncher kOtherLaunchers[] = {
     {"MVAPICH2's launcher", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
@@ -39,7 +39,7 @@ constexpr OtherLauncher kOtherLaunchers[] = {
     {"torchrun, or a launcher like it,", "WORLD_SIZE", "RANK"},
 };
 
-/// What says so: "WORLD_SIZE=4, RANK=1"; "" where nothing does.
+/// What says so: "WORLD_SIZE=4, RANK=1"; "" if nothing does.
 std::string started_several(const LaunchFacts& facts, const OtherLauncher& launcher) {
   const auto rank = number(facts, launcher.rank);
   const auto size = launcher.size != nullptr ? number(facts, launcher.size) : std::nullopt;

@@ -20,7 +20,7 @@ class LongWork {
 
   LongWork(comm::Communicator& world, const Options& options) : world_(world), options_(options) {}
 
-  /// On rank 0, as often as it likes. COLLECTIVE with the others' done() where the last word is long ago.
+  /// On rank 0, as often as it likes. COLLECTIVE with the others' done() if the last word is long ago.
   void gets_on();
   /// COLLECTIVE. The others' ends after rank 0's has begun.
   void done();

@@ -50,34 +50,34 @@ config::RunConfig load(const std::optional<ModelSpec>& model, const Config& conf
 struct Training::Parts {
   Parts(Job::State& job_state, const std::optional<ModelSpec>& model, const Config& config,
         TrainingOptions training)
-      : job(job_state), options(std::move(training)), session(job.world, session_options(model, config)) {
+      : job(job_state), options(std::move(training)), run(job.world, run_options(model, config)) {
     job.is_training = true;
   }
   ~Parts() { job.is_training = false; }
   Parts(const Parts&) = delete;
 
-  train::RunOptions session_options(const std::optional<ModelSpec>& model, const Config& config) {
+  train::RunOptions run_options(const std::optional<ModelSpec>& model, const Config& config) {
     require(!job.is_training, "another Training exists, and only one may; destroy that one first");
-    train::RunOptions session;
-    session.load_config = [this, model, config] { return load(model, config, options); };
-    session.output_directory = options.output_directory;
-    session.quiet = options.quiet;
-    session.stop_requested = train::stop_requested;
-    session.on_step = [this](const train::StepRecord& record) {
+    train::RunOptions started;
+    started.load_config = [this, model, config] { return load(model, config, options); };
+    started.output_directory = options.output_directory;
+    started.quiet = options.quiet;
+    started.stop_requested = train::stop_requested;
+    started.on_step = [this](const train::StepRecord& record) {
       last_step = {.step = record.step,
                    .loss = record.loss,
                    .learning_rate = record.learning_rate,
                    .gradient_norm = record.gradient_norm};
       if (options.on_step) options.on_step(*last_step);
     };
-    return session;
+    return started;
   }
 
   Job::State& job;
   const TrainingOptions options;
   std::optional<TrainingStep> last_step;
   bool finished = false;
-  train::Run session;
+  train::Run run;
 };
 
 Training::Training(Job& job, const ModelSpec& model, const Config& config, TrainingOptions options)
@@ -89,29 +89,29 @@ Training::Training(Job& job, const Config& config, TrainingOptions options)
 Training::~Training() = default;
 
 bool Training::step() {
-  if (parts_->session.advance()) {
+  if (parts_->run.advance()) {
     // The program may do something else now.
-    if (parts_->session.worker().needs_attention()) parts_->session.worker().finish_step();
+    if (parts_->run.worker().needs_attention()) parts_->run.worker().finish_step();
     return true;
   }
-  // Also where nobody calls finish().
-  parts_->job.stopped = parts_->job.stopped || (!parts_->finished && parts_->session.stopped());
+  // Also if nobody calls finish().
+  parts_->job.stopped = parts_->job.stopped || (!parts_->finished && parts_->run.stopped());
   return false;
 }
 
-int64_t Training::steps() const { return parts_->session.steps(); }
+int64_t Training::steps() const { return parts_->run.steps(); }
 
-int64_t Training::total_steps() const { return parts_->session.worker().total_steps(); }
+int64_t Training::total_steps() const { return parts_->run.worker().total_steps(); }
 
 const std::optional<TrainingStep>& Training::last_step() const { return parts_->last_step; }
 
 std::optional<Evaluation> Training::evaluate() {
-  const train::Worker& worker = parts_->session.worker();
+  const train::Worker& worker = parts_->run.worker();
   require(worker.has_eval_data(),
           "Training::evaluate: there are no evaluation data; pass eval_samples, or name evaluation data in "
           "the config");
   const bool classifier = train::tells_accuracy(worker.compiled().graph());
-  const auto record = parts_->session.evaluate();
+  const auto record = parts_->run.evaluate();
   if (!record) return std::nullopt;
   Evaluation evaluation{.step = record->step, .loss = record->loss, .accuracy = std::nullopt};
   if (classifier && record->has_loss()) evaluation.accuracy = record->accuracy;
@@ -120,24 +120,24 @@ std::optional<Evaluation> Training::evaluate() {
 
 std::vector<Parameter> Training::parameters() const {
   std::vector<Parameter> parameters;
-  for (const auto& parameter : parts_->session.worker().compiled().graph().parameters)
+  for (const auto& parameter : parts_->run.worker().compiled().graph().parameters)
     parameters.push_back({parameter.name, parameter.spec.shape});
   return parameters;
 }
 
-std::vector<float> Training::parameter(const std::string& name) { return parts_->session.parameter(name); }
+std::vector<float> Training::parameter(const std::string& name) { return parts_->run.parameter(name); }
 
 void Training::set_parameter(const std::string& name, std::span<const float> values) {
-  parts_->session.set_parameter(name, values);
+  parts_->run.set_parameter(name, values);
 }
 
 std::vector<float> Training::predict(const Samples& samples) {
   const auto dataset = SamplesAccess::dataset_of(samples);
-  const config::RunConfig& config = parts_->session.worker().config();
+  const config::RunConfig& config = parts_->run.worker().config();
   infer::Predictor predictor(*config.graph, std::max(1, config.parallel.intra_op_threads));
   const auto& parameters = predictor.evaluator().graph().parameters;
   for (int p = 0; p < static_cast<int>(parameters.size()); ++p)
-    std::ranges::copy(parts_->session.parameter(nth(parameters, p).name),
+    std::ranges::copy(parts_->run.parameter(nth(parameters, p).name),
                       predictor.evaluator().parameter(p).as<float>());
   return dataset == nullptr ? std::vector<float>{} : infer::outputs_of(predictor, *dataset);
 }
@@ -146,12 +146,12 @@ void Training::save() {
   require(!parts_->options.output_directory.empty(),
           "Training::save: there is no TrainingOptions::output_directory to save in");
   require(!parts_->finished, "Training::save: the training is finished");
-  parts_->session.save();
+  parts_->run.save();
 }
 
 TrainingSummary Training::finish() {
   require(!parts_->finished, "Training::finish: the training is finished already");
-  const auto [report, stopped] = parts_->session.finish();
+  const auto [report, stopped] = parts_->run.finish();
   parts_->finished = true;
   parts_->job.stopped = parts_->job.stopped || stopped;
   return {.steps = report.steps,

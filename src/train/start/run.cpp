@@ -137,10 +137,10 @@ int64_t Run::steps() const { return parts().trainer().next_step(); }
 bool Run::stopped() const { return parts().trainer().stopped(); }
 
 RunResult train_run(World& world, const RunOptions& options) {
-  Run session(world, options);
-  while (session.advance()) {
+  Run run(world, options);
+  while (run.advance()) {
   }
-  return session.finish();
+  return run.finish();
 }
 
 }  // namespace lockstep::train

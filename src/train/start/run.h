@@ -28,7 +28,7 @@ struct RunOptions {
   bool quiet = false;
   bool metrics_file_only = false;                  ///< none of the other sinks that the config asks for
   std::string version;                             ///< of the program, for trackers
-  DeviceRequest device;                            ///< what to compute on; say() is the session's own
+  DeviceRequest device;                            ///< what to compute on; say() is the run's own
   std::vector<std::string> failpoints;             ///< faults to inject; see train/faults/failpoints.h
   std::string straggler;                           ///< of --straggler; empty: none
   int64_t stop_after = 0;                          ///< save and stop after so many steps; 0: never

@@ -84,7 +84,7 @@ void report_end(int code, bool is_complete) {
                   is_complete ? "" : ", without those that were lost"));
 }
 
-/// Ends the process where MPI does not start: a rank that never comes would keep the others waiting in a call
+/// Ends the process if MPI does not start: a rank that never comes would keep the others waiting in a call
 /// without a deadline.
 class StartTimer {
  public:
@@ -134,7 +134,7 @@ class SignalScope {
   std::array<struct sigaction, kSignals.size()> before_;
 };
 
-/// Whether the ranks can share memory; where they cannot, a container's /dev/shm is usually too small, and
+/// Whether the ranks can share memory; if they cannot, a container's /dev/shm is usually too small, and
 /// rank 0 says so.
 bool can_share_memory(World& world) {
   if (world.size() == 1 || !world.one_host()) return false;

@@ -82,7 +82,7 @@ class World {
   size_t first_size_ = 1;
   std::mutex farewell_mutex_;
   std::function<void()> farewell_;
-  std::unique_ptr<control::Mailbox> mailbox_;  // of those that are left, where some are lost
+  std::unique_ptr<control::Mailbox> mailbox_;  // of those that are left, if some are lost
 };
 
 /// Runs `body` as one rank of the job. Returns the exit code of the process: what `body` returned, or the

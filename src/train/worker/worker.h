@@ -144,7 +144,7 @@ class Worker {
   const run::ProgramMemory& memory() const { return *memory_; }
   const data::Dataset& train_data() const { return *data_.train; }
   const data::Dataset& eval_data() const { return *data_.eval; }
-  /// Those of training and evaluation; null where there is none.
+  /// Those of training and evaluation; null if there is none.
   std::array<const data::Dataset*, 2> datasets() const { return {data_.train.get(), data_.eval.get()}; }
   bool has_eval_data() const { return data_.eval != nullptr; }
   /// REQUIRES: there is training data.

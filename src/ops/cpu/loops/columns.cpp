@@ -65,7 +65,7 @@ void products(int64_t rows, const ColumnLanes& lanes, float* __restrict sums, co
 /// elements there, of(list) the numbers of their lanes, and to(list, values) writes elements. Those at the
 /// end of a row may be computed twice, which is why what is written must not be read. (In place of a scalar
 /// rest: a multiply-add of one element takes as long as one of a register. Registers, not sixteen lanes at
-/// once, which g++ passes through memory where they are several.)
+/// once, which g++ passes through memory if they are several.)
 template <class Work>
 [[gnu::always_inline]] inline void for_elements(int64_t rows, const ColumnLanes& lanes, const Work& work) {
   const int64_t count = rows * lanes.columns, width = lanes.width;

@@ -137,7 +137,7 @@ struct ChannelFold {
 };
 
 /// The columns of a row-major matrix [rows, columns]. A row of few columns is shorter than a vector register,
-/// so where `columns` is small several rows are taken as one: column c is then spread over `group` lanes.
+/// so if `columns` is small several rows are taken as one: column c is then spread over `group` lanes.
 struct ColumnLanes {
   static constexpr int64_t kMaxLanes = 64;
   int64_t columns, group, width;  ///< width = columns * group lanes

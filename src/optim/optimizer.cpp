@@ -1,8 +1,9 @@
+#include "optim/optimizer.h"
+
 #include <algorithm>
 
 #include "base/ensure.h"
 #include "optim/formulas.h"
-#include "optim/optimizer.h"
 
 namespace lockstep::optim {
 

@@ -6,7 +6,7 @@
 
 namespace lockstep::data {
 
-/// How images are resized. Both widen their support where an image shrinks, as Pillow does, and torchvision
+/// How images are resized. Both widen their support if an image shrinks, as Pillow does, and torchvision
 /// with antialias=True.
 enum class ResizeFilter { bilinear, bicubic };
 
