@@ -130,8 +130,8 @@ def case(shape, preset, make, rate, one_rate):
 
 # At rates at which this ResNet-18 learns, PyTorch's own losses in float32 and float64 differ by 4e-5 (at 3e-5) to 4e-4 (at 3e-3)
 # within twenty steps: a ReLU's input that is 0 but for rounding turns a gradient on or off. So it takes twenty small steps, and
-# one of usual size. With blocks that begin as the identity (zero_init) the losses of ResNet-50 differ by 4e-7 at 0.01; with groups by
-# 3e-7 at 1e-3, but 5e-4 at 0.01. Dropout would draw other numbers in PyTorch.
+# one of usual size. With blocks that begin as the identity (zero_init) the losses of ResNet-50 differ by 4e-7 at 0.01; with groups
+# by 3e-7 at 1e-3, but 5e-4 at 0.01. Dropout would draw other numbers in PyTorch.
 CASES = {
     "resnet18": case((16, 16, 3), "resnet { depth: 18 small_stem: true }", resnet18, 2e-6, 0.01),
     "resnet50": case((64, 64, 3), "resnet { depth: 50 width: 16 zero_init: true }", lambda: narrow_resnet50(16), 0.01, 0.01),
