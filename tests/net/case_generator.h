@@ -7,6 +7,13 @@
 
 namespace lockstep::net {
 
+/// Of an op. ThreadSanitizer does not see the barriers of GNU's OpenMP.
+#ifdef __SANITIZE_THREAD__
+inline constexpr int kMostThreads = 1;
+#else
+inline constexpr int kMostThreads = 4;
+#endif
+
 struct GeneratorOptions {
   bool on_gpu = false;    ///< cases for the emulated GPU
   bool pipelines = true;  ///< false: layouts of one stage alone

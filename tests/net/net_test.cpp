@@ -19,7 +19,7 @@ int64_t cases_wanted(int64_t otherwise) {
 }
 
 // Shares of many thousand cases.
-constexpr double kCompared = 0.75, kSharp = 0.78, kSharpStates = 0.78;
+constexpr double kCompared = 0.8, kSharp = 0.74, kSharpStates = 0.8;
 
 /// The least that is to be expected of `draws` draws, of which that share succeeds on average: four standard
 /// deviations below, since a few draws may well be unlucky.

@@ -145,7 +145,7 @@ TEST(Generator, DrawsWhatHasBeenForgotten) {
     const bool serves = l.sync == layout::SyncMethod::parameter_server,
                colocated = serves && l.placement == layout::ServerPlacement::colocated;
     const auto note = [&seen](const std::string& what, bool is) { seen[what] += is ? 1 : 0; };
-    note("threads", c.training.intra_op_threads > 1);
+    note("threads", c.training.intra_op_threads > 1 || kMostThreads == 1);
     note("fused_gelu", c.training.fused_gelu);
     note("memory_limit", c.training.memory_limit > 0);
     note("algorithm", c.training.algorithm != "AUTOMATIC");
