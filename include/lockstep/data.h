@@ -43,7 +43,7 @@ class Samples {
   Samples() = default;
   /// Takes the values. Throws ConfigError if there are no fields or more than 16, if the number of a field's
   /// values is no multiple of its shape, or if fields have different numbers of samples. Throws DataError for
-  /// negative int32 values in fields other than "label".
+  /// negative int32 values in fields other than "label" and "documents".
   static Samples in_memory(std::vector<FieldValues> fields);
   /// Throws ConfigError if something is missing, or for more than 16 fields. int32 values are checked when
   /// they are read; the DataError names field and sample.

@@ -230,6 +230,10 @@ struct RotaryEmbedding {
 /// side by side, each split into heads of D channels) -> [T, heads D]. Computes softmax(q k^T / sqrt(D) +
 /// causal mask) v, with `dropout` on the attention weights; heads / key_value_heads neighboring queries share
 /// a head of keys and values. Keeps [heads, T] log-sum-exps for the backward pass, never a T×T tensor.
+///
+/// Optional further inputs, in any order: mask [T], and documents int32 [T]. A position where the mask is 0,
+/// or the document is negative, is left out: nobody sees it, and its output is 0. A position sees only those
+/// of its own document.
 struct Attention {
   static constexpr std::string_view kName = "attention";
   int64_t heads = 0;

@@ -129,7 +129,8 @@ data::DataOptions convert_data(const schema::Data& data) {
     options.text_file = data.text().file();
     options.context = data.text().context();
     options.train_fraction = data.text().train_fraction();
-    options.documents.end_of_text_character = data.text().end_of_text();
+    if (data.text().has_end_of_text())
+      options.documents.end_of_text_character = static_cast<char>(data.text().end_of_text());
   } else if (data.has_tokens()) {
     options.kind = data::DataKind::tokens;
     options.tokens = convert_tokens(data.tokens());

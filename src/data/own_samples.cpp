@@ -18,7 +18,9 @@ namespace {
 bool is_label(std::string_view field) { return field == data::kLabelField; }
 
 /// Negative labels count for nothing; tokens and the like are indices.
-bool is_too_low(int32_t value, std::string_view field) { return value < 0 && !is_label(field); }
+/// Negative are labels that are ignored, and documents of positions that are left out.
+bool may_be_negative(std::string_view field) { return is_label(field) || field == data::kDocumentsField; }
+bool is_too_low(int32_t value, std::string_view field) { return value < 0 && !may_be_negative(field); }
 
 std::vector<data::Field> fields_of(const std::vector<ModelInput>& inputs) {
   require(!inputs.empty(), "Samples: expected at least one field, found none");
@@ -187,7 +189,7 @@ class FromSource : public data::Dataset {
         all, all + count, [&](int32_t value) { return is_too_low(value, name) || value >= values; });
     if (wrong != all + count)
       throw DataError(fmt::format("Samples: {} {} of sample {} ({}) is not from {} to {}", name, *wrong,
-                                  sample, source_.identity, is_label(name) ? -1 : 0, values - 1));
+                                  sample, source_.identity, may_be_negative(name) ? -1 : 0, values - 1));
   }
 
   SampleSource source_;

@@ -237,7 +237,7 @@ TEST(Documents, AreReadIfTheModelReadsThem) {
   EXPECT_EQ(options(kDocuments, {}), (data::DocumentOptions{.are_read = true}));
   EXPECT_EQ(options(kDocuments, {"data.tokens.end_of_text=0"}),
             (data::DocumentOptions{.are_read = true, .end_of_text = 0}));
-  EXPECT_EQ(options(kDocuments, {"data={text {file: 'a' end_of_text: '\\n'}}"}),
+  EXPECT_EQ(options(kDocuments, {"data={text {file: 'a' end_of_text: 10}}"}),
             (data::DocumentOptions{.are_read = true, .end_of_text_character = "\n"}));
   EXPECT_TRUE(options(kDocuments, {"data={synthetic {samples: 8 classes: 9}}"}).are_read);
   EXPECT_FALSE(options(kSmallGpt, {}).are_read);
@@ -246,7 +246,7 @@ TEST(Documents, AreReadIfTheModelReadsThem) {
 TEST(Documents, WithoutAReaderAreRefusedByTheFieldThatSaysWhatBeginsThem) {
   EXPECT_THAT(refusal(kSmallGpt, {"data={tokens {files: 'a' end_of_text: 3}}"}),
               Mentions("data.tokens.end_of_text: ... documents"));
-  EXPECT_THAT(refusal(kSmallGpt, {"data={text {file: 'a' end_of_text: 'x'}}"}),
+  EXPECT_THAT(refusal(kSmallGpt, {"data={text {file: 'a' end_of_text: 10}}"}),
               Mentions("data.text.end_of_text: ... documents"));
   EXPECT_THAT(refusal(kDocuments, {"data={lines {files: 'a'}}"}), Mentions("data.lines: ... 'documents'"));
 }

@@ -93,17 +93,18 @@ __device__ inline void fill_factors(float* factors, const AttentionCall<T>& call
   }
 }
 
-/// Documents of one sample. Tiles that have none in common are left out.
+/// Documents of one sample. Tiles that have none in common are left out. A parameter of the kernels: testing
+/// a pointer instead takes so many registers that fewer blocks run together, also without documents.
+template <bool kDivide>
 class Documents {
  public:
   /// `sample`: in the micro-batch.
   template <class T>
   __device__ Documents(const AttentionCall<T>& call, unsigned sample)
-      : of_(call.documents == nullptr ? nullptr : call.documents + int64_t{sample} * call.positions),
+      : of_(kDivide ? call.documents + int64_t{sample} * call.positions : nullptr),
         positions_(call.positions) {}
 
-  __device__ bool divide() const { return of_ != nullptr; }
-  // REQUIRES: divide(); positions are those of the sample.
+  // REQUIRES: kDivide; positions are those of the sample.
   __device__ bool has_one(int position) const { return of_[position] >= 0; }
   __device__ bool hide(int query, int key) const { return !of_one_document(of_[query], of_[key]); }
   /// Of the positions first ... first + kTile - 1. All threads of the block call it, for the same tile.
@@ -125,7 +126,7 @@ class Documents {
   int positions_;
 };
 
-template <class T, int kTile, int kColumns>
+template <class T, int kTile, int kColumns, bool kDivide>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(AttentionCall<T> call, AttentionOrder order, float scale) {
   using S = Sizes<kTile, kColumns>;
@@ -138,15 +139,15 @@ __global__ void __launch_bounds__(kThreads)
   float* const met = queries + S::kTileCount;  // keys, then values
   float* const weights = met + S::kTileCount;
   const int first_query = static_cast<int>(block.tile) * kTile;
-  const Documents documents(call, block.unit / static_cast<unsigned>(call.heads));
+  const Documents<kDivide> documents(call, block.unit / static_cast<unsigned>(call.heads));
   DocumentRange own;
-  if (documents.divide()) own = documents.range_of<kTile>(first_query);
+  if constexpr (kDivide) own = documents.template range_of<kTile>(first_query);
 
   float output[S::kRows][kColumns] = {}, maximum[S::kRows], sum[S::kRows] = {};
   for (float& value : maximum) value = -std::numeric_limits<float>::infinity();
   load_tile<kTile, kColumns>(queries, call.qkv + head.query, stride, first_query, call);
   for (int first_key = 0; first_key <= call.last_seen(first_query); first_key += kTile) {
-    if (documents.divide() && !own.meets(documents.range_of<kTile>(first_key))) continue;
+    if (kDivide && !own.meets(documents.template range_of<kTile>(first_key))) continue;
     load_tile<kTile, kColumns>(met, call.qkv + head.key, stride, first_key, call);
     fill_factors<kTile, false>(weights, call, head, first_query, first_key);
     __syncthreads();
@@ -159,7 +160,7 @@ __global__ void __launch_bounds__(kThreads)
       const int row = thread_y() + kSide * i;
       const auto seen = [&](int column) {
         return first_key + column <= call.last_seen(first_query + row) &&
-               !(documents.divide() && first_query + row < call.positions &&
+               !(kDivide && first_query + row < call.positions &&
                  documents.hide(first_query + row, first_key + column));
       };
       float highest = maximum[i];
@@ -169,7 +170,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int lanes = kSide / 2; lanes > 0; lanes /= 2)
         highest = fmaxf(highest, __shfl_xor_sync(device::kFullWarp, highest, lanes));
       // A query may see no key of the first tiles that its block meets.
-      const float factor = highest == -std::numeric_limits<float>::infinity()
+      const float factor = kDivide && highest == -std::numeric_limits<float>::infinity()
                                ? 1.0f
                                : fast_exp(scale * (maximum[i] - highest)),
                   offset = scale * highest;
@@ -195,7 +196,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int lanes = kSide / 2; lanes > 0; lanes /= 2)
       sum[i] += __shfl_xor_sync(device::kFullWarp, sum[i], lanes);
     if (at >= call.positions) continue;
-    const bool left_out = documents.divide() && !documents.has_one(at);
+    const bool left_out = kDivide && !documents.has_one(at);
     if (thread_x() == 0)
       call.log_sum_exp[head.row + at] = left_out ? 0.0f : scale * maximum[i] + std::log(sum[i]);
     for (int j = 0; j < kColumns; ++j)
@@ -207,7 +208,7 @@ __global__ void __launch_bounds__(kThreads)
 
 /// One half of backward, as attention_backward.cu describes both: a block owns keys and makes the gradients
 /// of keys and values, or owns queries and makes theirs.
-template <class T, int kTile, int kColumns, bool kOwnsKeys>
+template <class T, int kTile, int kColumns, bool kOwnsKeys, bool kDivide>
 __global__ void __launch_bounds__(kThreads)
     backward_kernel(AttentionCall<T> call, AttentionOrder order, float scale) {
   using S = Sizes<kTile, kColumns>;
@@ -233,14 +234,14 @@ __global__ void __launch_bounds__(kThreads)
   const int begin = kOwnsKeys && call.causal ? first_owned : 0,
             last = kOwnsKeys ? call.positions - 1 : call.last_seen(first_owned);
   const int tiles = (last - begin) / kTile + 1;
-  const Documents documents(call,
-                            block.unit / static_cast<unsigned>(kOwnsKeys ? call.key_heads : call.heads));
+  const Documents<kDivide> documents(
+      call, block.unit / static_cast<unsigned>(kOwnsKeys ? call.key_heads : call.heads));
   DocumentRange own;
-  if (documents.divide()) own = documents.range_of<kTile>(first_owned);
+  if constexpr (kDivide) own = documents.template range_of<kTile>(first_owned);
   for (int i = 0; i < members * tiles; ++i) {
     const AttentionHead head(call, first_unit + static_cast<unsigned>(i / tiles));
     const int first_met = begin + i % tiles * kTile;
-    if (documents.divide() && !own.meets(documents.range_of<kTile>(first_met))) continue;
+    if (kDivide && !own.meets(documents.template range_of<kTile>(first_met))) continue;
     load(met, kOwnsKeys, head, first_met);
     const int first_query = kOwnsKeys ? first_met : first_owned,
               first_key = kOwnsKeys ? first_owned : first_met;
@@ -259,7 +260,7 @@ __global__ void __launch_bounds__(kThreads)
         const int place = row * S::kWeightStride + column;
         float weight = 0, gradient = 0;
         if (at_key <= call.last_seen(at_query) && at_query < call.positions &&
-            !(documents.divide() && documents.hide(at_query, at_key))) {
+            !(kDivide && documents.hide(at_query, at_key))) {
           const float offset = call.log_sum_exp[head.row + at_query], dot = call.dots[head.row + at_query];
           weight = fast_exp(std::fma(scale, scores[i][j], -offset));
           gradient = weight * std::fma(products[i][j], weights[place], -dot) * scale;
@@ -297,7 +298,9 @@ void launch_forward(const AttentionCall<T>& call, device::Stream& stream) {
   using S = Sizes<kTile, kColumns>;
   const AttentionOrder order = order_of(call, kTile, false, HeaviestTiles::last);
   device::launch(stream, grid_of(order, 2 * S::kTileCount + S::kWeightCount),
-                 forward_kernel<T, kTile, kColumns>, call, order, call.scale());
+                 call.documents == nullptr ? forward_kernel<T, kTile, kColumns, false>
+                                           : forward_kernel<T, kTile, kColumns, true>,
+                 call, order, call.scale());
 }
 
 template <int kTile, int kColumns, bool kOwnsKeys, class T>
@@ -306,7 +309,9 @@ void launch_half_of_backward(const AttentionCall<T>& call, device::Stream& strea
   const AttentionOrder order =
       order_of(call, kTile, kOwnsKeys, kOwnsKeys ? HeaviestTiles::first : HeaviestTiles::last);
   device::launch(stream, grid_of(order, 4 * S::kTileCount + 2 * S::kWeightCount),
-                 backward_kernel<T, kTile, kColumns, kOwnsKeys>, call, order, call.scale());
+                 call.documents == nullptr ? backward_kernel<T, kTile, kColumns, kOwnsKeys, false>
+                                           : backward_kernel<T, kTile, kColumns, kOwnsKeys, true>,
+                 call, order, call.scale());
 }
 
 template <int kTile, int kColumns, class T>

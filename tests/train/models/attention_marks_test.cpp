@@ -47,8 +47,8 @@ model {{
   layer {{ name: "head" linear {{ units: 2 init_std: 0.5 }} }}
   layer {{ name: "loss" input: ["head", "label"] softmax_cross_entropy {{}} }}
 }}
-data {{ lines {{ files: "texts.tsv" }} directory: "{2}" }}
-trainer {{ global_batch: 4 steps: 6 seed: 3 check_every_steps: 0 }}
+data {{ lines {{ files: "texts.tsv" eval_files: "eval.tsv" }} directory: "{2}" }}
+trainer {{ global_batch: 4 steps: 6 seed: 3 eval_every_steps: 3 check_every_steps: 0 }}
 optimizer {{ learning_rate: 0.05 sgd {{ momentum: 0.9 }} }}
 )",
                                                            length, mask, folder),
@@ -61,6 +61,7 @@ TEST(AttentionMarks, PaddingDoesNotChangeAClassifier) {
   test::write_file(folder / "texts.tsv",
                    "good\ta b c\nbad\tnot at all\ngood\tyes\nbad\tno, never, I say\ngood\tx\n"
                    "bad\ttwenty-four characters.\ngood\tof course\nbad\tnone of it\n");
+  test::write_file(folder / "eval.tsv", "good\tof course not\nbad\tnever\n");
   const auto shorter = losses_of_classifier(folder.path(), 32, ", \"mask\"");
   ASSERT_EQ(shorter.size(), 6u);
   EXPECT_GT(std::abs(shorter[5] - shorter[0]), 0.05) << "it learns";
@@ -122,14 +123,14 @@ model {{
   layer {{ name: "head" linear {{ units: 7 init_std: 0.3 }} }}
   layer {{ name: "loss" input: ["head", "label"] softmax_cross_entropy {{}} }}
 }}
-trainer {{ global_batch: {3} virtual_replicas: 1 steps: 10 seed: 3 check_every_steps: 0 }}
+trainer {{ global_batch: {3} virtual_replicas: 1 steps: 10 seed: 3 eval_every_steps: 5 check_every_steps: 0 }}
 optimizer {{ learning_rate: 0.1 sgd {{ momentum: 0.5 }} }}
 )",
                   context,
                   told ? fmt::format("input {{ name: \"documents\" shape: [{}] type: INT32 }}", context) : "",
                   told ? ", \"documents\"" : "", packed ? 1 : 3),
       "attention_marks_test", {}, {},
-      {.samples = {.train = SamplesAccess::dataset_of(samples), .eval = nullptr}});
+      {.samples = {.train = SamplesAccess::dataset_of(samples), .eval = SamplesAccess::dataset_of(samples)}});
   return losses_of(train_sessions(config, "dp=1")[0].records);
 }
 
@@ -164,8 +165,8 @@ model {{
   layer {{ name: "head" linear {{ units: 5 }} }}
   layer {{ name: "loss" input: ["head", "label"] softmax_cross_entropy {{}} }}
 }}
-data {{ synthetic {{ samples: 32 classes: 5 }} }}
-trainer {{ global_batch: 8 virtual_replicas: 4 steps: 4 seed: 3 check_every_steps: 0 }}
+data {{ synthetic {{ samples: 32 eval_samples: 8 classes: 5 }} }}
+trainer {{ global_batch: 8 virtual_replicas: 4 steps: 4 seed: 3 eval_every_steps: 2 check_every_steps: 0 }}
 optimizer {{ learning_rate: 0.01 adamw {{}} }}
 parallel {{ reduction: REPRODUCIBLE {} }}
 )",
