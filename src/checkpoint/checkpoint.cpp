@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 
+#include "base/ensure.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "checkpoint/file_names.h"
@@ -165,28 +166,19 @@ Checkpoint::Checkpoint(const std::string& path, const BeforeRead& before_read)
       if (tensor.record != whole)
         throw CheckpointError(fmt::format("{}: expected all parts of tensor '{}' to be of one type and shape",
                                           path_, part.name));
-      tensor.parts.push_back({part.slice.first, &shard.file, shard.file.find(entry_of(part).name)});
+      tensor.parts.push_back({part.part, &shard.file, shard.file.find(entry_of(part).name)});
     }
   }
-  for (auto& [name, tensor] : tensors_) {
-    std::sort(tensor.parts.begin(), tensor.parts.end(),
-              [](const Part& a, const Part& b) { return a.first < b.first; });
-    require_complete(tensor);
-  }
+  for (const auto& [name, tensor] : tensors_) require_complete(tensor);
 }
 
 void Checkpoint::require_complete(const Tensor& tensor) const {
-  int64_t next = 0;
-  for (const auto& part : tensor.parts) {
-    if (part.first != next)
-      throw CheckpointError(fmt::format("{}: expected element {} of tensor '{}' once, found it {}", path_,
-                                        std::min(part.first, next), tensor.record.name,
-                                        part.first < next ? "in two files" : "in no file"));
-    next += part.entry->shape.count();
-  }
-  if (next != tensor.record.shape.count())
-    throw CheckpointError(fmt::format("{}: expected {} elements of tensor '{}', found {}", path_,
-                                      tensor.record.shape.count(), tensor.record.name, next));
+  std::vector<tensor::Part> parts;
+  for (const StoredPart& stored : tensor.parts) parts.push_back(stored.part);
+  if (const auto fault = tensor::tiling_fault(tensor.record.shape.count(), parts))
+    throw CheckpointError(fmt::format("{}: expected element {} of tensor '{}' once, found it in {}", path_,
+                                      fault->element, tensor.record.name,
+                                      fault->is_twice ? "two parts" : "no file"));
 }
 
 std::vector<TensorRecord> Checkpoint::tensors(FileKind kind) const {
@@ -204,7 +196,7 @@ const Checkpoint::Tensor* Checkpoint::find(FileKind kind, const std::string& nam
 std::string Checkpoint::mismatch(FileKind kind, const TensorRecord& expected) const {
   const Tensor* tensor = find(kind, expected.name);
   if (tensor == nullptr) return fmt::format("'{}' is missing", expected.name);
-  const auto& [name, dtype, shape, slice] = tensor->record;
+  const auto& [name, dtype, shape, whole] = tensor->record;
   if (dtype == expected.dtype && shape == expected.shape) return "";
   return fmt::format("'{}' is {} {}, expected {} {}", expected.name, safetensors_name(dtype),
                      shape.to_string(), safetensors_name(expected.dtype), expected.shape.to_string());
@@ -230,19 +222,50 @@ void Checkpoint::load(FileKind kind, std::span<const TensorDestination> destinat
         !problem.empty())
       problems.push_back(std::move(problem));
   if (!problems.empty()) throw CheckpointError(join_problems(path_, kind, problems));
-  for (const auto& destination : destinations) {
+  for (const auto& destination : destinations)
+    ensure(destination.part.fits(destination.shape), "a part of a tensor lies within it");
+  for (const auto& destination : destinations)
+    for (const StoredPart& stored : find(kind, destination.name)->parts)
+      read_common(destination, stored, before_read);
+}
+
+/// Reads what a destination needs of a part. Short runs that lie close together in the file are read at once,
+/// with what lies between them.
+void Checkpoint::read_common(const TensorDestination& destination, const StoredPart& stored,
+                             const BeforeRead& before_read) {
+  const int64_t width = size_of(destination.dtype);
+  const int64_t most = (256 << 10) / width;
+  auto* to = static_cast<std::byte*>(destination.data);
+  std::vector<std::byte> together;
+  std::vector<tensor::CommonRun> runs;  // of the same read: ascending in the file
+  const auto read = [&] {
+    if (runs.empty()) return;
     if (before_read) before_read();
-    const int64_t begin = destination.slice.first,
-                  end = begin + destination.slice.count_of(destination.shape);
-    for (const auto& part : find(kind, destination.name)->parts) {
-      const int64_t from = std::max(begin, part.first),
-                    to = std::min(end, part.first + part.entry->shape.count());
-      if (from < to)
-        part.file->read_slice(
-            *part.entry, from - part.first, to - from,
-            static_cast<std::byte*>(destination.data) + (from - begin) * size_of(destination.dtype));
+    const int64_t begin = runs.front().in_b, end = runs.back().in_b + runs.back().count;
+    if (runs.size() == 1) {
+      stored.file->read_slice(*stored.entry, begin, end - begin, to + runs.front().in_a * width);
+    } else {
+      together.resize(static_cast<size_t>((end - begin) * width));
+      stored.file->read_slice(*stored.entry, begin, end - begin, together.data());
+      for (const auto& run : runs)
+        std::memcpy(to + run.in_a * width, together.data() + (run.in_b - begin) * width,
+                    static_cast<size_t>(run.count * width));
     }
-  }
+    runs.clear();
+  };
+  tensor::for_common_runs(destination.part, stored.part, [&](const tensor::CommonRun& run) {
+    const bool fits = runs.empty() || run.in_b + run.count - runs.front().in_b <= most;
+    const bool goes_on = !runs.empty() && run.in_a == runs.back().in_a + runs.back().count &&
+                         run.in_b == runs.back().in_b + runs.back().count;
+    // A run by itself needs no memory beside the destination, however long it is.
+    if (goes_on && (fits || runs.size() == 1)) {
+      runs.back().count += run.count;
+      return;
+    }
+    if (!fits) read();
+    runs.push_back(run);
+  });
+  read();
 }
 
 uint64_t Checkpoint::hash_of(FileKind kind, const TensorRecord& record, const BeforeRead& before_read) const {
@@ -251,10 +274,10 @@ uint64_t Checkpoint::hash_of(FileKind kind, const TensorRecord& record, const Be
   std::vector<std::byte> piece(static_cast<size_t>(std::min(count, kPieceElements) * size_of(record.dtype)));
   std::vector<uint64_t> chunks;
   for (int64_t first = 0; first < count; first += kPieceElements) {
-    const Slice slice{first, std::min(kPieceElements, count - first)};
-    load(kind, std::vector<TensorDestination>{{record.name, record.dtype, record.shape, piece.data(), slice}},
+    const auto part = tensor::Part::range(first, std::min(kPieceElements, count - first));
+    load(kind, std::vector<TensorDestination>{{record.name, record.dtype, record.shape, piece.data(), part}},
          before_read);
-    const auto hashes = chunk_hashes(piece.data(), record.dtype, slice.count);
+    const auto hashes = chunk_hashes(piece.data(), record.dtype, part.count());
     chunks.insert(chunks.end(), hashes.begin(), hashes.end());
   }
   return fold_chunks(chunks);

@@ -13,6 +13,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/named_tensor.h"
 #include "checkpoint/safetensors.h"
+#include "tensor/part.h"
 
 namespace lockstep::checkpoint {
 
@@ -59,8 +60,8 @@ class Checkpoint {
 
   /// Throws CheckpointError listing every tensor that is missing, left over, or of another type or shape.
   void require_exactly(FileKind kind, std::span<const TensorRecord> expected) const;
-  /// Loads tensors, or slices of them, by name: a rank asks for what it holds. They may be in several files,
-  /// cut at other places. Throws CheckpointError as above for tensors that are missing or do not fit, before
+  /// Loads tensors, or parts of them, by name: a rank asks for what it holds. They may be in several files,
+  /// divided otherwise. Throws CheckpointError as above for tensors that are missing or do not fit, before
   /// anything is written.
   void load(FileKind kind, std::span<const TensorDestination> destinations,
             const BeforeRead& before_read = {}) const;
@@ -76,17 +77,19 @@ class Checkpoint {
     FileKind kind;
     SafetensorsFile file;
   };
-  /// A tensor's elements from `first` on, in one file.
-  struct Part {
-    int64_t first;
+  /// A part of a tensor, packed in one file.
+  struct StoredPart {
+    tensor::Part part;
     const SafetensorsFile* file;
     const SafetensorsFile::Entry* entry;
   };
   struct Tensor {
-    TensorRecord record;      ///< of the whole
-    std::vector<Part> parts;  ///< ascending, without gaps
+    TensorRecord record;            ///< of the whole
+    std::vector<StoredPart> parts;  ///< which have each element once
   };
   void require_complete(const Tensor& tensor) const;
+  static void read_common(const TensorDestination& destination, const StoredPart& stored,
+                          const BeforeRead& before_read);
   const Tensor* find(FileKind kind, const std::string& name) const;  ///< null if there is none
   /// What is wrong with the checkpoint's tensor of this name; "" if nothing is.
   std::string mismatch(FileKind kind, const TensorRecord& expected) const;

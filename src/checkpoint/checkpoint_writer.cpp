@@ -100,7 +100,7 @@ FileRecord CheckpointWriter::write_shard(FileKind kind, int index, int count,
   record.size_bytes = written.size_bytes;
   record.checksums = written.checksums;
   for (const auto& tensor : tensors)
-    record.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.slice});
+    record.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.part});
   return record;
 }
 
@@ -159,7 +159,7 @@ FileRecord CheckpointWriter::write_index(const Manifest& manifest) {
   for (const auto& file : manifest.files) {
     if (file.kind != FileKind::model) continue;
     for (const auto& tensor : file.tensors) {
-      ensure(tensor.slice.is_whole(), "other programs read a model's tensors whole");
+      ensure(tensor.is_whole(), "other programs read a model's tensors whole");
       weight_map[tensor.name] = file.name;
       total_bytes += tensor.shape.count() * size_of(tensor.dtype);
     }

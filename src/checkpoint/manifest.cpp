@@ -62,15 +62,38 @@ std::string plain_name_from(const Json& json) {
   return name;
 }
 
+/// A whole tensor has no word about its part; a range has two numbers, and a rectangle a text.
+Json json_of(const TensorRecord& tensor) {
+  Json json{{"name", tensor.name}, {"dtype", name_of(tensor.dtype)}, {"shape", tensor.shape.dims()}};
+  if (tensor.is_whole()) return json;
+  if (tensor.part.is_range()) {
+    json["first"] = tensor.part.first();
+    json["count"] = tensor.part.count();
+  } else {
+    json["part"] = tensor::to_text(tensor.part);
+  }
+  return json;
+}
+
+TensorRecord tensor_record_from(const Json& json) {
+  std::vector<int64_t> dims;
+  for (const auto& dim : json.at("shape")) dims.push_back(count_from(dim));
+  TensorRecord tensor{json.at("name").get<std::string>(),
+                      dtype_from_name(json.at("dtype").get_ref<const std::string&>()),
+                      Shape(std::move(dims))};
+  if (json.contains("part"))
+    tensor.part = tensor::part_from_text(json.at("part").get_ref<const std::string&>());
+  else if (json.contains("first") || json.contains("count"))
+    tensor.part = tensor::Part::range(count_from(json.at("first")), count_from(json.at("count")));
+  if (!tensor.part.fits(tensor.shape))
+    throw CheckpointError(fmt::format("expected a part within '{}', which has shape {}, found {}",
+                                      tensor.name, tensor.shape.to_string(), describe(tensor.part)));
+  return tensor;
+}
+
 Json json_of(const FileRecord& record) {
   Json tensors = Json::array();
-  for (const auto& tensor : record.tensors) {
-    tensors.push_back(
-        {{"name", tensor.name}, {"dtype", name_of(tensor.dtype)}, {"shape", tensor.shape.dims()}});
-    if (tensor.slice.is_whole()) continue;
-    tensors.back()["first"] = tensor.slice.first;
-    tensors.back()["count"] = tensor.slice.count_of(tensor.shape);
-  }
+  for (const auto& tensor : record.tensors) tensors.push_back(json_of(tensor));
   return {{"name", record.name},
           {"kind", name_of(record.kind)},
           {"size_bytes", record.size_bytes},
@@ -94,21 +117,7 @@ FileRecord record_from(const Json& json) {
   record.size_bytes = count_from(json.at("size_bytes"));
   record.checksums.crc32c = static_cast<uint32_t>(from_hex(json.at("crc32c"), 8));
   record.checksums.xxh3 = from_hex(json.at("xxh3"), 16);
-  for (const auto& tensor : json.at("tensors")) {
-    std::vector<int64_t> dims;
-    for (const auto& dim : tensor.at("shape")) dims.push_back(count_from(dim));
-    record.tensors.push_back({tensor.at("name").get<std::string>(),
-                              dtype_from_name(tensor.at("dtype").get_ref<const std::string&>()),
-                              Shape(std::move(dims))});
-    if (!tensor.contains("first") && !tensor.contains("count")) continue;
-    TensorRecord& sliced = record.tensors.back();
-    sliced.slice = {count_from(tensor.at("first")), count_from(tensor.at("count"))};
-    if (sliced.slice.first > sliced.shape.count() ||
-        sliced.slice.count > sliced.shape.count() - sliced.slice.first)
-      throw CheckpointError(
-          fmt::format("expected a slice within the {} elements of '{}', found {} from element {}",
-                      sliced.shape.count(), sliced.name, sliced.slice.count, sliced.slice.first));
-  }
+  for (const auto& tensor : json.at("tensors")) record.tensors.push_back(tensor_record_from(tensor));
   return record;
 }
 

@@ -4,46 +4,39 @@
 #include <vector>
 
 #include "lockstep/tensor.h"
+#include "tensor/part.h"
 
 namespace lockstep::checkpoint {
-
-/// Elements of a flattened tensor that one rank or one file holds.
-struct Slice {
-  int64_t first = 0;
-  int64_t count = -1;  ///< -1: all from the first on
-  bool operator==(const Slice&) const = default;
-  bool is_whole() const { return first == 0 && count < 0; }
-  int64_t count_of(const Shape& shape) const { return count < 0 ? shape.count() - first : count; }
-};
 
 /// What a file says about a tensor, and what a model expects of one.
 struct TensorRecord {
   std::string name;
   DType dtype = DType::float32;
   Shape shape;  ///< of the whole tensor
-  Slice slice = {};
+  tensor::Part part = tensor::Part::whole(shape);
   bool operator==(const TensorRecord&) const = default;
+  bool is_whole() const { return part.is_whole(shape.count()); }
 };
 
-/// A tensor, or a slice of one, in memory, to be written or hashed. Borrows `data`.
+/// A tensor, or a part of one, packed in memory, to be written or hashed. Borrows `data`.
 struct NamedTensor {
   std::string name;
   DType dtype = DType::float32;
   Shape shape;  ///< of the whole tensor
   const void* data = nullptr;
-  Slice slice = {};
+  tensor::Part part = tensor::Part::whole(shape);
 
-  int64_t count() const { return slice.count_of(shape); }
+  int64_t count() const { return part.count(); }
   int64_t size_bytes() const { return count() * size_of(dtype); }
 };
 
-/// Host memory that a tensor of a file is loaded into.
+/// Host memory that a part of a tensor of some files is loaded into, packed.
 struct TensorDestination {
   std::string name;
   DType dtype = DType::float32;
   Shape shape;  ///< of the whole tensor
   void* data = nullptr;
-  Slice slice = {};
+  tensor::Part part = tensor::Part::whole(shape);
 };
 
 }  // namespace lockstep::checkpoint

@@ -24,7 +24,8 @@ struct WrittenFile {
   FileChecksums checksums;
 };
 
-/// The entry of a tensor in a file: the whole tensor; or a slice, flattened, as "name[first:last]".
+/// The entry of a tensor in a file: the whole tensor; a range of its elements, as "name[first:end]"; or a
+/// rectangle of its matrix, as "name[first row:end, first column:end]", of shape [rows, columns].
 TensorRecord entry_of(const TensorRecord& record);
 
 /// Writes a file and syncs it. Tensors are ordered by descending size of element, then by name, so that each

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <nlohmann/json.hpp>
-#include <tuple>
+#include <string_view>
+#include <utility>
 
 #include "checkpoint/safetensors.h"
 #include "lockstep/error.h"
@@ -22,7 +23,7 @@ std::string header_of(std::span<const NamedTensor* const> tensors,
   if (!metadata.empty()) header["__metadata__"] = metadata;
   int64_t offset = 0;
   for (const auto* tensor : tensors) {
-    const TensorRecord entry = entry_of({tensor->name, tensor->dtype, tensor->shape, tensor->slice});
+    const TensorRecord entry = entry_of({tensor->name, tensor->dtype, tensor->shape, tensor->part});
     require(entry.name != "__metadata__" && !header.contains(entry.name),
             fmt::format("safetensors: expected tensors of different names, none '__metadata__', found '{}'",
                         entry.name));
@@ -45,10 +46,15 @@ std::string header_of(std::span<const NamedTensor* const> tensors,
 }  // namespace
 
 TensorRecord entry_of(const TensorRecord& record) {
-  if (record.slice.is_whole()) return record;
-  const int64_t count = record.slice.count_of(record.shape);
-  return {fmt::format("{}[{}:{}]", record.name, record.slice.first, record.slice.first + count), record.dtype,
-          Shape{count}};
+  const tensor::Part& part = record.part;
+  if (record.is_whole()) return record;
+  if (part.is_range())
+    return {fmt::format("{}[{}:{}]", record.name, part.first(), part.end()), record.dtype,
+            Shape{part.count()}};
+  const int64_t row = part.first() / part.pitch(), column = part.first() % part.pitch();
+  return {
+      fmt::format("{}[{}:{},{}:{}]", record.name, row, row + part.rows(), column, column + part.columns()),
+      record.dtype, Shape{part.rows(), part.columns()}};
 }
 
 WrittenFile write_safetensors(FileSystem& files, const std::string& path,
@@ -59,7 +65,8 @@ WrittenFile write_safetensors(FileSystem& files, const std::string& path,
   std::sort(ordered.begin(), ordered.end(), [](const NamedTensor* a, const NamedTensor* b) {
     const int64_t size_a = size_of(a->dtype), size_b = size_of(b->dtype);
     return size_a != size_b ? size_a > size_b
-                            : std::tie(a->name, a->slice.first) < std::tie(b->name, b->slice.first);
+                            : std::pair(std::string_view(a->name), a->part.first()) <
+                                  std::pair(std::string_view(b->name), b->part.first());
   });
   const std::string header = header_of(ordered, metadata);
   const auto header_bytes = static_cast<uint64_t>(header.size());

@@ -24,8 +24,8 @@ std::vector<uint64_t> chunk_hashes(const void* data, DType dtype, int64_t count)
 }
 
 TensorChunks hashed_chunks_of(const NamedTensor& tensor) {
-  ensure(tensor.slice.first % kHashChunkElements == 0, "a part of a tensor begins on a chunk's border");
-  return {tensor.name, tensor.slice.first / kHashChunkElements,
+  tensor::require_whole_chunks(tensor.part, tensor.shape.count(), tensor.name);
+  return {tensor.name, tensor.part.first() / kHashChunkElements,
           chunk_hashes(tensor.data, tensor.dtype, tensor.count())};
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/named_tensor.h"
+#include "tensor/part.h"
 
 namespace lockstep::checkpoint {
 
@@ -15,7 +16,7 @@ namespace lockstep::checkpoint {
 // tensor folds the hashes of its chunks in order; a model folds its tensors by ascending name. So the owner
 // of a part that begins and ends on chunk borders can compute the hashes of the part alone.
 
-inline constexpr int64_t kHashChunkElements = 65'536;
+inline constexpr int64_t kHashChunkElements = tensor::kChunkElements;
 
 /// Hashes of the chunks of `count` elements, the last one shorter.
 std::vector<uint64_t> chunk_hashes(const void* data, DType dtype, int64_t count);
@@ -26,7 +27,7 @@ struct TensorChunks {
   std::vector<uint64_t> hashes;
   bool operator==(const TensorChunks&) const = default;
 };
-/// REQUIRES: the tensor begins on a chunk's border.
+/// Throws InternalError unless the part has whole chunks.
 TensorChunks hashed_chunks_of(const NamedTensor& tensor);
 /// (name, hash) of every tensor, whose chunks may be in several parts, in any order. Throws InternalError
 /// where some are missing between others or are there twice.

@@ -99,7 +99,7 @@ std::string save(const std::string& directory, const config::RunConfig& config,
   for (int p = 0; p < static_cast<int>(graph.parameters.size()); ++p) {
     const auto& parameter = graph.parameter(p);
     values.emplace_back(static_cast<size_t>(parameter.spec.shape.count()));
-    source.read(p, 0, values.back());
+    source.read(p, tensor::Part::whole(parameter.spec.shape), values.back());
     share.parameters.push_back({parameter.name, DType::float32, parameter.spec.shape, values.back().data()});
   }
   checkpoint::Manifest manifest = manifest_of(config, source);

@@ -37,7 +37,7 @@ RankShare share_of(const compile::CompiledRun& run, int rank) {
       share.gradients += buffer.size_bytes;
     if (buffer.space == program::Space::optimizer) share.optimizer_state += buffer.size_bytes;
   }
-  for (const auto& place : programs.step.parameters) share.updated += place.owned_end - place.owned_begin;
+  for (const auto& place : programs.step.parameters) share.updated += 4 * place.owned.count();
   share.saved = layout::size_bytes_of(nth(run.checkpoint_shares(), rank));
   const program::ProgramTraffic traffic = programs.traffic();
   share.sent = traffic.sent_bytes;

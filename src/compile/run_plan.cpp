@@ -230,11 +230,10 @@ void require_whole_parameters(const RunPlan& plan) {
   const layout::Ownership ownership(plan.graph, plan.partition, plan.owning);
   const auto holds_a_part = [&](int parameter) {
     const auto& spec = plan.graph.parameter(parameter).spec;
-    const int64_t whole = spec.shape.count() * static_cast<int64_t>(sizeof(float));
     bool is_cut = false;
     for (int rank = 0; rank < ownership.ranks() && spec.role == ops::ParameterRole::weight; ++rank) {
-      const int64_t owned = ownership.owns(rank) ? ownership.owned(parameter, rank).size() : 0;
-      is_cut = is_cut || (owned != 0 && owned != whole);
+      const tensor::Part owned = ownership.owns(rank) ? ownership.owned(parameter, rank) : tensor::Part();
+      is_cut = is_cut || (!owned.empty() && !owned.is_whole(spec.shape.count()));
     }
     return is_cut;
   };

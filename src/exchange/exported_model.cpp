@@ -83,11 +83,9 @@ std::vector<std::byte> elements_of(const Output& output, const checkpoint::Check
   if (output.parameter >= 0) {
     const auto& parameter = graph.parameter(output.parameter);
     checkpoint.load_weights(options.weights,
-                            std::vector<checkpoint::TensorDestination>{{parameter.name,
-                                                                        DType::float32,
-                                                                        parameter.spec.shape,
-                                                                        here.data(),
-                                                                        {piece.first, piece.shape.count()}}});
+                            std::vector<checkpoint::TensorDestination>{
+                                {parameter.name, DType::float32, parameter.spec.shape, here.data(),
+                                 tensor::Part::range(piece.first, piece.shape.count())}});
   }
   if (!piece.is_as_here()) {
     std::vector<float> there(count);

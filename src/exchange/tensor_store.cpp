@@ -168,7 +168,7 @@ class CheckpointStore : public TensorStore {
     const Entry& entry = entries_.at(name);
     if (entry.dtype != DType::float32) refuse_type(path(), name, entry.type);
     const std::vector<checkpoint::TensorDestination> destination{
-        {name, DType::float32, entry.shape, to, {first, count}}};
+        {name, DType::float32, entry.shape, to, tensor::Part::range(first, count)}};
     checkpoint_.load(checkpoint::FileKind::model, destination);
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/ensure.h"
 #include "base/hash.h"
 #include "base/index.h"
 #include "base/text.h"
@@ -262,14 +263,19 @@ void WeightSource::check_implied() const {
   }
 }
 
-bool WeightSource::read(int parameter, int64_t first, std::span<float> values) const {
+bool WeightSource::read(int parameter, const tensor::Part& part, std::span<float> values) const {
+  ensure(part.count() == std::ssize(values), "a part of a parameter needs memory of its size");
   if (is_new(parameter)) return false;
-  const int64_t last = first + static_cast<int64_t>(values.size());
   for (const Piece& piece : nth(mapping_.pieces, parameter)) {
-    const int64_t begin = std::max(first, piece.first),
-                  end = std::min(last, piece.first + piece.shape.count());
-    if (begin < end)
-      read_piece(piece, begin - piece.first, end - piece.first, values.data() + (begin - first));
+    const auto here = tensor::Part::range(piece.first, piece.shape.count());
+    std::vector<float> in_our_order;
+    tensor::for_common_runs(here, part, [&](const tensor::CommonRun& run) {
+      float* to = values.data() + run.in_b;
+      if (piece.is_as_here()) return store_->read(tensors_.at(piece.name), run.in_a, run.count, to);
+      // Neighbours here lie far apart there.
+      if (in_our_order.empty()) in_our_order = read_piece(piece);
+      std::copy_n(in_our_order.begin() + run.in_a, run.count, to);
+    });
   }
   return true;
 }
@@ -290,16 +296,13 @@ uint64_t WeightSource::contents_hash(const checkpoint::BeforeRead& before_read) 
   return hash;
 }
 
-/// Elements [first, last) of a piece, in lockstep's order.
-void WeightSource::read_piece(const Piece& piece, int64_t first, int64_t last, float* to) const {
-  const std::string& name = tensors_.at(piece.name);
-  if (piece.is_as_here()) return store_->read(name, first, last - first, to);
-  // Neighbours here lie far apart there.
+/// A piece in lockstep's order.
+std::vector<float> WeightSource::read_piece(const Piece& piece) const {
   const auto count = static_cast<size_t>(piece.shape.count());
   std::vector<float> there(count), here(count);
-  store_->read(name, 0, piece.shape.count(), there.data());
+  store_->read(tensors_.at(piece.name), 0, piece.shape.count(), there.data());
   to_here(piece, there.data(), here.data());
-  std::copy(here.begin() + first, here.begin() + last, to);
+  return here;
 }
 
 }  // namespace lockstep::exchange

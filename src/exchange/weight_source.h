@@ -15,6 +15,7 @@
 #include "exchange/tensor_store.h"
 #include "lockstep/model.h"
 #include "model/graph.h"
+#include "tensor/part.h"
 
 namespace lockstep::exchange {
 
@@ -40,9 +41,9 @@ class WeightSource {
   /// what is wrong, or ConfigError for a config.json of another model.
   WeightSource(const ModelSpec& model, const WeightSourceOptions& options);
 
-  /// Writes elements of a parameter of the model's graph, from `first` on. False, and nothing is written, for
-  /// one of a new layer.
-  bool read(int parameter, int64_t first, std::span<float> values) const;
+  /// Writes a part of a parameter of the model's graph, packed. False, and nothing is written, for one of a
+  /// new layer.
+  bool read(int parameter, const tensor::Part& part, std::span<float> values) const;
 
   /// A hash of all tensors that are read, whole: ranks that read different parts of a model agree on it.
   /// Reads everything; `before_read` is called before each piece.
@@ -69,7 +70,7 @@ class WeightSource {
   void check_new_layers() const;
   void check_left_out() const;
   void check_implied() const;
-  void read_piece(const Piece& piece, int64_t first, int64_t last, float* to) const;
+  std::vector<float> read_piece(const Piece& piece) const;
 
   model::Graph graph_;
   std::vector<std::string> new_layers_, leave_out_;

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/ensure.h"
+#include "tensor/part.h"
+
 namespace lockstep::layout {
 
 /// Bytes [begin, end) of something.
@@ -12,6 +15,16 @@ struct ByteSpan {
   bool empty() const { return begin >= end; }
   bool operator==(const ByteSpan&) const = default;
 };
+
+/// The bytes of a range of float32 elements, counted from the first element of all. REQUIRES:
+/// part.is_range().
+inline ByteSpan bytes_of(const tensor::Part& part) {
+  ensure(part.is_range(), "bytes of one stretch are those of a range of elements");
+  return {part.first() * 4, part.end() * 4};
+}
+inline tensor::Part elements_of(const ByteSpan& bytes) {
+  return bytes.empty() ? tensor::Part() : tensor::Part::range(bytes.begin / 4, bytes.size() / 4);
+}
 
 /// Empty if they have no byte in common.
 inline ByteSpan intersection(const ByteSpan& a, const ByteSpan& b) {

@@ -4,11 +4,12 @@
 #include <vector>
 
 #include "model/graph.h"
+#include "tensor/part.h"
 
 namespace lockstep::layout {
 
 /// Elements of a parameter's gradient whose squares are summed at once. These sums are then folded in order.
-inline constexpr int64_t kNormChunk = 65536;
+inline constexpr int64_t kNormChunk = tensor::kChunkElements;
 inline int64_t chunks_in(int64_t elements) { return (elements + kNormChunk - 1) / kNormChunk; }
 
 /// What sums of squares are of. Programs number their operands `chunks` so.

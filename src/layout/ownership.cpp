@@ -19,7 +19,7 @@ int reversed_bits(int worker, int workers) {
 
 int64_t size_bytes_of(const std::vector<SavedPart>& share) {
   int64_t bytes = 0;
-  for (const auto& part : share) bytes += part.bytes.size();
+  for (const auto& saved : share) bytes += 4 * saved.part.count();
   return bytes;
 }
 
@@ -180,16 +180,24 @@ std::vector<ByteSpan> Ownership::held_gradients(int segment, int rank) const {
   return size_bytes > 0 ? std::vector<ByteSpan>{{0, size_bytes}} : std::vector<ByteSpan>{};
 }
 
-ByteSpan Ownership::owned(int parameter, int rank) const {
-  const Home& home = nth(homes_, parameter);
-  const ByteSpan part =
-      intersection(updated_by(home.segment, rank), {home.offset, home.offset + size_bytes_of(parameter)});
-  return part.empty() ? ByteSpan{} : ByteSpan{part.begin - home.offset, part.end - home.offset};
+/// Of bytes of the segment of its first use.
+tensor::Part Ownership::part_within(const ByteSpan& bytes, int parameter) const {
+  const int64_t begin = nth(homes_, parameter).offset;
+  const ByteSpan within{bytes.begin - begin, bytes.end - begin};
+  return elements_of(intersection(within, {0, size_bytes_of(parameter)}));
+}
+
+tensor::Part Ownership::held_part(int parameter, int rank) const {
+  return part_within(held(nth(homes_, parameter).segment, rank), parameter);
+}
+
+tensor::Part Ownership::owned(int parameter, int rank) const {
+  return part_within(updated_by(nth(homes_, parameter).segment, rank), parameter);
 }
 
 int64_t Ownership::owned_bytes(int rank) const {
   int64_t bytes = 0;
-  for (int p = 0; p < static_cast<int>(homes_.size()); ++p) bytes += owned(p, rank).size();
+  for (int p = 0; p < static_cast<int>(homes_.size()); ++p) bytes += 4 * owned(p, rank).count();
   return bytes;
 }
 
@@ -230,9 +238,10 @@ std::vector<std::vector<SavedPart>> Ownership::shares() const {
   for (int rank = 0; rank < ranks(); ++rank) {
     auto& share = nth(shares, rank);
     for (int p = 0; p < count; ++p)
-      if (nth(saver, p) == rank) share.push_back({p, -1, {0, size_bytes_of(p)}});
+      if (nth(saver, p) == rank)
+        share.push_back({p, -1, tensor::Part::whole(graph_.parameter(p).spec.shape)});
     for (int p = 0; p < count; ++p) {
-      const ByteSpan part = has_owners() || nth(saver, p) == rank ? owned(p, rank) : ByteSpan{};
+      const tensor::Part part = has_owners() || nth(saver, p) == rank ? owned(p, rank) : tensor::Part();
       for (int slot = 0; slot < slots_of(p) && !part.empty(); ++slot) share.push_back({p, slot, part});
     }
   }

@@ -7,6 +7,7 @@
 #include "layout/byte_span.h"
 #include "model/graph.h"
 #include "model/partition.h"
+#include "tensor/part.h"
 
 namespace lockstep::layout {
 
@@ -14,11 +15,11 @@ namespace lockstep::layout {
 /// Sums by halving (neighbours first) and shards must agree on it. REQUIRES: `workers` is a power of two.
 int reversed_bits(int worker, int workers);
 
-/// A part of a checkpoint that one rank saves: bytes of a parameter, or of a slot of its optimizer state.
+/// A part of a checkpoint that one rank saves: of a parameter, or of a slot of its optimizer state.
 struct SavedPart {
   int parameter = 0;
-  int slot = -1;   ///< -1: the parameter itself
-  ByteSpan bytes;  ///< of the whole; parameters are saved whole
+  int slot = -1;      ///< -1: the parameter itself
+  tensor::Part part;  ///< parameters are saved whole
   bool operator==(const SavedPart&) const = default;
 };
 int64_t size_bytes_of(const std::vector<SavedPart>& share);
@@ -52,7 +53,7 @@ struct OwnershipOptions {
   bool ties_first = false;
 };
 
-/// Says which rank updates, holds and saves which bytes of a model. It is a pure function of graph, partition
+/// Says which rank updates, holds and saves which parts of a model. It is a pure function of graph, partition
 /// and layout, and the only source of this information. A worker holds all parameters of its stage, a server
 /// those that it owns. Optimizer state is on the rank that updates the parameter.
 ///
@@ -117,8 +118,10 @@ class Ownership {
   /// The same for those in a rank's memory: for a worker, all of the segments that it computes; for a server,
   /// those of what it updates.
   std::vector<ByteSpan> held_gradients(int segment, int rank) const;
-  /// Bytes of a parameter that a rank updates; it also holds their optimizer state.
-  ByteSpan owned(int parameter, int rank) const;
+  /// What a rank has of a parameter.
+  tensor::Part held_part(int parameter, int rank) const;
+  /// What a rank updates of a parameter; it also holds the optimizer state of this part.
+  tensor::Part owned(int parameter, int rank) const;
   /// Bytes of all parameters that a rank updates.
   int64_t owned_bytes(int rank) const;
   /// What each rank saves: parameters by ascending number, each whole and once, then optimizer state by
@@ -134,6 +137,7 @@ class Ownership {
   };
   bool tie_to_home(int segment, int parameter);
   int64_t size_bytes_of(int parameter) const;
+  tensor::Part part_within(const ByteSpan& bytes, int parameter) const;
   int slots_of(int parameter) const;
   std::vector<int> savers_of_parameters() const;
   RankRange savers_of_stage(int stage) const;

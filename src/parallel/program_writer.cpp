@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/ensure.h"
 #include "base/index.h"
 #include "lockstep/error.h"
 #include "program/step_scalars.h"
@@ -78,20 +79,19 @@ void ProgramWriter::place_parameter(int segment, const model::BucketEntry& first
   auto& place = program.parameter(first.parameter);
   place.size_bytes = first.count * 4;
   if (!whole_scratch_.empty()) place.whole_scratch = nth(whole_scratch_, first.parameter);
-  const layout::ByteSpan held = ownership_.held(segment, rank_),
-                         updated = ownership_.updated_by(segment, rank_),
-                         owned = ownership_.owned(first.parameter, rank_);
-  if (!intersection(held, {first.offset_bytes, first.offset_bytes + place.size_bytes}).empty()) {
-    place.buffer = nth(parameters_, segment);
-    place.offset = first.offset_bytes - held.begin;
-  }
-  place.owned_begin = owned.begin;
-  place.owned_end = owned.end;
+  place.held = ownership_.held_part(first.parameter, rank_);
+  place.owned = ownership_.owned(first.parameter, rank_);
+  for (const tensor::Part* part : {&place.held, &place.owned})
+    tensor::require_whole_chunks(*part, place.elements(), place.name);
   // One slot after the other, each as large as what the worker updates of the segment.
-  for (int slot = 0; slot < state_slots_ && !owned.empty(); ++slot)
-    place.states.push_back(
-        {nth(states_, segment), slot * updated.size() + first.offset_bytes - updated.begin});
-  if (place.buffer < 0) return;
+  const layout::ByteSpan updated = ownership_.updated_by(segment, rank_);
+  for (int slot = 0; slot < state_slots_ && !place.owned.empty(); ++slot)
+    place.states.push_back({nth(states_, segment), slot * updated.size() + first.offset_bytes +
+                                                       layout::bytes_of(place.owned).begin - updated.begin});
+  if (place.held.empty()) return;
+  place.buffer = nth(parameters_, segment);
+  place.offset =
+      first.offset_bytes + layout::bytes_of(place.held).begin - ownership_.held(segment, rank_).begin;
   place.narrow_buffer = nth(narrow_parameters_, segment);
   if (place.narrow_buffer >= 0) place.narrow_offset = place.offset / 4 * size_of(graph_.compute);
 }
@@ -332,15 +332,13 @@ void ProgramWriter::snapshot(int lane) {
   program::Instruction snapshot = instruction(program::InstructionKind::snapshot, lane);
   snapshot.deadline = program::DeadlineClass::storage;
   int index = 0;  // of the part within the share
-  for (const auto& part : share_) {
-    const auto& place = program.parameter(part.parameter);
-    const bool is_state = part.slot >= 0;
-    const int buffer = is_state ? nth(place.states, part.slot).buffer : place.buffer;
-    const int64_t offset = is_state ? nth(place.states, part.slot).offset : place.offset;
-    snapshot.operands.push_back({is_state ? program::Role::state : program::Role::parameters,
-                                 index++,
+  for (const auto& saved : share_) {
+    const auto& place = program.parameter(saved.parameter);
+    const bool is_state = saved.slot >= 0;
+    ensure(saved.part == (is_state ? place.owned : place.held), "a rank saves all that it has, or nothing");
+    snapshot.operands.push_back({is_state ? program::Role::state : program::Role::parameters, index++,
                                  program::Access::read,
-                                 {buffer, offset + part.bytes.begin, part.bytes.size()}});
+                                 is_state ? place.state_range(saved.slot) : place.held_range()});
   }
   if (snapshot_ >= 0)
     snapshot.operands.push_back(

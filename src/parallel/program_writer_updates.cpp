@@ -114,8 +114,7 @@ void ProgramWriter::read_verdict(program::Instruction& instruction, UpdateVerdic
 int64_t ProgramWriter::update_scratch_bytes(int segment) const {
   int64_t most = 0;
   for (const program::ParameterPlace& place : program.parameters)
-    if (place.uses[0].segment == segment && place.owned_end > place.owned_begin)
-      most = std::max(most, place.whole_scratch);
+    if (place.uses[0].segment == segment && !place.owned.empty()) most = std::max(most, place.whole_scratch);
   return most;
 }
 

@@ -21,10 +21,10 @@ std::vector<TiedStages::Use> TiedStages::uses() const {
     for (size_t use = 1; use < place.uses.size(); ++use) {
       const auto& [segment, offset] = place.uses[use];
       if (ownership.stage_of_segment(segment) == stage) continue;
-      const layout::ByteSpan bytes =
+      const tensor::Part part =
           ownership.owned(static_cast<int>(p), ownership.rank_of(stage, ownership.replica_of(rank_)));
-      if (!bytes.empty())
-        list.push_back({static_cast<int>(p), static_cast<int>(use), owner, segment, offset, bytes});
+      if (!part.empty())
+        list.push_back({static_cast<int>(p), static_cast<int>(use), owner, segment, offset, part});
     }
   }
   return list;
@@ -48,13 +48,12 @@ void TiedStages::collect() {
   for (const Use& use : uses()) {
     ++index;
     if (ownership.computes(use.segment, rank_))
-      transfers.push_back(operand(
-          program::Role::send, index, ownership.stage_of_segment(use.owner),
-          writer_.gradients(use.segment, {use.offset + use.bytes.begin, use.offset + use.bytes.end})));
+      transfers.push_back(operand(program::Role::send, index, ownership.stage_of_segment(use.owner),
+                                  writer_.gradients(use.segment, use.bytes())));
     if (!ownership.computes(use.owner, rank_)) continue;
-    const int buffer =
-        writer_.program.add_buffer(fmt::format("tied.{}.{}", use.parameter, use.number),
-                                   program::Space::gradients, program::Category::gradients, use.bytes.size());
+    const int buffer = writer_.program.add_buffer(fmt::format("tied.{}.{}", use.parameter, use.number),
+                                                  program::Space::gradients, program::Category::gradients,
+                                                  use.bytes().size());
     arrived_[{use.parameter, use.number}] = writer_.program.whole(buffer);
     transfers.push_back(operand(program::Role::receive, index, ownership.stage_of_segment(use.segment),
                                 writer_.program.whole(buffer)));

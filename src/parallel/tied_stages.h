@@ -37,9 +37,14 @@ class TiedStages {
   /// A use of a parameter in another stage than the first.
   struct Use {
     int parameter, number;
-    int owner, segment;      ///< segments of the first use and of this one
-    int64_t offset;          ///< in this one's bucket
-    layout::ByteSpan bytes;  ///< of the parameter, which this replica updates where the first use is
+    int owner, segment;  ///< segments of the first use and of this one
+    int64_t offset;      ///< in this one's bucket
+    tensor::Part part;   ///< of the parameter, which this replica updates where the first use is
+    /// In this one's bucket.
+    layout::ByteSpan bytes() const {
+      const layout::ByteSpan within = layout::bytes_of(part);
+      return {offset + within.begin, offset + within.end};
+    }
   };
   std::vector<Use> uses() const;
   program::Operand operand(program::Role role, int index, int stage, const program::ByteRange& range) const;

@@ -109,13 +109,6 @@ std::string describe(const Program& program, int instruction) {
   return text + ")";
 }
 
-layout::ByteSpan held_bytes(const Program& program, int parameter) {
-  const ParameterPlace& place = program.parameter(parameter);
-  if (place.buffer < 0) return {};
-  const layout::ByteSpan buffer{-place.offset, program.buffer(place.buffer).size_bytes - place.offset};
-  return intersection({0, place.size_bytes}, buffer);
-}
-
 bool loads(const Program& program) {
   return std::ranges::any_of(program.instructions, [](const Instruction& instruction) {
     return instruction.kind == InstructionKind::load;

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "base/index.h"
-#include "layout/byte_span.h"
 #include "layout/canonical_tree.h"
 #include "lockstep/tensor.h"
 #include "program/blocks.h"
 #include "program/members.h"
+#include "tensor/part.h"
 
 namespace lockstep::program {
 
@@ -174,14 +174,13 @@ inline constexpr int64_t kNoGradient = -1;
 
 /// The place of a parameter, its optimizer state and each of its gradients in a rank's memory. Everything
 /// that walks over parameters (initial values, updates, norms, hashes, snapshots, checkpoints, the checker)
-/// uses it. For a rank that holds only a part of a parameter it is the place where the whole would be. So
-/// `offset` may be negative, and the end may lie beyond the buffer's end: the rank holds the bytes within the
-/// buffer.
+/// uses it.
 struct ParameterPlace {
   std::string name;
-  int buffer = -1;  ///< in space parameters; -1 if this rank does not hold it
-  int64_t offset = 0;
+  int buffer = -1;         ///< in space parameters; -1 if this rank holds nothing of it
+  int64_t offset = 0;      ///< of the held part's first byte
   int64_t size_bytes = 0;  ///< of the whole, in float32
+  tensor::Part held;       ///< what this rank has of it
   struct Use {
     int segment;
     int64_t bucket_offset;  ///< bytes from the start of the segment's bucket; kNoGradient: it is frozen
@@ -189,19 +188,30 @@ struct ParameterPlace {
   };
   std::vector<Use> uses;  ///< in graph order
   int narrow_buffer =
-      -1;  ///< buffer of its copy in a narrower type, which casts and updates make; -1: no copy
+      -1;  ///< buffer of the held part's copy in a narrower type, which casts and updates make; -1: no copy
   int64_t narrow_offset = 0;
+  tensor::Part owned;  ///< what this rank updates of it
+  /// Where the owned part of a slot of its optimizer state lies.
   struct State {
     int buffer;  ///< in space optimizer
     int64_t offset;
     bool operator==(const State&) const = default;
   };
-  std::vector<State> states;               ///< by slot; none if this rank holds none
-  int64_t owned_begin = 0, owned_end = 0;  ///< bytes of it that this rank updates
+  std::vector<State> states;  ///< by slot; none if this rank holds none
   /// Bytes of scratch with which an update works on all of its elements together; 0: each by itself.
   int64_t whole_scratch = 0;
   /// Whether it never changes: its uses have no gradients.
   bool is_frozen() const { return !uses.empty() && uses[0].bucket_offset == kNoGradient; }
+  int64_t elements() const { return size_bytes / 4; }
+  bool is_held_whole() const { return held.is_whole(elements()); }
+  /// The bytes of the held part, of its copy, and of the owned part of a slot.
+  ByteRange held_range() const { return {buffer, offset, 4 * held.count()}; }
+  ByteRange narrow_range(DType dtype) const {
+    return {narrow_buffer, narrow_offset, held.count() * size_of(dtype)};
+  }
+  ByteRange state_range(int slot) const {
+    return {nth(states, slot).buffer, nth(states, slot).offset, 4 * owned.count()};
+  }
   bool operator==(const ParameterPlace&) const = default;
 };
 
@@ -241,9 +251,6 @@ struct Program {
   /// The whole of a buffer.
   ByteRange whole(int buffer) const { return {buffer, 0, nth(buffers, buffer).size_bytes}; }
 };
-
-/// Bytes of a parameter in the rank's memory.
-layout::ByteSpan held_bytes(const Program& program, int parameter);
 
 /// Whether the rank reads batches.
 bool loads(const Program& program);

@@ -125,6 +125,8 @@ class Reader {
   static void read_place(TextLine& line, Program& p) {
     ParameterPlace place;
     place.name = line.name();
+    std::optional<tensor::Part> held;
+    bool owns_all = false;
     for (line.skip_blanks(); !line.at_end(); line.skip_blanks()) {
       const std::string_view key = line.word();
       if (key == "uses") break;
@@ -143,25 +145,39 @@ class Reader {
         auto& state = place.states.emplace_back(find(line, p.buffers, "buffer"));
         line.expect('@');
         state.offset = line.number<int64_t>();
+      } else if (key == "holds") {
+        held = read_part(line, line.token());
       } else if (key == "owns") {
-        place.owned_begin = line.number<int64_t>();
-        line.expect('+');
-        place.owned_end = place.owned_begin + line.number<int64_t>();
+        const std::string_view owned = line.token();
+        owns_all = owned == "all";
+        if (!owns_all) place.owned = read_part(line, owned);
       } else if (key == "whole") {
         place.whole_scratch = line.number<int64_t>();
       } else {
         line.fail(fmt::format(
-            "unknown field '{}'; expected buffer, offset, size, narrow, narrow_offset, state, owns, whole or "
-            "uses",
+            "unknown field '{}'; expected buffer, offset, size, holds, narrow, narrow_offset, state, owns, "
+            "whole or uses",
             key));
       }
     }
+    if (place.size_bytes < 0) line.fail("a size is from 0 on");
+    const tensor::Part all = tensor::Part::range(0, place.elements());
+    place.held = held ? *held : place.buffer >= 0 ? all : tensor::Part();
+    if (owns_all) place.owned = all;
     for (line.skip_blanks(); !line.at_end(); line.skip_blanks()) {
       const int segment = line.number();
       line.expect('+');
       place.uses.push_back({segment, line.number<int64_t>()});
     }
     p.parameters.push_back(std::move(place));
+  }
+
+  static tensor::Part read_part(const TextLine& line, std::string_view text) {
+    try {
+      return tensor::part_from_text(text);
+    } catch (const ConfigError& error) {
+      line.fail(error.what());
+    }
   }
 
   static void read_instruction(TextLine& line, Program& p) {

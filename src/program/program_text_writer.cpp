@@ -76,13 +76,16 @@ class Writer {
     if (place.buffer >= 0)
       put(" buffer={}", quoted(program_.buffers.at(static_cast<size_t>(place.buffer)).name));
     put(" offset={} size={}", place.offset, place.size_bytes);
+    // Who has a place holds all, unless the text says otherwise.
+    if (place.buffer >= 0 ? !place.is_held_whole() : !place.held.empty())
+      put(" holds={}", tensor::to_text(place.held));
     if (place.narrow_buffer >= 0)
       put(" narrow={} narrow_offset={}",
           quoted(program_.buffers.at(static_cast<size_t>(place.narrow_buffer)).name), place.narrow_offset);
     for (const auto& state : place.states)
       put(" state={}@{}", quoted(program_.buffers.at(static_cast<size_t>(state.buffer)).name), state.offset);
-    if (place.owned_end > place.owned_begin)
-      put(" owns={}+{}", place.owned_begin, place.owned_end - place.owned_begin);
+    if (!place.owned.empty())
+      put(" owns={}", place.owned.is_whole(place.elements()) ? "all" : tensor::to_text(place.owned));
     if (place.whole_scratch != 0) put(" whole={}", place.whole_scratch);
     put(" uses");
     for (const auto& use : place.uses) put(" {}+{}", use.segment, use.bucket_offset);

@@ -52,14 +52,18 @@ SegmentBindings bindings_of(const OperandBinding& operands, const ModelCode& cod
   bindings.gradient = [=](int storage) {
     return either(Role::output_gradient, Role::input_gradient, storage);
   };
-  bindings.parameter = [&operands, place](int parameter) {
+  const auto whole = [&operands, place](int parameter) -> const ParameterPlace& {
     const ParameterPlace& of = place(parameter);
-    return operands.in_operand(Role::parameters, DType::float32, {of.buffer, of.offset, of.size_bytes});
+    if (!of.is_held_whole())
+      throw InternalError(fmt::format("{} needs all of '{}', of which its rank holds {}", operands.describe(),
+                                      of.name, tensor::describe(of.held)));
+    return of;
   };
-  bindings.narrow_parameter = [&operands, place, narrow = code.graph().compute](int parameter) {
-    const ParameterPlace& of = place(parameter);
-    return operands.in_operand(Role::parameters, narrow,
-                               {of.narrow_buffer, of.narrow_offset, of.size_bytes / 4 * size_of(narrow)});
+  bindings.parameter = [&operands, whole](int parameter) {
+    return operands.in_operand(Role::parameters, DType::float32, whole(parameter).held_range());
+  };
+  bindings.narrow_parameter = [&operands, whole, narrow = code.graph().compute](int parameter) {
+    return operands.in_operand(Role::parameters, narrow, whole(parameter).narrow_range(narrow));
   };
   bindings.parameter_gradient = [&operands, place](int parameter, int use) {
     return operands.in_bucket(nth(place(parameter).uses, use), place(parameter).size_bytes);

@@ -43,6 +43,12 @@ void TextLine::expect_word(std::string_view expected) {
   if (at_end() || word() != expected) fail(fmt::format("expected '{}'", expected));
 }
 
+std::string_view TextLine::token() {
+  const size_t begin = at_;
+  while (!at_end() && text_[at_] != ' ' && text_[at_] != '\t' && text_[at_] != '\r') ++at_;
+  return text_.substr(begin, at_ - begin);
+}
+
 std::string TextLine::name() {
   std::string result;
   if (!accept('"')) {

@@ -34,6 +34,8 @@ class TextLine {
   std::string_view word();
   void expect_word(std::string_view expected);
   std::string name();
+  /// What stands before the next blank.
+  std::string_view token();
   template <class Integer = int>
   Integer number() {
     Integer value = 0;

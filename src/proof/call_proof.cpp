@@ -35,8 +35,9 @@ uint64_t hash_of_places(const program::Program& program) {
   uint64_t hash = 0;
   const auto add = [&](auto part) { hash = hash_combine(hash, static_cast<uint64_t>(part)); };
   for (const program::ParameterPlace& place : program.parameters) {
-    for (const int64_t part : {int64_t{place.buffer}, place.offset, place.size_bytes,
-                               int64_t{place.narrow_buffer}, place.narrow_offset})
+    for (const int64_t part :
+         {int64_t{place.buffer}, place.offset, place.size_bytes, place.held.first(), place.held.columns(),
+          place.held.rows(), place.held.pitch(), int64_t{place.narrow_buffer}, place.narrow_offset})
       add(part);
     for (const auto& use : place.uses) {
       add(use.segment);
@@ -199,11 +200,8 @@ void CallProof::enter_parameters(const program::OperandBinding& operands, const 
   for (int p = 0; p < static_cast<int>(places.size()); ++p) {
     const program::ParameterPlace& place = nth(places, p);
     const bool narrow = operand.range.buffer == place.narrow_buffer;
-    const program::ByteRange bytes = narrow
-                                         ? program::ByteRange{place.narrow_buffer, place.narrow_offset,
-                                                              place.size_bytes / 4 * size_of(operand.dtype)}
-                                         : program::ByteRange{place.buffer, place.offset, place.size_bytes};
-    if (program::holds(operand.range, bytes))
+    const program::ByteRange bytes = narrow ? place.narrow_range(operand.dtype) : place.held_range();
+    if (place.is_held_whole() && program::holds(operand.range, bytes))
       memory.fill(address + bytes.offset, bytes.size_bytes,
                   {narrow ? CallSymbol::Kind::narrow_parameter : CallSymbol::Kind::parameter, p});
   }

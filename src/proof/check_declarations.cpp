@@ -83,7 +83,7 @@ class Declarations {
     for (auto& [buffer, list] : by_buffer) {
       std::sort(list.begin(), list.end(), [](auto* a, auto* b) { return a->offset < b->offset; });
       for (size_t i = 1; i < list.size(); ++i)
-        if (list[i - 1]->offset + list[i - 1]->size_bytes > list[i]->offset)
+        if (list[i - 1]->offset + list[i - 1]->held_range().size_bytes > list[i]->offset)
           fail(fmt::format("parameters '{}' and '{}' share bytes", list[i - 1]->name, list[i]->name));
     }
   }
@@ -93,7 +93,7 @@ class Declarations {
     if (place.size_bytes <= 0 || place.uses.empty())
       fail(fmt::format("parameter '{}' needs a size and a use", place.name));
     const bool lies_sound =
-        is_sound(place.size_bytes) && place.offset >= -kMostBytes && place.offset <= kMostBytes &&
+        is_sound(place.size_bytes) && is_sound(place.offset) && is_sound(place.narrow_offset) &&
         std::all_of(place.uses.begin(), place.uses.end(), [&](const program::ParameterPlace::Use& use) {
           return place.is_frozen() ? use.bucket_offset == program::kNoGradient : is_sound(use.bucket_offset);
         });
@@ -109,34 +109,57 @@ class Declarations {
         return false;
       }
     for (const auto& state : place.states)
-      if (state.buffer < 0 || state.buffer >= buffers || state.offset < -kMostBytes ||
-          state.offset > kMostBytes) {
+      if (state.buffer < 0 || state.buffer >= buffers || !is_sound(state.offset)) {
         fail(fmt::format("state of parameter '{}' lies at byte {} of buffer {}, but there are {}", place.name,
                          state.offset, state.buffer, buffers));
         return false;
       }
+    return check_parts(place);
+  }
+
+  /// Whether they are parts of the parameter; reports what else is wrong, too.
+  bool check_parts(const program::ParameterPlace& place) {
+    for (const tensor::Part* part : {&place.held, &place.owned})
+      if (part->end() > place.elements()) {
+        fail(fmt::format("this rank has {} of parameter '{}'; expected a part of its {} elements",
+                         describe(*part), place.name, place.elements()));
+        return false;
+      }
+    if ((place.buffer >= 0) == place.held.empty())
+      fail(fmt::format("this rank has {} of parameter '{}', and {} buffer for it", describe(place.held),
+                       place.name, place.buffer >= 0 ? "a" : "no"));
+    if (place.buffer >= 0) check_room(place, "", place.held_range());
+    if (place.narrow_buffer >= 0)
+      // Which narrow type it has, its operands say.
+      check_room(place, "copy of the ", place.narrow_range(DType::bfloat16));
+    for (int slot = 0; slot < static_cast<int>(place.states.size()); ++slot)
+      check_room(place, "state of the ", place.state_range(slot));
     check_owned(place);
-    if (!is_sound(place.narrow_offset))
-      fail(fmt::format("parameter '{}' has a copy at byte {}; expected 0 to {}", place.name,
-                       place.narrow_offset, kMostBytes));
     return true;
   }
 
+  void check_room(const program::ParameterPlace& place, std::string_view what,
+                  const program::ByteRange& range) {
+    const program::ProgramBuffer& buffer = program_.buffer(range.buffer);
+    if (range.offset + range.size_bytes > buffer.size_bytes)
+      fail(
+          fmt::format("the {}part of parameter '{}' that this rank has ends at byte {} of buffer '{}', which "
+                      "has {}",
+                      what, place.name, range.offset + range.size_bytes, buffer.name, buffer.size_bytes));
+  }
+
   void check_owned(const program::ParameterPlace& place) {
-    if (place.owned_end == place.owned_begin && !place.states.empty())
+    if (place.owned.empty() && !place.states.empty())
       fail(fmt::format("it has optimizer state of parameter '{}', of which this rank owns nothing",
                        place.name));
-    if (place.owned_begin < 0 || place.owned_end < place.owned_begin || place.owned_end > place.size_bytes ||
-        place.owned_begin % 4 != 0 || place.owned_end % 4 != 0)
-      fail(fmt::format(
-          "this rank owns bytes {} to {} of parameter '{}'; expected whole elements of its {} bytes",
-          place.owned_begin, place.owned_end, place.name, place.size_bytes));
-    const int64_t owned = place.owned_end - place.owned_begin;
-    if (place.whole_scratch != 0 && owned != 0 && owned != place.size_bytes)
-      fail(fmt::format(
-          "this rank owns bytes {} to {} of parameter '{}', which is updated as a whole; expected "
-          "all of its {} bytes, or none",
-          place.owned_begin, place.owned_end, place.name, place.size_bytes));
+    if (!place.held.contains(place.owned))
+      fail(fmt::format("this rank owns {} of parameter '{}', but has {}", describe(place.owned), place.name,
+                       describe(place.held)));
+    if (place.whole_scratch != 0 && !place.owned.empty() && !place.owned.is_whole(place.elements()))
+      fail(
+          fmt::format("this rank owns {} of parameter '{}', which is updated as a whole; expected all of its "
+                      "{} elements, or none",
+                      describe(place.owned), place.name, place.elements()));
     if (!is_sound(place.whole_scratch))
       fail(fmt::format("the update of parameter '{}' has {} bytes of scratch; expected 0 to {}", place.name,
                        place.whole_scratch, kMostBytes));

@@ -116,7 +116,7 @@ void ProgramWorld::mark_trained() {
           const program::ParameterPlace& place = program.parameters[p];
           if (place.buffer == operand.range.buffer &&
               place.offset < operand.range.offset + operand.range.size_bytes &&
-              place.offset + place.size_bytes > operand.range.offset)
+              place.offset + place.held_range().size_bytes > operand.range.offset)
             nth(parameters_, places_[rank][p]).trained = true;
         }
       }

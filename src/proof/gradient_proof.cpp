@@ -64,7 +64,7 @@ void GradientProof::check_update(const Place& at) {
     if (operand.role == program::Role::gradients) gradients = &operand;
   }
   const int64_t parameter_width = size_of(parameters->dtype), width = size_of(gradients->dtype);
-  for (const HeldPart& part : machine().held().in(at.rank, parameters->range)) {
+  for (const HeldRun& part : machine().held().in(at.rank, parameters->range)) {
     program::ByteRange bytes = gradients->range;
     bytes.offset += part.begin / parameter_width * width;
     bytes.size_bytes = (part.end - part.begin) / parameter_width * width;
@@ -80,7 +80,7 @@ void GradientProof::check_update(const Place& at) {
 }
 
 void GradientProof::before_push(const Place& worker, const program::Operand& pushed, int server, int serve) {
-  for (const HeldPart& part : machine().held().in_serve(server, serve)) {
+  for (const HeldRun& part : machine().held().in_serve(server, serve)) {
     program::ByteRange bytes = pushed.range;
     bytes.offset += part.begin;
     bytes.size_bytes = part.end - part.begin;

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 
 namespace lockstep::proof {
 
@@ -13,32 +15,32 @@ void OwnershipProof::before(const Place& at) {
   if (i.kind != program::InstructionKind::update) return;
   for (const program::Operand& parameters : i.operands) {
     if (parameters.role != program::Role::parameters) continue;
-    for (const HeldPart& part : machine().held().in(at.rank, parameters.range)) {
-      check_owned(at, part);
-      check_whole(at, part);
-      check_state(at, part);
+    for (const HeldRun& run : machine().held().in(at.rank, parameters.range)) {
+      check_owned(at, run);
+      check_whole(at, run);
+      check_state(at, run);
     }
   }
 }
 
-void OwnershipProof::check_owned(const Place& at, const HeldPart& part) {
-  const program::ParameterPlace& place = program(at).parameters[part.place];
-  const int64_t end = part.position + part.end - part.begin;
-  if (part.position < place.owned_begin || end > place.owned_end)
+void OwnershipProof::check_owned(const Place& at, const HeldRun& run) {
+  const program::ParameterPlace& place = program(at).parameters[run.place];
+  const tensor::Part part = run.part();
+  if (!place.owned.contains(part))
     fail(at, "owned",
-         fmt::format("it updates bytes {} to {} of '{}', but this rank owns {} to {}", part.position, end,
-                     place.name, place.owned_begin, place.owned_end));
-  updated_bytes_[{at.rank, at.iteration}] += end - part.position;
+         fmt::format("it updates {} of '{}', but this rank owns {}", describe(part), place.name,
+                     describe(place.owned)));
+  updated_[{at.rank, at.iteration}] += part.count();
 }
 
 /// What is updated as a whole is updated by one instruction, which has the room that this takes.
-void OwnershipProof::check_whole(const Place& at, const HeldPart& part) {
-  const program::ParameterPlace& place = program(at).parameters[part.place];
+void OwnershipProof::check_whole(const Place& at, const HeldRun& run) {
+  const program::ParameterPlace& place = program(at).parameters[run.place];
   if (place.whole_scratch == 0) return;
-  if (part.end - part.begin != place.size_bytes)
+  if (!run.part().is_whole(place.elements()))
     fail(at, "whole",
-         fmt::format("it updates {} of the {} bytes of '{}', which is updated as a whole",
-                     part.end - part.begin, place.size_bytes, place.name));
+         fmt::format("it updates {} of the {} elements of '{}', which is updated as a whole",
+                     run.part().count(), place.elements(), place.name));
   const auto has_room = [&](const program::Operand& operand) {
     return operand.role == program::Role::temporary && operand.range.size_bytes >= place.whole_scratch;
   };
@@ -48,8 +50,8 @@ void OwnershipProof::check_whole(const Place& at, const HeldPart& part) {
                      place.whole_scratch));
 }
 
-void OwnershipProof::check_state(const Place& at, const HeldPart& part) {
-  const program::ParameterPlace& place = program(at).parameters[part.place];
+void OwnershipProof::check_state(const Place& at, const HeldRun& run) {
+  const program::ParameterPlace& place = program(at).parameters[run.place];
   std::vector<const program::Operand*> slots(place.states.size());
   size_t found = 0;
   for (const program::Operand& operand : instruction(at).operands) {
@@ -62,14 +64,16 @@ void OwnershipProof::check_state(const Place& at, const HeldPart& part) {
     return fail(at, "state slots",
                 fmt::format("it has {} slots of optimizer state, but the program says where {} of '{}' lie",
                             found, slots.size(), place.name));
+  const std::optional<int64_t> first = place.owned.place_of(run.part());
+  if (!first) return;  // check_owned has told
   for (size_t slot = 0; slot < slots.size(); ++slot) {
     const program::ByteRange& state = slots[slot]->range;
     const program::ParameterPlace::State& expected = place.states[slot];
-    if (expected.buffer != state.buffer || expected.offset + part.position != state.offset + part.begin)
+    if (expected.buffer != state.buffer || expected.offset + 4 * *first != state.offset + run.begin)
       fail(at, "state place",
-           fmt::format("its state {} of byte {} of '{}' is byte {} of {}; the program says byte {} of {}",
-                       slot, part.position, place.name, state.offset + part.begin,
-                       nth(program(at).buffers, state.buffer).name, expected.offset + part.position,
+           fmt::format("its state {} of element {} of '{}' is byte {} of {}; the program says byte {} of {}",
+                       slot, run.part().first(), place.name, state.offset + run.begin,
+                       nth(program(at).buffers, state.buffer).name, expected.offset + 4 * *first,
                        nth(program(at).buffers, expected.buffer).name));
   }
 }
@@ -81,23 +85,25 @@ void OwnershipProof::check_proposed(const Place& at) {
     if (parameters.role != program::Role::parameters) continue;
     for (const program::Operand& state : operands) {
       if (state.role != program::Role::state || state.index != parameters.index) continue;
-      for (const HeldPart& part : machine().held().in(at.rank, parameters.range))
-        check_proposed(at, part, parameters.range.size_bytes, state.range);
+      for (const HeldRun& run : machine().held().in(at.rank, parameters.range))
+        check_proposed(at, run, parameters.range.size_bytes, state.range);
     }
   }
 }
 
-void OwnershipProof::check_proposed(const Place& at, const HeldPart& part, int64_t size_bytes,
+void OwnershipProof::check_proposed(const Place& at, const HeldRun& run, int64_t size_bytes,
                                     const program::ByteRange& state) {
-  const program::ParameterPlace& place = program(at).parameters[part.place];
+  const program::ParameterPlace& place = program(at).parameters[run.place];
+  const std::optional<int64_t> first = place.owned.place_of(run.part());
   for (int64_t slot = 0; slot < state.size_bytes / std::max<int64_t>(size_bytes, 1); ++slot) {
-    const int64_t found = state.offset + slot * size_bytes + part.begin;
-    if (slot < static_cast<int64_t>(place.states.size()) && nth(place.states, slot).buffer == state.buffer &&
-        nth(place.states, slot).offset + part.position == found)
+    const int64_t found = state.offset + slot * size_bytes + run.begin;
+    if (first && slot < static_cast<int64_t>(place.states.size()) &&
+        nth(place.states, slot).buffer == state.buffer &&
+        nth(place.states, slot).offset + 4 * *first == found)
       continue;
     fail(at, "state place",
-         fmt::format("it moves byte {} of {} as state {} of byte {} of '{}'; the program says otherwise",
-                     found, nth(program(at).buffers, state.buffer).name, slot, part.position, place.name));
+         fmt::format("it moves byte {} of {} as state {} of {} of '{}'; the program says otherwise", found,
+                     nth(program(at).buffers, state.buffer).name, slot, describe(run.part()), place.name));
   }
 }
 
@@ -109,58 +115,57 @@ void OwnershipProof::finish(int iterations) {
 void OwnershipProof::check_amounts(int iterations) {
   for (int iteration = 0; iteration < iterations; ++iteration)
     for (int rank = 0; rank < world().size(); ++rank) {
-      const auto updated = updated_bytes_.find({rank, iteration});
-      if (updated == updated_bytes_.end()) continue;  // a server, or a program that updates nothing
+      const auto updated = updated_.find({rank, iteration});
+      if (updated == updated_.end()) continue;  // a server, or a program that updates nothing
       int64_t owned = 0;
       for (const program::ParameterPlace& place : world().program(rank).parameters)
-        owned += place.owned_end - place.owned_begin;
+        owned += place.owned.count();
       if (updated->second != owned)
         findings().add(rank, -1, "owned",
-                       fmt::format("it updates {} bytes in a step, but owns {}", updated->second, owned));
+                       fmt::format("it updates {} elements in a step, but owns {}", updated->second, owned));
     }
 }
 
 void OwnershipProof::check_owners() {
-  struct Edge {
-    int64_t at;
-    int rank;
-    bool begins;
-  };
-  std::vector<std::vector<Edge>> edges(world().parameters().size());
+  std::vector<Owners> owners(world().parameters().size());
   for (int rank = 0; rank < world().size(); ++rank) {
     stages_.push_back(stage_of(rank));
     const auto& places = world().program(rank).parameters;
-    for (size_t place = 0; place < places.size(); ++place) {
-      if (places[place].owned_begin >= places[place].owned_end) continue;
-      auto& of_parameter = nth(edges, world().parameter_of_place(rank, place));
-      of_parameter.push_back({places[place].owned_begin, rank, true});
-      of_parameter.push_back({places[place].owned_end, rank, false});
-    }
+    for (size_t place = 0; place < places.size(); ++place)
+      if (!places[place].owned.empty())
+        nth(owners, world().parameter_of_place(rank, place))[places[place].owned].insert(rank);
   }
-  for (int parameter = 0; parameter < static_cast<int>(edges.size()); ++parameter) {
-    auto& of_parameter = nth(edges, parameter);
-    std::ranges::sort(of_parameter, {}, &Edge::at);
-    std::set<int> owners;
-    for (size_t i = 0; i < of_parameter.size(); ++i) {
-      if (i > 0 && owners.size() > 1 && of_parameter[i - 1].at < of_parameter[i].at)
-        check_shared(parameter, {of_parameter[i - 1].at, of_parameter[i].at}, owners);
-      if (of_parameter[i].begins)
-        owners.insert(of_parameter[i].rank);
-      else
-        owners.erase(of_parameter[i].rank);
-    }
-  }
+  // What is frozen has none. What else has none is told by whoever looks for its update.
+  for (int parameter = 0; parameter < static_cast<int>(owners.size()); ++parameter)
+    if (!nth(owners, parameter).empty()) check_divided(parameter, nth(owners, parameter));
 }
 
-void OwnershipProof::check_shared(int parameter, const layout::ByteSpan& bytes, const std::set<int>& owners) {
+void OwnershipProof::check_divided(int parameter, const Owners& owners) {
+  const ModelParameter& model = nth(world().parameters(), parameter);
+  std::vector<tensor::Part> parts;
+  for (const auto& [part, ranks] : owners) parts.push_back(part);
+  if (const auto fault = tensor::tiling_fault(model.size_bytes / 4, parts)) {
+    std::vector<std::string> told;
+    for (const auto& [part, ranks] : owners)
+      told.push_back(fmt::format("{} by rank{} {}", describe(part), ranks.size() == 1 ? "" : "s",
+                                 fmt::join(ranks, ", ")));
+    return findings().add(
+        *owners.begin()->second.begin(), -1, "owners",
+        fmt::format("element {} of '{}' is updated by {}; its parts are updated so: {}", fault->element,
+                    model.name, fault->is_twice ? "owners of two parts" : "nobody", fmt::join(told, "; ")));
+  }
+  for (const auto& [part, ranks] : owners)
+    if (ranks.size() > 1) check_shared(parameter, part, ranks);
+}
+
+void OwnershipProof::check_shared(int parameter, const tensor::Part& part, const std::set<int>& owners) {
   const int first = *owners.begin();
   const auto wrong = [&](int rank, const char* what) {
-    findings().add(
-        rank, -1, "owners",
-        fmt::format("bytes {} to {} of '{}' are updated by ranks {}: one rank should update them, or all "
-                    "replicas of their stage; {}",
-                    bytes.begin, bytes.end, nth(world().parameters(), parameter).name,
-                    fmt::join(owners, ", "), what));
+    findings().add(rank, -1, "owners",
+                   fmt::format("{} of '{}' are updated by ranks {}: one rank should update them, or all "
+                               "replicas of their stage; {}",
+                               describe(part), nth(world().parameters(), parameter).name,
+                               fmt::join(owners, ", "), what));
   };
   for (const int owner : owners)
     if (nth(stages_, owner) != nth(stages_, first)) return wrong(owner, "this rank is none of these");
@@ -168,8 +173,7 @@ void OwnershipProof::check_shared(int parameter, const layout::ByteSpan& bytes, 
     if (owners.contains(rank) || nth(stages_, rank) != nth(stages_, first)) continue;
     const auto& places = world().program(rank).parameters;
     for (size_t place = 0; place < places.size(); ++place)
-      if (world().parameter_of_place(rank, place) == parameter &&
-          !intersection(held_bytes(world().program(rank), static_cast<int>(place)), bytes).empty())
+      if (world().parameter_of_place(rank, place) == parameter && places[place].held.meets(part))
         return wrong(rank, "this rank holds them, too, but does not update them");
   }
 }

@@ -5,14 +5,14 @@
 #include <utility>
 #include <vector>
 
-#include "layout/byte_span.h"
 #include "proof/proof.h"
+#include "tensor/part.h"
 
 namespace lockstep::proof {
 
-/// Proves: a rank updates exactly the bytes that its program says it owns, with the optimizer state that its
-/// program assigns to these bytes. Each byte has one owner, or all replicas of a stage own it and make the
-/// same update.
+/// Proves: a rank updates exactly the parts of parameters that its program says it owns, with the optimizer
+/// state that its program assigns to these. The parts that ranks own of a parameter have each of its elements
+/// once. Each part has one owner, or all replicas of a stage own it and make the same update.
 class OwnershipProof : public Proof {
  public:
   using Proof::Proof;
@@ -21,20 +21,22 @@ class OwnershipProof : public Proof {
   void finish(int iterations) override;
 
  private:
-  void check_owned(const Place& at, const HeldPart& part);
-  void check_whole(const Place& at, const HeldPart& part);
-  void check_state(const Place& at, const HeldPart& part);
+  void check_owned(const Place& at, const HeldRun& run);
+  void check_whole(const Place& at, const HeldRun& run);
+  void check_state(const Place& at, const HeldRun& run);
   void check_proposed(const Place& at);
-  void check_proposed(const Place& at, const HeldPart& part, int64_t size_bytes,
+  void check_proposed(const Place& at, const HeldRun& run, int64_t size_bytes,
                       const program::ByteRange& state);
   void check_amounts(int iterations);
   void check_owners();
-  /// For bytes that several ranks own.
-  void check_shared(int parameter, const layout::ByteSpan& bytes, const std::set<int>& owners);
+  using Owners = std::map<tensor::Part, std::set<int>>;  ///< ranks by what they own of a parameter
+  void check_divided(int parameter, const Owners& owners);
+  /// For a part that several ranks own.
+  void check_shared(int parameter, const tensor::Part& part, const std::set<int>& owners);
   int stage_of(int rank) const;
 
-  std::map<std::pair<int, int>, int64_t> updated_bytes_;  ///< by rank and iteration
-  std::vector<int> stages_;                               ///< by rank: equal for replicas of a stage
+  std::map<std::pair<int, int>, int64_t> updated_;  ///< elements by rank and iteration
+  std::vector<int> stages_;                         ///< by rank: equal for replicas of a stage
 };
 
 }  // namespace lockstep::proof

@@ -28,7 +28,7 @@ void ParameterProof::check_read(const Place& at, const program::Operand& operand
   auto held = operand.dtype == DType::float32
                   ? machine().held().in(at.rank, operand.range)
                   : machine().held().copies_in(at.rank, operand.range, operand.dtype);
-  std::sort(held.begin(), held.end(), [](const HeldPart& a, const HeldPart& b) { return a.begin < b.begin; });
+  std::sort(held.begin(), held.end(), [](const HeldRun& a, const HeldRun& b) { return a.begin < b.begin; });
   size_t next = 0;
   for (const Piece& piece : read(at, operand)) {
     while (next < held.size() && held[next].end <= piece.begin) ++next;
@@ -39,7 +39,7 @@ void ParameterProof::check_read(const Place& at, const program::Operand& operand
 
 /// `expected` is what the program says lies there, if anything.
 void ParameterProof::check_read(const Place& at, const program::Operand& operand, const Piece& piece,
-                                const HeldPart* expected) {
+                                const HeldRun* expected) {
   if (piece.expression == Expressions::kNothing) return;
   if (piece.expression == Expressions::kOther && expected == nullptr) return;
   const auto& parameters = world().parameters();
@@ -122,7 +122,7 @@ void ParameterProof::check_update(const Place& at, const program::Operand& param
   if (held.empty())
     fail(at, "held",
          fmt::format("no parameter of this rank lies in {}", proof::describe(program(at), parameters.range)));
-  for (const HeldPart& part : held) {
+  for (const HeldRun& part : held) {
     const std::string& name = nth(world().parameters(), part.parameter).name;
     program::ByteRange bytes = parameters.range;
     bytes.offset += part.begin;
@@ -164,7 +164,7 @@ void ParameterProof::check_state(const Place& at, const program::Operand& state)
 }
 
 void ParameterProof::before_push(const Place& worker, const program::Operand& pushed, int server, int serve) {
-  for (const HeldPart& part : machine().held().in_serve(server, serve)) {
+  for (const HeldRun& part : machine().held().in_serve(server, serve)) {
     program::ByteRange bytes = pushed.range;
     bytes.offset += part.begin;
     bytes.size_bytes = part.end - part.begin;

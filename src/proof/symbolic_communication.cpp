@@ -140,7 +140,7 @@ void pull(SymbolicMachine& machine, const Place& worker, const program::Operand&
           int serve) {
   machine.memory(worker.rank).write(parameters.range, Expressions::kOther, parameters.dtype);
   std::vector<Piece> pieces;
-  for (const HeldPart& part : machine.held().in_serve(server, serve))
+  for (const HeldRun& part : machine.held().in_serve(server, serve))
     pieces.push_back({part.begin, part.end, machine.expressions().parameter(Expressions::kPulled),
                       part.parameter, part.position, DType::float32});
   machine.memory(worker.rank).write(parameters.range, pieces);

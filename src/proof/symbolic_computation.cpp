@@ -283,7 +283,7 @@ void update(SymbolicMachine& machine, const Place& at) {
     if (operand.role == program::Role::temporary)
       memory.write(operand.range, Expressions::kNothing, operand.dtype);
     if (operand.role != program::Role::parameters) continue;
-    for (const HeldPart& part : machine.held().in(at.rank, operand.range)) {
+    for (const HeldRun& part : machine.held().in(at.rank, operand.range)) {
       program::ByteRange bytes = operand.range;
       bytes.offset += part.begin;
       bytes.size_bytes = part.end - part.begin;

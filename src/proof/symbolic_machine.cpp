@@ -28,7 +28,7 @@ void SymbolicMachine::enter_initial_contents() {
       const auto held = held_.in(rank, whole);
       if (held.empty()) continue;
       memory(rank).write(whole, Expressions::kOther, DType::float32);
-      for (const HeldPart& part : held)
+      for (const HeldRun& part : held)
         memory(rank).write(whole, {{part.begin, part.end, expressions_.parameter(0), part.parameter,
                                     part.position, DType::float32}});
     }

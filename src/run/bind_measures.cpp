@@ -8,6 +8,7 @@
 
 #include "base/ensure.h"
 #include "base/index.h"
+#include "layout/byte_span.h"
 #include "layout/norm_chunks.h"
 #include "lockstep/error.h"
 #include "program/regions.h"
@@ -38,40 +39,31 @@ std::vector<Piece> with_gaps(std::vector<Piece> pieces, int64_t chunks) {
 }
 
 /// A part of a parameter in an operand.
-struct Part {
+struct MeasuredPart {
   size_t parameter;
   int64_t offset;  ///< bytes within the operand
-  int64_t first;   ///< element of the parameter
-  int64_t count;   ///< elements
+  tensor::Part part;
 
   int64_t first_chunk(const layout::NormChunks& chunks) const {
-    return chunks.first[parameter] + first / layout::kNormChunk;
+    return chunks.first[parameter] + part.first() / layout::kNormChunk;
   }
 };
 
 /// The parts of parameters, or of their gradients, in an operand that states its place in a bucket.
-std::vector<Part> parts_in(const Binding& binding, const program::Operand& operand) {
-  const int64_t begin = operand.position, end = operand.position + operand.range.size_bytes;
-  std::vector<Part> parts;
+std::vector<MeasuredPart> parts_in(const Binding& binding, const program::Operand& operand) {
+  const layout::ByteSpan all{operand.position, operand.position + operand.range.size_bytes};
+  std::vector<MeasuredPart> parts;
   for (size_t p = 0; p < binding.program().parameters.size(); ++p) {
     const auto& place = binding.program().parameters[p];
     if (place.is_frozen()) continue;
-    const auto& use = place.uses[0];
-    const int64_t from = std::max(begin, use.bucket_offset),
-                  to = std::min(end, use.bucket_offset + place.size_bytes);
-    if (use.segment != operand.index || from >= to) continue;
-    const Part part{.parameter = p,
-                    .offset = from - begin,
-                    .first = (from - use.bucket_offset) / 4,
-                    .count = (to - from) / 4};
-    if (part.first % layout::kNormChunk != 0 || ((part.first + part.count) % layout::kNormChunk != 0 &&
-                                                 part.first + part.count != place.size_bytes / 4))
-      throw InternalError(
-          fmt::format("{} reads elements {}+{} of the {} of '{}'; parts begin and end on "
-                      "borders of {} elements",
-                      binding.describe(), part.first, part.count, program::name_of(operand.role), place.name,
-                      layout::kNormChunk));
-    parts.push_back(part);
+    const auto& [segment, begin] = place.uses[0];
+    const layout::ByteSpan within{all.begin - begin, all.end - begin};
+    const tensor::Part part = elements_of(intersection(within, {0, place.size_bytes}));
+    if (segment != operand.index || part.empty()) continue;
+    tensor::require_whole_chunks(part, place.elements(),
+                                 fmt::format("{}: {}", binding.describe(), place.name));
+    parts.push_back(
+        {.parameter = p, .offset = begin + layout::bytes_of(part).begin - all.begin, .part = part});
   }
   return parts;
 }
@@ -82,9 +74,9 @@ std::vector<ChunkedPiece> measured_pieces(const Binding& binding, program::Role 
   std::vector<ChunkedPiece> pieces;
   for (const auto& operand : binding.instruction().operands) {
     if (operand.role != role) continue;
-    for (const Part& part : parts_in(binding, operand))
-      pieces.push_back({reinterpret_cast<const float*>(binding.at(operand) + part.offset), part.count,
-                        part.first_chunk(chunks)});
+    for (const MeasuredPart& measured : parts_in(binding, operand))
+      pieces.push_back({reinterpret_cast<const float*>(binding.at(operand) + measured.offset),
+                        measured.part.count(), measured.first_chunk(chunks)});
   }
   return with_gaps(std::move(pieces), chunks.count);
 }
@@ -174,13 +166,13 @@ Action bind_propose(const Binding& binding) {
     const std::byte* parameters =
         binding.exactly(program::Role::parameters, gradients.index, bytes, DType::float32);
     std::byte* state = binding.exactly(program::Role::state, gradients.index, slots * bytes, DType::float32);
-    for (const Part& part : parts_in(binding, gradients)) {
+    for (const MeasuredPart& part : parts_in(binding, gradients)) {
       if (!is_weight(binding, part.parameter)) continue;
       call.pieces.push_back({.gradients = reinterpret_cast<const float*>(binding.at(gradients) + part.offset),
                              .parameters = reinterpret_cast<const float*>(parameters + part.offset),
                              .state = {reinterpret_cast<float*>(state + part.offset),
                                        reinterpret_cast<float*>(state + bytes + part.offset)},
-                             .count = part.count,
+                             .count = part.part.count(),
                              .first_chunk = part.first_chunk(chunks),
                              .rates = rates_of(binding, part.parameter),
                              .parameter = static_cast<int32_t>(part.parameter)});
@@ -245,12 +237,12 @@ Action bind_digest(const Binding& binding) {
   std::vector<ChunkedPiece> pieces;
   for (size_t p = 0; p < binding.program().parameters.size(); ++p) {
     const auto& place = binding.program().parameters[p];
-    const program::ByteRange whole{place.buffer, place.offset, place.size_bytes};
     for (const auto& operand : instruction.operands)
-      if (operand.role == program::Role::parameters && holds(operand.range, whole))
-        pieces.push_back(
-            {reinterpret_cast<const float*>(binding.context().memory.at(binding.program(), whole)),
-             place.size_bytes / 4, chunks.first[p]});
+      if (operand.role == program::Role::parameters && place.is_held_whole() &&
+          holds(operand.range, place.held_range()))
+        pieces.push_back({reinterpret_cast<const float*>(
+                              binding.context().memory.at(binding.program(), place.held_range())),
+                          place.elements(), chunks.first[p]});
   }
   const DigestCall call{.pieces = with_gaps(std::move(pieces), chunks.count),
                         .chunks = chunks.count,

@@ -178,7 +178,7 @@ ServedRange bind_serve(const Binding& binding) {
 int64_t served_scratch_bytes(const program::Program& program, const program::Instruction& serve) {
   int64_t most = 0;
   for (const program::ParameterPlace& place : program.parameters)
-    if (place.uses[0].segment == serve.segment && place.owned_end > place.owned_begin)
+    if (place.uses[0].segment == serve.segment && !place.owned.empty())
       most = std::max(most, place.whole_scratch);
   return most;
 }

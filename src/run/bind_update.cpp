@@ -50,7 +50,8 @@ UpdateCall make_update(const Binding& binding, const program::ByteRange& updated
   for (size_t p = 0; p < binding.program().parameters.size(); ++p) {
     const auto& place = binding.program().parameters[p];
     const int64_t from = std::max(updated.offset, place.offset);
-    const int64_t to = std::min(updated.offset + updated.size_bytes, place.offset + place.size_bytes);
+    const int64_t to =
+        std::min(updated.offset + updated.size_bytes, place.offset + place.held_range().size_bytes);
     if (place.buffer != updated.buffer || from >= to) continue;
     const auto& spec = context.graph.parameters[p].spec;
     const UpdateCall::Piece piece{

@@ -97,15 +97,19 @@ TEST(Checkpoint, SeveralWritersShareOne) {
   EXPECT_EQ(loaded(checkpoint), state);
 }
 
-TEST(Checkpoint, LoadsPartsByNameAndSlice) {
+TEST(Checkpoint, LoadsPartsByName) {
   const TemporaryDirectory folder;
   SmallState state(1);
   state.weight = {1, 2, 3, 4, 5, 6};
   const Checkpoint checkpoint(save(folder.path(), 1, state));
-  float slice[2] = {};
+  float range[2] = {}, column[2] = {};
   checkpoint.load(FileKind::model,
-                  std::vector<TensorDestination>{{"fc.weight", DType::float32, Shape{2, 3}, slice, {3, 2}}});
-  EXPECT_THAT(slice, ElementsAre(4, 5));
+                  std::vector<TensorDestination>{
+                      {"fc.weight", DType::float32, Shape{2, 3}, range, tensor::Part::range(3, 2)},
+                      {"fc.weight", DType::float32, Shape{2, 3}, column,
+                       tensor::Part::rectangle(Shape{2, 3}, {0, 2}, {1, 1})}});
+  EXPECT_THAT(range, ElementsAre(4, 5));
+  EXPECT_THAT(column, ElementsAre(2, 5));
   float bias[2] = {};
   const std::vector<TensorDestination> only_bias{{"fc.bias", DType::float32, Shape{2}, bias}};
   checkpoint.load(FileKind::model, only_bias);

@@ -63,7 +63,7 @@ class ExportedModelTest : public ::testing::Test {
     const auto graph = model::make_graph(model);
     for (int p = 0; p < static_cast<int>(graph.parameters.size()); ++p) {
       std::vector<float> values(static_cast<size_t>(graph.parameter(p).spec.shape.count()));
-      ASSERT_TRUE(source.read(p, 0, values));
+      ASSERT_TRUE(source.read(p, tensor::Part::range(0, std::ssize(values)), values));
       EXPECT_EQ(values, numbers_from(static_cast<float>(p), static_cast<int64_t>(values.size())))
           << graph.parameter(p).name;
     }
@@ -84,7 +84,7 @@ TEST_F(ExportedModelTest, HasAveragesInThePlacesOfWeightsThatHaveOne) {
   const WeightSource source(model, {.path = folder_ / "out"});
   for (int p = 0; p < 3; ++p) {
     std::vector<float> values(static_cast<size_t>(graph.parameter(p).spec.shape.count()));
-    ASSERT_TRUE(source.read(p, 0, values));
+    ASSERT_TRUE(source.read(p, tensor::Part::range(0, std::ssize(values)), values));
     EXPECT_EQ(values, p == 1 ? std::vector<float>(values.size())
                              : numbers_from(static_cast<float>(p), static_cast<int64_t>(values.size())))
         << p;

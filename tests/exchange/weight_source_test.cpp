@@ -57,7 +57,7 @@ class WeightSourceTest : public ::testing::Test {
     const int parameter = parameter_of(model, name);
     std::vector<float> values(
         static_cast<size_t>(model::make_graph(model).parameter(parameter).spec.shape.count()), -1);
-    source.read(parameter, 0, values);
+    source.read(parameter, tensor::Part::range(0, std::ssize(values)), values);
     return values;
   }
   /// A folder of Hugging Face for the small GPT-2, with its tensors in so many files.
@@ -92,14 +92,18 @@ TEST_F(WeightSourceTest, ReadsPyTorchsLayouts) {
   EXPECT_THAT(all_of(source, model, "fc.weight"), ElementsAre(20, 22, 21, 23, 24, 26, 25, 27));
 }
 
-TEST_F(WeightSourceTest, ReadsAnySlice) {
+TEST_F(WeightSourceTest, ReadsAnyPart) {
   const ModelSpec model = convolution();
   const auto source =
       open(model, {{"conv.weight", {2, 2, 1, 1}, 1}, {"conv.bias", {2}, 10}, {"fc.weight", {2, 4}, 20}});
   const int parameter = parameter_of(model, "fc.weight");
   std::vector<float> values(3);
-  EXPECT_TRUE(source.read(parameter, 3, values));
+  EXPECT_TRUE(source.read(parameter, tensor::Part::range(3, 3), values));
   EXPECT_THAT(values, ElementsAre(23, 24, 26));
+  values.resize(4);
+  const Shape shape = model::make_graph(model).parameter(parameter).spec.shape;
+  EXPECT_TRUE(source.read(parameter, tensor::Part::rectangle(shape, {0, 2}, {1, 2}), values));
+  EXPECT_THAT(values, ElementsAre(22, 21, 26, 25));
 }
 
 TEST_F(WeightSourceTest, WidensNarrowTypesExactly) {
@@ -142,7 +146,7 @@ TEST_F(WeightSourceTest, DrawsANewLayer) {
   // The old head's tensors have other shapes, and are not read.
   const auto source = open(model, {{"fc1.weight", {5, 2}}, {"fc1.bias", {5}}}, {.new_layers = {"fc1"}});
   std::vector<float> values(4, -1);
-  EXPECT_FALSE(source.read(parameter_of(model, "fc1.weight"), 0, values));
+  EXPECT_FALSE(source.read(parameter_of(model, "fc1.weight"), tensor::Part::range(0, 4), values));
   EXPECT_THAT(values, ElementsAre(-1, -1, -1, -1));
 }
 

@@ -26,7 +26,10 @@ std::vector<std::string> seeds() {
   checkpoint::Manifest manifest{.run_id = "a1b2", .step = 3, .layout = "dp=2"};
   manifest.math_fields = {{"trainer.seed", "7"}};
   checkpoint::FileRecord file{.name = "model.safetensors", .size_bytes = 96};
-  file.tensors.push_back({.name = "fc.weight", .dtype = DType::float32, .shape = Shape{2, 3}});
+  const Shape shape{2, 3};
+  file.tensors.push_back({.name = "fc.weight", .dtype = DType::float32, .shape = shape});
+  for (const auto& part : {tensor::Part::range(1, 4), tensor::Part::rectangle(shape, {0, 2}, {1, 2})})
+    file.tensors.push_back({.name = "fc.weight.m", .dtype = DType::float32, .shape = shape, .part = part});
   manifest.files.push_back(file);
   return {to_text(manifest)};
 }

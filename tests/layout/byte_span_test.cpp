@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "lockstep/error.h"
+
 namespace lockstep::layout {
 namespace {
 
@@ -27,6 +29,14 @@ TEST(SliceOf, ASpanIsTheSameOfTheSpanElsewhere) {
     const ByteSpan slice = slice_of(here, {i, 3});
     EXPECT_EQ(slice_of(there, {i, 3}), (ByteSpan{slice.begin - 100, slice.end - 100}));
   }
+}
+
+TEST(ByteSpan, IsARangeOfFloat32Elements) {
+  EXPECT_EQ(bytes_of(tensor::Part::range(3, 5)), (ByteSpan{12, 32}));
+  EXPECT_EQ(elements_of({12, 32}), tensor::Part::range(3, 5));
+  EXPECT_TRUE(bytes_of({}).empty());
+  EXPECT_EQ(elements_of({12, 12}), tensor::Part());
+  EXPECT_THROW(bytes_of(tensor::Part::strided(0, 2, 2, 4)), InternalError);
 }
 
 TEST(SliceOf, AllIsTheWhole) { EXPECT_EQ(slice_of({3, 1000}, {}), (ByteSpan{3, 1000})); }

@@ -67,7 +67,7 @@ TEST(Ownership, WithoutShardsEveryoneUpdatesEverything) {
   const Ownership ownership = model.place({.workers = 2});
   for (const int worker : {0, 1}) {
     EXPECT_EQ(ownership.updated_by(0, worker), (ByteSpan{0, 128}));
-    EXPECT_EQ(ownership.owned(1, worker), (ByteSpan{0, 12}));
+    EXPECT_EQ(ownership.owned(1, worker), elements_of({0, 12}));
   }
 }
 
@@ -99,8 +99,8 @@ TEST(Ownership, StagesHoldTheirSegmentsAndWhatTheyUseOfOthers) {
     EXPECT_EQ(ownership.updated_by(0, first), (ByteSpan{0, 320}));
     EXPECT_EQ(ownership.updated_by(0, second), ByteSpan{});
     EXPECT_EQ(ownership.updated_by(2, second), (ByteSpan{0, 64}));
-    EXPECT_EQ(ownership.owned(1, first), (ByteSpan{0, 12}));
-    EXPECT_EQ(ownership.owned(1, second), ByteSpan{});
+    EXPECT_EQ(ownership.owned(1, first), elements_of({0, 12}));
+    EXPECT_EQ(ownership.owned(1, second), tensor::Part());
     EXPECT_THAT(ownership.held_gradients(0, second), IsEmpty());
     EXPECT_THAT(ownership.held_gradients(2, second), ElementsAre(ByteSpan{0, 64 + 12 + 80}));
   }
@@ -124,8 +124,8 @@ TEST(Ownership, WorkersOfAStageShardWhatItComputes) {
   EXPECT_EQ(ownership.updated_by(2, 0), ByteSpan{});
   EXPECT_EQ(ownership.updated_by(2, 2).size() + ownership.updated_by(2, 3).size(), 64);
   // Of what the second stage has of the first one's parameters, gradients go to the shards there.
-  EXPECT_EQ(ownership.owned(1, 0), (ByteSpan{0, 12}));
-  EXPECT_EQ(ownership.owned(3, 1), (ByteSpan{0, 80}));
+  EXPECT_EQ(ownership.owned(1, 0), elements_of({0, 12}));
+  EXPECT_EQ(ownership.owned(3, 1), elements_of({0, 80}));
   EXPECT_THAT(ownership.gradients(2, 0, 1), testing::Contains(ByteSpan{64, 64 + 12}));
   EXPECT_THAT(ownership.gradients(2, 1, 2), testing::Contains(ByteSpan{76, 76 + 80}));
   EXPECT_EQ(ownership.held(0, 2), (ByteSpan{64, 272}));
@@ -181,10 +181,24 @@ TEST(Ownership, ShardsEndOnBordersOfChunks) {
   const Ownership ownership = model.place({.workers = 2, .owners = {0, 2}});
   EXPECT_THAT(shards(ownership, 0),
               ElementsAre(ByteSpan{0, kChunkBytes}, ByteSpan{kChunkBytes, 2 * kChunkBytes + 64 + 448}));
-  EXPECT_EQ(ownership.owned(0, 0), (ByteSpan{0, kChunkBytes}));
-  EXPECT_EQ(ownership.owned(0, 1), (ByteSpan{kChunkBytes, 2 * kChunkBytes + 40}));
-  EXPECT_EQ(ownership.owned(1, 0), ByteSpan{});
-  EXPECT_EQ(ownership.owned(1, 1), (ByteSpan{0, 400}));
+  EXPECT_EQ(ownership.owned(0, 0), elements_of({0, kChunkBytes}));
+  EXPECT_EQ(ownership.owned(0, 1), elements_of({kChunkBytes, 2 * kChunkBytes + 40}));
+  EXPECT_EQ(ownership.owned(1, 0), tensor::Part());
+  EXPECT_EQ(ownership.owned(1, 1), elements_of({0, 400}));
+}
+
+TEST(Ownership, WorkersHoldAllAndServersWhatTheyUpdate) {
+  const Model model({{parameter(2 * kChunk + 10), parameter(100)}});
+  const Ownership ownership = model.place({.workers = 2, .owners = {2, 2}});
+  for (const int worker : {0, 1}) {
+    EXPECT_EQ(ownership.held_part(0, worker), tensor::Part::range(0, 2 * kChunk + 10));
+    EXPECT_EQ(ownership.owned(0, worker), tensor::Part());
+  }
+  EXPECT_EQ(ownership.held_part(0, 2), tensor::Part::range(0, kChunk));
+  EXPECT_EQ(ownership.held_part(0, 3), tensor::Part::range(kChunk, kChunk + 10));
+  EXPECT_EQ(ownership.held_part(1, 2), tensor::Part());
+  for (const int server : {2, 3})
+    for (const int p : {0, 1}) EXPECT_EQ(ownership.held_part(p, server), ownership.owned(p, server));
 }
 
 TEST(Ownership, WhoHasGotLessGetsMoreOfTheNextSegment) {
@@ -234,7 +248,7 @@ TEST(Ownership, ShardsCoverEverySegmentOnceAndAreEven) {
       for (int p = 0; p < static_cast<int>(model.graph.parameters.size()); ++p) {
         int64_t together = 0;
         for (int worker = 0; worker < workers; ++worker) {
-          const ByteSpan span = ownership.owned(p, worker);
+          const ByteSpan span = bytes_of(ownership.owned(p, worker));
           together += span.size();
           owned[static_cast<size_t>(worker)] += span.size();
           EXPECT_EQ(span.begin % kChunkBytes, 0);
@@ -299,7 +313,12 @@ std::vector<std::vector<SavedPart>> shares_of(const std::vector<model::Parameter
   return model.place({.workers = workers, .state_slots = slots, .owners = {0, sharded ? workers : 0}})
       .shares();
 }
-SavedPart whole(int parameter, int slot, int64_t size_bytes) { return {parameter, slot, {0, size_bytes}}; }
+SavedPart part(int parameter, int slot, const ByteSpan& bytes) {
+  return {parameter, slot, elements_of(bytes)};
+}
+SavedPart whole(int parameter, int slot, int64_t size_bytes) {
+  return part(parameter, slot, {0, size_bytes});
+}
 
 TEST(CheckpointShares, OneWorkerSavesEverythingParametersFirst) {
   EXPECT_THAT(shares_of({parameter(3), parameter(2, ops::ParameterRole::statistic), parameter(1)}, 2, 1),
@@ -339,8 +358,8 @@ TEST(CheckpointShares, WorkersWithoutTensorsSaveNothing) {
 
 TEST(CheckpointShares, ShardedStateIsSavedByWhoeverHoldsIt) {
   EXPECT_THAT(shares_of({parameter(kChunk + 5), parameter(3)}, 1, 2, true),
-              ElementsAre(ElementsAre(whole(0, -1, kChunkBytes + 20), SavedPart{0, 0, {0, kChunkBytes}}),
-                          ElementsAre(whole(1, -1, 12), SavedPart{0, 0, {kChunkBytes, kChunkBytes + 20}},
+              ElementsAre(ElementsAre(whole(0, -1, kChunkBytes + 20), part(0, 0, {0, kChunkBytes})),
+                          ElementsAre(whole(1, -1, 12), part(0, 0, {kChunkBytes, kChunkBytes + 20}),
                                       whole(1, 0, 12))));
   EXPECT_THAT(shares_of({parameter(kChunk + 5)}, 0, 2, true),
               ElementsAre(ElementsAre(whole(0, -1, kChunkBytes + 20)), IsEmpty()));

@@ -42,8 +42,8 @@ Program built_by_hand() {
   const int grad = p.add_buffer("grad", Space::gradients, Category::gradients, 256);
   p.buffers.back().offset = 64;
   const int half = p.add_buffer("half", Space::arena, Category::workspace, 128);
-  p.parameters.push_back({"block 0/w", -1, -64, 256, {{3, 0}, {5, 512}}});
-  p.parameters.push_back({"b", grad, 128, 64, {{3, 256}}, half, 32});
+  p.parameters.push_back({"block 0/w", -1, -64, 256, {}, {{3, 0}, {5, 512}}});
+  p.parameters.push_back({"b", grad, 128, 64, tensor::Part::range(0, 16), {{3, 256}}, half, 32});
   Instruction backward;
   backward.kind = InstructionKind::backward;
   backward.segment = 3;
@@ -140,11 +140,10 @@ TEST(ProgramText, NamesTheLineOfAnError) {
 
 TEST(ProgramText, NamesWhatIsWrongWithStateAndOwnership) {
   const std::string good = replaced(to_text(built_by_hand()), "narrow_offset=32",
-                                    "narrow_offset=32 state=half@-8 state=half@24 owns=16+32");
+                                    "narrow_offset=32 state=half@-8 state=half@24 owns=4+8");
   const Program read = program_from_text(good);
   EXPECT_EQ(read.parameters[1].states, (std::vector<ParameterPlace::State>{{1, -8}, {1, 24}}));
-  EXPECT_EQ(read.parameters[1].owned_begin, 16);
-  EXPECT_EQ(read.parameters[1].owned_end, 48);
+  EXPECT_EQ(read.parameters[1].owned, tensor::Part::range(4, 8));
   EXPECT_EQ(to_text(read), good);
   const auto refused = [&](const std::string& from, const std::string& to) {
     return error_of(replaced(good, from, to));
@@ -154,15 +153,36 @@ TEST(ProgramText, NamesWhatIsWrongWithStateAndOwnership) {
                                  {"state=half@-8", "state=half+8"},
                                  {"state=half@-8", "state=@8"},
                                  {"state=half@-8", "state=half@many"},
-                                 {"owns=16+32", "owns=16"},
-                                 {"owns=16+32", "owns=16+"},
-                                 {"owns=16+32", "owns=+32"},
-                                 {"owns=16+32", "owns=16-32"},
-                                 {"owns=16+32", "owns=16+half"}})
+                                 {"owns=4+8", "owns=4"},
+                                 {"owns=4+8", "owns=4+"},
+                                 {"owns=4+8", "owns=+8"},
+                                 {"owns=4+8", "owns=4-8"},
+                                 {"owns=4+8", "owns=-4+8"},
+                                 {"owns=4+8", "owns=4+2x3"},
+                                 {"owns=4+8", "owns=4+2x3/1"},
+                                 {"owns=4+8", "owns=4+half"}})
     EXPECT_THAT(refused(from, to), testing::HasSubstr("line 9")) << to;
   EXPECT_THAT(refused("state=half@-8", "state=halt@-8"), testing::HasSubstr("'halt'"));
-  EXPECT_THAT(refused("owns=16+32", "own=16+32"),
+  EXPECT_THAT(refused("owns=4+8", "own=4+8"),
               testing::HasSubstr("unknown field 'own'; expected buffer, offset, size"));
+}
+
+TEST(ProgramText, SaysWhichPartsARankHoldsAndOwns) {
+  const std::string all = to_text(built_by_hand());
+  EXPECT_EQ(program_from_text(replaced(all, "narrow=", "owns=all narrow=")).parameters[1].owned,
+            tensor::Part::range(0, 16));
+  const std::string parts = replaced(all, "size=64 narrow=half narrow_offset=32",
+                                     "size=64 holds=2+2x3/4 narrow=half narrow_offset=32 owns=2+2");
+  const Program read = program_from_text(parts);
+  EXPECT_EQ(read.parameters[1].held, tensor::Part::rectangle(Shape{4, 4}, {0, 3}, {2, 2}));
+  EXPECT_EQ(read.parameters[1].held_range(), (ByteRange{0, 128, 24}));
+  EXPECT_EQ(read.parameters[1].owned, tensor::Part::range(2, 2));
+  EXPECT_EQ(to_text(read), parts);
+  // What has no place is not held, and what has one is held whole, unless the text says otherwise.
+  Program odd = built_by_hand();
+  odd.parameters[0].held = tensor::Part::range(1, 1);
+  odd.parameters[1].held = {};
+  EXPECT_EQ(program_from_text(to_text(odd)), odd);
 }
 
 TEST(ProgramText, RefusesASecondBufferOfOneName) {

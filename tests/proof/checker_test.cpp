@@ -133,7 +133,7 @@ TEST(Checker, NamesTheSecondServerOfTheSameBytes) {
   ASSERT_EQ(found.size(), 1);
   EXPECT_EQ(found[0].rank, 3);
   EXPECT_EQ(found[0].property, CheckFinding::Property::mathematics);
-  EXPECT_THAT(found[0].message, Mentions("0 to 128 of 'fc.weight' ... ranks 2, 3"));
+  EXPECT_THAT(found[0].message, Mentions("0 to 31 of 'fc.weight' ... ranks 2, 3"));
 }
 
 TEST(Checker, NamesTheReplicaThatGetsWhatTheOthersUpdate) {
@@ -156,7 +156,7 @@ TEST(Checker, NamesTheReplicaThatGetsWhatTheOthersUpdate) {
       std::erase_if(program.instructions,
                     [](const program::Instruction& i) { return i.kind == program::InstructionKind::update; });
       for (program::ParameterPlace& place : program.parameters) {
-        place.owned_begin = place.owned_end = 0;
+        place.owned = {};
         place.states.clear();
       }
     }
@@ -164,7 +164,7 @@ TEST(Checker, NamesTheReplicaThatGetsWhatTheOthersUpdate) {
     program::derive_dependencies(program);
   }
   EXPECT_THAT(findings_in(programs),
-              Mentions("mathematics: rank 2: ... 0 to 128 of 'embed.weight' ... ranks 0, 1"));
+              Mentions("mathematics: rank 2: ... 0 to 31 of 'embed.weight' ... ranks 0, 1"));
 }
 
 TEST(Checker, NamesTheParameterThatNobodyUpdates) {
@@ -220,19 +220,19 @@ TEST(Checker, NamesASumOfSquaresOfWhatIsNotComplete) {
 }
 
 TEST(Checker, NamesAnUpdateOfWhatTheRankDoesNotOwn) {
-  EXPECT_THAT(findings_in(edited_program("dp2_sharded", 0, "state=state.1@262144 owns=0+262144",
-                                         "state=state.1@262144 owns=0+262140")),
-              Mentions("it updates bytes 0 to 262144 of 'head.weight' ... owns 0 to 262140"));
-  EXPECT_THAT(findings_in(edited_program("dp2_sharded", 0, "state=state.1@262144 owns=0+262144",
-                                         "state=state.1@262144 owns=0+262148")),
-              Mentions("rank 0: ... 524288 bytes ... owns 524292"));
+  EXPECT_THAT(findings_in(edited_program("dp2_sharded", 0, "state=state.1@262144 owns=0+65536",
+                                         "state=state.1@262144 owns=0+65535")),
+              Mentions("it updates elements 0 to 65535 of 'head.weight' ... owns elements 0 to 65534"));
+  EXPECT_THAT(findings_in(edited_program("dp2_sharded", 1, "state=state.0@262144 owns=65536+65024",
+                                         "state=state.0@262144 owns=65535+65025")),
+              Mentions("rank 1: it updates 131072 elements in a step, but owns 131073"));
 }
 
-TEST(Checker, NamesStateThatBelongsToOtherBytes) {
+TEST(Checker, NamesStateThatBelongsToOtherElements) {
   EXPECT_THAT(
-      findings_in(edited_program("dp2_sharded", 1, "state=state.1@-262144 state=state.1@0",
-                                 "state=state.1@0 state=state.1@262144")),
-      Mentions("state 0 of byte 262144 of 'head.weight' ... byte 0 of state.1 ... byte 262144 of state.1"));
+      findings_in(edited_program("dp2_sharded", 1, "state=state.1@0 state=state.1@262144",
+                                 "state=state.1@262144 state=state.1@0")),
+      Mentions("state 0 of element 65536 of 'head.weight' ... byte 0 of state.1 ... byte 262144 of state.1"));
 }
 
 TEST(Checker, RefusesALibrarysSumInReproducibleMode) {

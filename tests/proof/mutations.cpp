@@ -146,26 +146,32 @@ std::vector<Mutant> with_a_shifted_range(const Programs& programs) {
 }
 
 std::vector<Mutant> with_another_owned_range(const Programs& programs) {
-  struct Change {
-    const char* what;
-    int64_t begin, end;  ///< added
+  const auto changes_of = [](const tensor::Part& owned) {
+    const int64_t first = owned.first(), count = owned.count();
+    std::vector<std::pair<const char*, tensor::Part>> changes{
+        {"begins an element later", tensor::Part::range(first + 1, count - 1)},
+        {"ends an element later", tensor::Part::range(first, count + 1)},
+        {"ends an element earlier", tensor::Part::range(first, count - 1)},
+        {"lies an element later", tensor::Part::range(first + 1, count)},
+        {"is empty", {}}};
+    if (first > 0) {
+      changes.emplace_back("begins an element earlier", tensor::Part::range(first - 1, count + 1));
+      changes.emplace_back("lies an element earlier", tensor::Part::range(first - 1, count));
+    }
+    if (count % 4 == 0) {
+      changes.emplace_back("is its left half", tensor::Part::strided(first, 2, count / 4, 4));
+      changes.emplace_back("is its right half", tensor::Part::strided(first + 2, 2, count / 4, 4));
+    }
+    return changes;
   };
   std::vector<Mutant> mutants;
   for (size_t r = 0; r < programs.size(); ++r)
     for (size_t p = 0; p < programs[r].parameters.size(); ++p) {
       const program::ParameterPlace& place = programs[r].parameters[p];
-      const int64_t size = place.owned_end - place.owned_begin;
-      if (size == 0) continue;
-      for (const Change& change :
-           {Change{"begins 4 bytes later", 4, 0}, Change{"begins 4 bytes earlier", -4, 0},
-            Change{"ends 4 bytes later", 0, 4}, Change{"ends 4 bytes earlier", 0, -4},
-            Change{"lies 4 bytes later", 4, 4}, Change{"lies 4 bytes earlier", -4, -4},
-            Change{"is empty", 0, -size}}) {
-        mutants.push_back(
-            {fmt::format("rank {}: what it owns of '{}' {}", r, place.name, change.what), programs});
-        program::ParameterPlace& changed = mutants.back().programs[r].parameters[p];
-        changed.owned_begin += change.begin;
-        changed.owned_end += change.end;
+      if (place.owned.empty()) continue;
+      for (const auto& [what, owned] : changes_of(place.owned)) {
+        mutants.push_back({fmt::format("rank {}: what it owns of '{}' {}", r, place.name, what), programs});
+        mutants.back().programs[r].parameters[p].owned = owned;
       }
     }
   return mutants;
@@ -173,9 +179,8 @@ std::vector<Mutant> with_another_owned_range(const Programs& programs) {
 
 std::vector<Mutant> with_a_second_server(const Programs& programs) {
   const auto owns = [](const program::Program& program) {
-    return std::ranges::any_of(program.parameters, [](const program::ParameterPlace& place) {
-      return place.owned_end > place.owned_begin;
-    });
+    return std::ranges::any_of(program.parameters,
+                               [](const program::ParameterPlace& place) { return !place.owned.empty(); });
   };
   const auto is_one_of = [](const program::Program& program, const auto&... kinds) {
     return std::ranges::any_of(program.instructions,

@@ -255,7 +255,7 @@ buffer y space=arena category=activations size=64
 buffer dx.1 space=arena category=activations size=64
 buffer dx.2 space=arena category=activations size=64
 buffer dy space=arena category=activations size=64
-parameter w buffer=param.0 offset=0 size=64 owns=0+64 uses 0+0
+parameter w buffer=param.0 offset=0 size=64 owns=all uses 0+0
 0 constants @compute writes constants:constants
 1 load @compute micro_batch=0 leaf=0 writes batch:batch
 2 forward @compute segment=0 micro_batch=0 leaf=0 reads input:batch parameters:param.0 writes output:x

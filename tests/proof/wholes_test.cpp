@@ -66,7 +66,8 @@ TEST(Wholes, AreUpdatedByOneInstruction) {
 
 TEST(Wholes, AreOwnedWhole) {
   Programs part = muon();
-  part[1].parameters[0].owned_end -= 64;
+  program::ParameterPlace& place = part[1].parameters[0];
+  place.owned = tensor::Part::range(0, place.elements() - 16);
   expect_found(part, Property::structure, "half of it is owned");
 }
 

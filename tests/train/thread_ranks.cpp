@@ -48,9 +48,9 @@ Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOp
     for (const auto& parameter : graph.parameters)
       trace.parameters.emplace_back(parameter.spec.shape.count(), std::nanf(""));
     for (const HeldParameter& held : worker.held_parameters()) {
-      const auto* data = static_cast<const float*>(worker.window().read(held.data, 4 * held.count));
-      std::copy(data, data + held.count,
-                trace.parameters[static_cast<size_t>(held.parameter)].begin() + held.first);
+      auto& all = trace.parameters[static_cast<size_t>(held.parameter)];
+      tensor::copy_common(all.data(), tensor::Part::range(0, std::ssize(all)),
+                          worker.window().read(held.data, held.size_bytes()), held.part, sizeof(float));
     }
     const int64_t allocated = worker.device().memory_use().allocations;
     EXPECT_LE(allocated, program::kSpaceCount) << "a device allocates one buffer per space and nothing later";

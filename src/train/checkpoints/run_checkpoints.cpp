@@ -31,7 +31,7 @@ void load_each(const Worker& worker, const std::vector<checkpoint::NamedTensor>&
   for (const auto& tensor : tensors)
     worker.window().write(const_cast<void*>(tensor.data), tensor.size_bytes(), [&](void* to) {
       load(std::vector<checkpoint::TensorDestination>{
-          {tensor.name, tensor.dtype, tensor.shape, to, tensor.slice}});
+          {tensor.name, tensor.dtype, tensor.shape, to, tensor.part}});
     });
 }
 
@@ -66,7 +66,7 @@ void require_finite(const checkpoint::NamedTensor& tensor, int64_t step) {
   throw Error(fmt::format("the state after step {} is not saved: element {} of {} is {}; go on from an "
                           "earlier checkpoint with a "
                           "lower optimizer.learning_rate",
-                          step, tensor.slice.first + element, tensor.name,
+                          step, tensor.part.element(element), tensor.name,
                           static_cast<const float*>(tensor.data)[element]),
               ExitCode::internal);
 }

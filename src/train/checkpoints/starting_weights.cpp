@@ -65,9 +65,9 @@ void write_held(Worker& worker, const exchange::WeightSource& source,
                 const checkpoint::BeforeRead& before_read) {
   for (const HeldParameter& held : worker.held_parameters()) {
     before_read();
-    std::vector<float> values(static_cast<size_t>(held.count));
-    if (!source.read(held.parameter, held.first, values)) continue;
-    worker.window().write(held.data, 4 * held.count,
+    std::vector<float> values(static_cast<size_t>(held.part.count()));
+    if (!source.read(held.parameter, held.part, values)) continue;
+    worker.window().write(held.data, held.size_bytes(),
                           [&](void* to) { std::ranges::copy(values, static_cast<float*>(to)); });
   }
 }

@@ -249,8 +249,7 @@ std::string ReplicaComparison::locate_read(const std::vector<std::string>& hosts
   const int parameter = chunks.parameter_of(first);
   const int64_t begin = (first - nth(chunks.first, parameter)) * layout::kNormChunk;
   const auto owner = std::find_if(parties.suspects.begin(), parties.suspects.end(), [&](int rank) {
-    const layout::ByteSpan owned = worker_.compiled().ownership().owned(parameter, rank);
-    return owned.begin <= begin * 4 && begin * 4 < owned.end;
+    return worker_.compiled().ownership().owned(parameter, rank).contains(tensor::Part::range(begin, 1));
   });
   return tell_parties(parties, hosts, "read",
                       fmt::format("{} of {} parameters", parameters.size(), graph.parameters.size())) +

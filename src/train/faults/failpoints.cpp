@@ -125,10 +125,8 @@ void flip_bit(device::Device& device, std::byte* at) {
 
 /// What lies here of the first parameter that does: a stage, or a server, holds some of them, or parts.
 std::optional<program::ByteRange> first_held(const program::Program& program) {
-  for (size_t p = 0; p < program.parameters.size(); ++p)
-    if (const layout::ByteSpan held = program::held_bytes(program, static_cast<int>(p)); !held.empty())
-      return program::ByteRange{program.parameters[p].buffer, program.parameters[p].offset + held.begin,
-                                held.size()};
+  for (const program::ParameterPlace& place : program.parameters)
+    if (!place.held.empty()) return place.held_range();
   return std::nullopt;
 }
 

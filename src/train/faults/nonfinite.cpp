@@ -178,12 +178,12 @@ std::string locate_nonfinite(Worker& worker, comm::Communicator& world, const ru
   const auto& graph = worker.compiled().graph();
   for (const HeldParameter& held : worker.held_parameters()) {
     if (!finding.message.empty()) break;
-    const HostView values(worker.device(), {held.data, Shape{held.count}});
+    const HostView values(worker.device(), {held.data, Shape{held.part.count()}});
     if (const int64_t element = first_nonfinite(values.tensor()); element >= 0)
       finding.message = fmt::format(
           "parameter {} is not finite before the step on rank {}, element {}: the step before this one "
           "overflowed",
-          graph.parameter(held.parameter).name, world.rank(), held.first + element);
+          graph.parameter(held.parameter).name, world.rank(), held.part.element(element));
   }
   int last = -1, call = 0;
   worker.replay_step(inputs, [&](const run::KernelObservation& observation) {

@@ -12,9 +12,9 @@ namespace lockstep::train {
 void Trainer::prepare() {
   const auto& graph = worker_->compiled().graph();
   for (const HeldParameter& held : worker_->held_parameters())
-    worker_->window().write(held.data, 4 * held.count, [&](void* values) {
-      initialize_parameter(graph.parameter(held.parameter), config_.trainer.seed, held.first,
-                           {static_cast<float*>(values), static_cast<size_t>(held.count)},
+    worker_->window().write(held.data, held.size_bytes(), [&](void* values) {
+      initialize_parameter(graph.parameter(held.parameter), config_.trainer.seed, held.part,
+                           {static_cast<float*>(values), static_cast<size_t>(held.part.count())},
                            options_.drawing_threads);
     });
   // A checkpoint that has none leaves them there.

@@ -60,7 +60,8 @@ void StepHistograms::count(const run::KernelObservation& observation) {
   const int64_t begin = updated->range.offset, end = begin + updated->range.size_bytes;
   for (size_t p = 0; p < program.parameters.size(); ++p) {
     const auto& place = program.parameters[p];
-    const int64_t from = std::max(begin, place.offset), to = std::min(end, place.offset + place.size_bytes);
+    const int64_t from = std::max(begin, place.offset),
+                  to = std::min(end, place.offset + place.held_range().size_bytes);
     if (place.buffer != updated->range.buffer || from >= to) continue;
     const int64_t count = (to - from) / static_cast<int64_t>(sizeof(float));
     count_part("parameters/" + place.name, values + (from - begin), count);

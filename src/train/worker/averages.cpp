@@ -10,17 +10,19 @@
 namespace lockstep::train {
 namespace {
 
-size_t size_bytes_of(int64_t count) { return static_cast<size_t>(count) * sizeof(float); }
-
 std::vector<float> copy_of(const Worker& worker, const HeldParameter& held) {
-  std::vector<float> values(static_cast<size_t>(held.count));
-  std::memcpy(values.data(), worker.window().read(held.data, 4 * held.count), size_bytes_of(held.count));
+  std::vector<float> values(static_cast<size_t>(held.part.count()));
+  std::memcpy(values.data(), worker.window().read(held.data, held.size_bytes()),
+              static_cast<size_t>(held.size_bytes()));
   return values;
 }
 
-void write(const Worker& worker, const HeldParameter& to, const float* values) {
-  worker.window().write(to.data, 4 * to.count,
-                        [&](void* place) { std::memcpy(place, values, size_bytes_of(to.count)); });
+/// What of `to` is among values of a part.
+void write(const Worker& worker, const HeldParameter& to, const std::vector<float>& values,
+           const tensor::Part& part) {
+  worker.window().write(to.data, to.size_bytes(), [&](void* place) {
+    tensor::copy_common(place, to.part, values.data(), part, sizeof(float));
+  });
 }
 
 }  // namespace
@@ -29,10 +31,9 @@ void begin_averages(Worker& worker) {
   for (const HeldParameter& held : worker.held_parameters()) {
     if (!worker.compiled().graph().parameter(held.parameter).has_state()) continue;
     const HeldParameter average = held_average(worker, held.parameter);
-    if (average.count == 0) continue;
-    ensure(held.first <= average.first && average.first + average.count <= held.first + held.count,
-           "a rank holds the parameters whose averages it has");
-    write(worker, average, copy_of(worker, held).data() + (average.first - held.first));
+    if (average.part.empty()) continue;
+    ensure(held.part.contains(average.part), "a rank holds the parameters whose averages it has");
+    write(worker, average, copy_of(worker, held), held.part);
   }
 }
 
@@ -46,7 +47,7 @@ AveragedParameters::AveragedParameters(Worker& worker, comm::Communicator& world
     // Servers update what they hold, and evaluate nothing.
     if (!worker.is_worker() || here == held.end()) continue;
     kept_.push_back({*here, copy_of(worker, *here)});
-    write(worker, *here, average.data() + here->first);
+    write(worker, *here, average, tensor::Part::range(0, std::ssize(average)));
   }
 }
 
@@ -59,7 +60,7 @@ AveragedParameters::~AveragedParameters() {
 }
 
 void AveragedParameters::restore() {
-  for (const Kept& kept : kept_) write(worker_, kept.held, kept.values.data());
+  for (const Kept& kept : kept_) write(worker_, kept.held, kept.values, kept.held.part);
   kept_.clear();
 }
 

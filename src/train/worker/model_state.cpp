@@ -13,7 +13,6 @@
 #include "base/index.h"
 #include "checkpoint/state_hash.h"
 #include "comm/gather_texts.h"
-#include "layout/norm_chunks.h"
 
 namespace lockstep::train {
 namespace {
@@ -31,10 +30,6 @@ std::vector<checkpoint::TensorChunks> hashes_of(const Worker& worker,
   for (const auto& tensor : tensors) hashes.push_back(checkpoint::hashed_chunks_of(shown(worker, tensor)));
   return hashes;
 }
-
-// Whoever owns a part of a tensor hashes that part's chunks alone.
-static_assert(checkpoint::kHashChunkElements % layout::kNormChunk == 0 &&
-              layout::kNormChunk % checkpoint::kHashChunkElements == 0);
 
 /// COLLECTIVE: every rank's parts together, or those of the ranks that `counts` names.
 std::vector<checkpoint::TensorChunks> gather(
@@ -105,12 +100,6 @@ std::vector<checkpoint::TensorChunks> state_chunks(const Worker& worker, comm::C
   });
 }
 
-checkpoint::Slice elements_of(const layout::ByteSpan& bytes, const Shape& shape) {
-  constexpr int64_t kWidth = sizeof(float);
-  if (bytes == layout::ByteSpan{0, shape.count() * kWidth}) return {};
-  return {bytes.begin / kWidth, bytes.size() / kWidth};
-}
-
 /// Ranks that hold tensors of a kind number their shards in order.
 template <class Holds>
 checkpoint::CheckpointShare::Shard shard_of(const std::vector<std::vector<layout::SavedPart>>& shares,
@@ -127,8 +116,7 @@ checkpoint::CheckpointShare::Shard shard_of(const std::vector<std::vector<layout
 /// Of a rank that owns some of the parameters, all that it holds; others have nothing that is theirs alone.
 checkpoint::NamedTensor tensor_of(const Worker& worker, const HeldParameter& held) {
   const auto& parameter = worker.compiled().graph().parameter(held.parameter);
-  return {parameter.name, DType::float32, parameter.spec.shape, held.data,
-          elements_of({4 * held.first, 4 * (held.first + held.count)}, parameter.spec.shape)};
+  return {parameter.name, DType::float32, parameter.spec.shape, held.data, held.part};
 }
 
 /// What nobody else brings when a job goes on: frozen parameters have no owner.
@@ -160,7 +148,7 @@ void OwnedState::restore(Worker& worker) const {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const auto& tensor = tensors[i];
     const Part& part = parts_[i];
-    ensure(tensor.name == part.tensor.name && tensor.slice == part.tensor.slice,
+    ensure(tensor.name == part.tensor.name && tensor.part == part.tensor.part,
            "a rank goes on with the tensors that it had");
     worker.window().write(const_cast<void*>(tensor.data), tensor.size_bytes(), [&](void* values) {
       std::memcpy(values, part.contents.data(), part.contents.size());
@@ -188,13 +176,11 @@ std::vector<checkpoint::NamedTensor> optimizer_tensors(const Worker& worker) {
   const auto& parameters = worker.compiled().graph().parameters;
   const auto& places = worker.programs().step.parameters;
   for (size_t p = 0; p < parameters.size(); ++p) {
-    if (!parameters[p].has_state() || places[p].owned_begin == places[p].owned_end) continue;
-    const checkpoint::Slice slice =
-        elements_of({places[p].owned_begin, places[p].owned_end}, parameters[p].spec.shape);
+    if (!parameters[p].has_state() || places[p].owned.empty()) continue;
     for (int slot = 0; slot < optim::state_slots(optimizer); ++slot)
       tensors.push_back({state_name(worker.compiled(), worker.config(), static_cast<int>(p), slot),
                          DType::float32, parameters[p].spec.shape,
-                         worker.state_data(static_cast<int>(p), slot), slice});
+                         worker.state_data(static_cast<int>(p), slot), places[p].owned});
   }
   return tensors;
 }
@@ -215,15 +201,12 @@ checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compile
                                              const config::RunConfig& config, int rank, std::byte* snapshot) {
   const auto& shares = compiled.checkpoint_shares();
   checkpoint::CheckpointShare share;
-  for (const auto& part : nth(shares, rank)) {
-    const auto& parameter = compiled.graph().parameter(part.parameter);
-    const checkpoint::Slice slice = elements_of(part.bytes, parameter.spec.shape);
-    if (part.slot < 0)
-      share.parameters.push_back({parameter.name, DType::float32, parameter.spec.shape, snapshot, slice});
-    else
-      share.state.push_back({state_name(compiled, config, part.parameter, part.slot), DType::float32,
-                             parameter.spec.shape, snapshot, slice});
-    snapshot += part.bytes.size();
+  for (const auto& [number, slot, part] : nth(shares, rank)) {
+    const auto& parameter = compiled.graph().parameter(number);
+    const std::string name = slot < 0 ? parameter.name : state_name(compiled, config, number, slot);
+    auto& tensors = slot < 0 ? share.parameters : share.state;
+    tensors.push_back({name, DType::float32, parameter.spec.shape, snapshot, part});
+    snapshot += tensors.back().size_bytes();
   }
   share.model = shard_of(shares, rank, [](const layout::SavedPart& part) { return part.slot < 0; });
   share.optimizer = shard_of(shares, rank, [](const layout::SavedPart& part) { return part.slot >= 0; });
@@ -241,33 +224,33 @@ namespace {
 /// `here`.
 std::vector<float> gather_elements(const Worker& worker, comm::Communicator& world,
                                    const HeldParameter& here) {
-  std::vector<float> values(
-      static_cast<size_t>(worker.compiled().graph().parameter(here.parameter).spec.shape.count()));
-  if (here.count > 0)
-    std::memcpy(values.data() + here.first, worker.window().read(here.data, 4 * here.count),
-                static_cast<size_t>(4 * here.count));
-  std::vector<checkpoint::Slice> held;
-  for (const auto& text :
-       comm::gather_texts(world, fmt::format("{} {}", here.first, here.count), comm::kPatience)) {
-    const size_t space = text.find(' ');
-    held.push_back({std::stoll(text.substr(0, space)), std::stoll(text.substr(space + 1))});
-  }
+  const model::Parameter& parameter = worker.compiled().graph().parameter(here.parameter);
+  const int64_t count = parameter.spec.shape.count();
+  std::vector<std::pair<tensor::Part, int>> held;  // with ranks
+  for (const auto& text : comm::gather_texts(world, tensor::to_text(here.part), comm::kPatience))
+    held.emplace_back(tensor::part_from_text(text), static_cast<int>(held.size()));
+  // Few large ones if these have everything. Of those that are alike, the first rank's.
+  std::ranges::stable_sort(held, std::greater(), [](const auto& one) { return one.first.count(); });
+  std::vector<tensor::Part> chosen;
+  std::vector<float> values(static_cast<size_t>(count)), packed;
   const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("parameter");
-  for (int64_t known = 0; known < static_cast<int64_t>(values.size());) {
-    // The first of those that know most of what is missing.
-    int root = -1;
-    int64_t end = known;
-    for (size_t rank = 0; rank < held.size(); ++rank)
-      if (held[rank].first <= known && held[rank].first + held[rank].count > end) {
-        root = static_cast<int>(rank);
-        end = held[rank].first + held[rank].count;
-      }
-    ensure(root >= 0, "every element of a parameter lies on some rank");
-    world.broadcast(values.data() + known, 4 * (end - known), root, *stream);
+  for (const auto& [part, rank] : held) {
+    const auto is_among = [&](const tensor::Part& one) { return one.contains(part); };
+    if (part.empty() || std::ranges::any_of(chosen, is_among)) continue;
+    chosen.push_back(part);
+    packed.resize(static_cast<size_t>(part.is_range() ? 0 : part.count()));
+    float* to = part.is_range() ? values.data() + part.first() : packed.data();
+    if (world.rank() == rank)
+      std::memcpy(to, worker.window().read(here.data, here.size_bytes()),
+                  static_cast<size_t>(here.size_bytes()));
+    world.broadcast(to, 4 * part.count(), rank, *stream);
     world.synchronize(*stream, deadline_in(comm::kPatience));
-    known = end;
+    if (!part.is_range())
+      tensor::copy_common(values.data(), tensor::Part::range(0, count), to, part, sizeof(float));
   }
+  ensure(!tensor::tiling_fault(count, chosen),
+         fmt::format("every element of '{}' lies on some rank", parameter.name));
   return values;
 }
 
@@ -276,7 +259,7 @@ std::vector<float> gather_elements(const Worker& worker, comm::Communicator& wor
 std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& world, int parameter) {
   // Also where nothing of it lies: what completes a step is communication of all ranks.
   worker.finish_step();
-  HeldParameter here{parameter, 0, 0, nullptr};
+  HeldParameter here{parameter, {}, nullptr};
   for (const HeldParameter& held : worker.held_parameters())
     if (held.parameter == parameter) here = held;
   return gather_elements(worker, world, here);
@@ -284,9 +267,8 @@ std::vector<float> gather_parameter(const Worker& worker, comm::Communicator& wo
 
 HeldParameter held_average(const Worker& worker, int parameter) {
   const auto& place = nth(worker.programs().step.parameters, parameter);
-  if (place.owned_begin == place.owned_end) return {parameter, 0, 0, nullptr};
-  constexpr int64_t kWidth = sizeof(float);
-  return {parameter, place.owned_begin / kWidth, (place.owned_end - place.owned_begin) / kWidth,
+  if (place.owned.empty()) return {parameter, {}, nullptr};
+  return {parameter, place.owned,
           worker.state_data(parameter, optim::state_slots(worker.config().optimizer) - 1)};
 }
 
@@ -310,8 +292,8 @@ void replace_parameter(Worker& worker, comm::Communicator& world, int parameter,
   world.synchronize(*stream, deadline_in(comm::kPatience));
   for (const HeldParameter& held : worker.held_parameters())
     if (held.parameter == parameter)
-      worker.window().write(held.data, 4 * held.count, [&](void* to) {
-        std::memcpy(to, all.data() + held.first, static_cast<size_t>(4 * held.count));
+      worker.window().write(held.data, held.size_bytes(), [&](void* to) {
+        tensor::copy_common(to, held.part, all.data(), tensor::Part::range(0, count), sizeof(float));
       });
 }
 

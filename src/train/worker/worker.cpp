@@ -399,21 +399,17 @@ int64_t Worker::peak_host_bytes() const {
 
 std::vector<HeldParameter> Worker::held_parameters() const {
   std::vector<HeldParameter> held;
-  for (size_t p = 0; p < programs_.step.parameters.size(); ++p) {
-    const layout::ByteSpan bytes = program::held_bytes(programs_.step, static_cast<int>(p));
-    if (bytes.empty()) continue;
-    const auto& place = programs_.step.parameters[p];
-    held.push_back({static_cast<int>(p), bytes.begin / 4, bytes.size() / 4,
-                    reinterpret_cast<float*>(memory_->at(
-                        programs_.step, {place.buffer, place.offset + bytes.begin, bytes.size()}))});
-  }
+  for (size_t p = 0; p < programs_.step.parameters.size(); ++p)
+    if (const auto& place = programs_.step.parameters[p]; !place.held.empty())
+      held.push_back({static_cast<int>(p), place.held,
+                      reinterpret_cast<float*>(memory_->at(programs_.step, place.held_range()))});
   return held;
 }
 
 float* Worker::parameter_data(int parameter) const {
   const auto& place = nth(programs_.step.parameters, parameter);
-  return reinterpret_cast<float*>(
-      memory_->at(programs_.step, {place.buffer, place.offset, place.size_bytes}));
+  ensure(place.is_held_whole(), "a parameter is read whole where it is held whole");
+  return reinterpret_cast<float*>(memory_->at(programs_.step, place.held_range()));
 }
 
 float* Worker::state_data(int parameter, int slot) const {
@@ -421,9 +417,7 @@ float* Worker::state_data(int parameter, int slot) const {
   if (static_cast<size_t>(slot) >= place.states.size())
     throw InternalError(
         fmt::format("this worker holds no optimizer state {} of parameter {}", slot, place.name));
-  const auto& state = nth(place.states, slot);
-  return reinterpret_cast<float*>(memory_->at(
-      programs_.step, {state.buffer, state.offset + place.owned_begin, place.owned_end - place.owned_begin}));
+  return reinterpret_cast<float*>(memory_->at(programs_.step, place.state_range(slot)));
 }
 
 }  // namespace lockstep::train

@@ -15,6 +15,7 @@
 #include "device/host_window.h"
 #include "observe/startup_times.h"
 #include "run/executor.h"
+#include "tensor/part.h"
 #include "train/worker/batches.h"
 #include "train/worker/run_length.h"
 #include "train/worker/serving.h"
@@ -27,11 +28,13 @@ inline constexpr int kNoProgram = 0, kStepProgram = 1, kEvaluateProgram = 2, kBo
 
 class Worker;
 
-/// The part of a parameter in a rank's memory: `count` elements from `first` on.
+/// What a rank has of a parameter, or of a slot of its optimizer state, packed in the device's memory.
 struct HeldParameter {
   int parameter;
-  int64_t first, count;
+  tensor::Part part;
   float* data;
+
+  int64_t size_bytes() const { return part.count() * static_cast<int64_t>(sizeof(float)); }
 };
 
 /// What a rank must know before programs are written. Everything else follows from the config.

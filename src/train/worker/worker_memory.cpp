@@ -33,7 +33,7 @@ int64_t averages_bytes(const model::Graph& graph, const program::Program& step, 
   for (int p = 0; p < static_cast<int>(graph.parameters.size()); ++p) {
     const model::Parameter& parameter = graph.parameter(p);
     if (!parameter.has_state()) continue;
-    if (is_worker) kept += program::held_bytes(step, p).size();
+    if (is_worker) kept += step.parameter(p).held_range().size_bytes;
     largest = std::max(largest, int64_t{sizeof(float)} * parameter.spec.shape.count());
   }
   return kept + largest;

@@ -42,7 +42,8 @@ std::vector<Values> OracleTraining::first_parameters() const {
   std::vector<Values> parameters;
   for (const auto& parameter : graph_.parameters) {
     std::vector<float> drawn(static_cast<size_t>(parameter.spec.shape.count()));
-    train::initialize_parameter(parameter, config_.trainer.seed, 0, drawn, 1);
+    train::initialize_parameter(parameter, config_.trainer.seed, tensor::Part::whole(parameter.spec.shape),
+                                drawn, 1);
     parameters.emplace_back(drawn.begin(), drawn.end());
   }
   return parameters;

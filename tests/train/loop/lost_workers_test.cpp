@@ -34,7 +34,7 @@ double sum_of(const float* values, int64_t count) { return std::accumulate(value
 
 double sum_of_parameters(const Worker& worker) {
   double sum = 0;
-  for (const HeldParameter& held : worker.held_parameters()) sum += sum_of(held.data, held.count);
+  for (const HeldParameter& held : worker.held_parameters()) sum += sum_of(held.data, held.part.count());
   return sum;
 }
 

@@ -207,7 +207,7 @@ TEST(Pipeline, HoldsOfEachStageWhatItComputes) {
   for (int rank = 0; rank < 6; ++rank) {
     const auto program = run.compile(rank).step;
     for (size_t p = 0; p < program.parameters.size(); ++p)
-      holders[p] += program::held_bytes(program, static_cast<int>(p)).empty() ? 0 : 1;
+      holders[p] += program.parameters[p].held.empty() ? 0 : 1;
   }
   for (size_t p = 0; p < holders.size(); ++p)
     EXPECT_EQ(holders[p], graph.parameters[p].uses.size() > 1 ? 4 : 2) << graph.parameters[p].name;
@@ -223,9 +223,9 @@ TEST(Pipeline, KeepsOptimizerStateWhereItIsUpdated) {
       int64_t owned = 0;
       for (int rank = 0; rank < run.ownership().ranks(); ++rank) {
         const auto program = run.compile(rank).step;
-        owned += program.parameters[p].owned_end - program.parameters[p].owned_begin;
+        owned += program.parameters[p].owned.count();
       }
-      EXPECT_EQ(owned, owners * 4 * run.graph().parameters[p].spec.shape.count())
+      EXPECT_EQ(owned, owners * run.graph().parameters[p].spec.shape.count())
           << layout << " " << run.graph().parameters[p].name;
     }
   }

@@ -134,8 +134,8 @@ void with_worker(const config::RunConfig& config, const std::function<void(Worke
     worker.connect(world);
     const auto& graph = worker.compiled().graph();
     for (const HeldParameter& held : worker.held_parameters())
-      initialize_parameter(graph.parameter(held.parameter), config.trainer.seed, held.first,
-                           {held.data, static_cast<size_t>(held.count)});
+      initialize_parameter(graph.parameter(held.parameter), config.trainer.seed, held.part,
+                           {held.data, static_cast<size_t>(held.part.count())});
     body(worker);
   });
 }

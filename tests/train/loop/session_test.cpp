@@ -217,7 +217,7 @@ TEST(Session, WithoutABoundMovesAsFarAsAStepOfAllWorkers) {
       trainer.prepare();
       trainer.run();
       for (const HeldParameter& held : worker.held_parameters())
-        if (rank == 0) parameters.emplace_back(held.data, held.data + held.count);
+        if (rank == 0) parameters.emplace_back(held.data, held.data + held.part.count());
     });
     // By how much the largest parameter tensor has moved, as a multiple of what one worker moves it by.
     const Trace start = train_on_threads(fast(kMlp,

@@ -145,7 +145,7 @@ TEST(Binding, RefusesScalesWithoutTheSumsThatTheirFormulaReads) {
 
 TEST(Binding, RefusesPartsOfANormThatCutAChunk) {
   expect_refused("dp2_sharded", "gradients:grad.0[0+262144]", "gradients:grad.0[0+262080]",
-                 "parts begin and end on borders of 65536 elements");
+                 "fc.weight: expected whole chunks of 65536 elements");
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ void measure_parameters(int64_t count, int threads) {
           0.02f * philox_normal(key, RandomPurpose::initialization, 0, static_cast<uint64_t>(i)));
   };
   const auto drawn_on = [&](int on) {
-    return [&, on] { train::initialize_parameter(parameter, 1, 0, values, on); };
+    return [&, on] { train::initialize_parameter(parameter, 1, tensor::Part::range(0, count), values, on); };
   };
   const auto times = measure(3, {one_by_one, drawn_on(1), drawn_on(threads)});
   fmt::print("{} million normals:\n", count / 1'000'000);

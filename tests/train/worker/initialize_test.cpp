@@ -23,7 +23,7 @@ model::Parameter parameter(const std::string& name, Shape shape, InitializerKind
 
 std::vector<float> drawn(const model::Parameter& parameter, uint64_t seed, int threads = 1) {
   std::vector<float> values(static_cast<size_t>(parameter.spec.shape.count()), -7);
-  initialize_parameter(parameter, seed, 0, values, threads);
+  initialize_parameter(parameter, seed, tensor::Part::whole(parameter.spec.shape), values, threads);
   return values;
 }
 
@@ -64,6 +64,24 @@ TEST(Initialize, TheBitsDoNotDependOnTheNumberOfThreads) {
     const auto values = drawn(large, 1);
     EXPECT_EQ(std::count(values.begin(), values.end(), -7), 0) << "not all were written";
     for (const int threads : {2, 3, 7, 64}) EXPECT_EQ(drawn(large, 1, threads), values) << threads;
+  }
+}
+
+TEST(Initialize, PartsHaveTheValuesOfTheWhole) {
+  const Shape shape{700, 311};
+  const auto whole = tensor::Part::whole(shape);
+  for (const InitializerKind kind : {InitializerKind::normal, InitializerKind::uniform}) {
+    const model::Parameter of = parameter("wte.weight", shape, kind, 0.02f);
+    const auto values = drawn(of, 1);
+    for (const tensor::Part& part : {tensor::Part::range(65'536, 65'536), tensor::Part::range(1, 9),
+                                     tensor::Part::rectangle(shape, {0, 700}, {150, 161}),
+                                     tensor::Part::rectangle(shape, {3, 500}, {310, 1}), tensor::Part()})
+      for (const int threads : {1, 3}) {
+        std::vector<float> expected(static_cast<size_t>(part.count())), found(expected.size(), -7);
+        tensor::copy_common(expected.data(), part, values.data(), whole, sizeof(float));
+        initialize_parameter(of, 1, part, found, threads);
+        EXPECT_EQ(found, expected) << describe(part) << " on " << threads;
+      }
   }
 }
 
