@@ -131,9 +131,9 @@ class Declarations {
     if (place.buffer >= 0) check_room(place, "", place.held_range());
     if (place.narrow_buffer >= 0)
       // Which narrow type it has, its operands say.
-      check_room(place, "copy of ", place.narrow_range(DType::bfloat16));
+      check_room(place, "copy of the ", place.narrow_range(DType::bfloat16));
     for (int slot = 0; slot < static_cast<int>(place.states.size()); ++slot)
-      check_room(place, "state of ", place.state_range(slot));
+      check_room(place, "state of the ", place.state_range(slot));
     check_owned(place);
     return true;
   }

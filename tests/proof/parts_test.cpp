@@ -61,23 +61,23 @@ void expect_told(const Programs& programs, Property property, const std::string&
 
 TEST(OwnedParts, ThatLeaveElementsToNobodyAreNamed) {
   Programs gap = halves_of_state();
-  gap[1].parameters[1].owned = Part::range(65'540, 65'532);
+  gap[1].parameters[2].owned = Part::range(65'540, 65'532);
   expect_told(gap, Property::mathematics, "element 65536 of 'head.weight' is updated by nobody");
 }
 
 TEST(OwnedParts, ThatMeetAreNamed) {
   Programs twice = halves_of_state();
-  twice[0].parameters[1].owned = Part::range(0, 65'600);
+  twice[1].parameters[2].owned = Part::range(65'472, 65'536);
   expect_told(twice, Property::mathematics,
-              "element 65536 of 'head.weight' is updated by owners of two parts");
+              "element 65472 of 'head.weight' is updated by owners of two parts");
 }
 
 TEST(OwnedParts, OfColumnsAreNotWhatAnUpdateOfRowsUpdates) {
   Programs columns = halves_of_state();
   const Shape shape{1024, 128};
-  ASSERT_EQ(columns[0].parameters[1].elements(), shape.count());
+  ASSERT_EQ(columns[0].parameters[2].elements(), shape.count());
   for (int rank : {0, 1})
-    nth(columns, rank).parameters[1].owned = Part::rectangle(shape, {0, 1024}, {64 * rank, 64});
+    nth(columns, rank).parameters[2].owned = Part::rectangle(shape, {0, 1024}, {64 * rank, 64});
   // Together they are a whole, but not what is updated.
   expect_told(columns, Property::mathematics,
               "it updates elements 0 to 65535 of 'head.weight' ... columns 0 to 63");
@@ -86,31 +86,32 @@ TEST(OwnedParts, OfColumnsAreNotWhatAnUpdateOfRowsUpdates) {
 
 TEST(HeldParts, LieInTheirBuffers) {
   Programs beyond = halves_of_state();
-  beyond[0].parameters[1].offset += 4;
+  beyond[0].parameters[2].offset += 4;
   expect_told(beyond, Property::structure, "'head.weight' ... buffer 'param.1'");
   Programs nowhere = halves_of_state();
-  nowhere[0].parameters[1].buffer = -1;
+  nowhere[0].parameters[2].buffer = -1;
   expect_told(nowhere, Property::structure, "'head.weight', and no buffer");
   Programs nothing = halves_of_state();
-  nothing[0].parameters[1].held = {};
+  nothing[0].parameters[2].held = {};
   expect_told(nothing, Property::structure, "no elements of parameter 'head.weight', and a buffer");
   Programs more = halves_of_state();
-  more[0].parameters[1].held = Part::range(1, more[0].parameters[1].elements());
+  more[0].parameters[2].held = Part::range(1, more[0].parameters[2].elements());
   expect_told(more, Property::structure, "'head.weight'; expected a part of its 131072 elements");
 }
 
 TEST(HeldParts, HaveRoomForTheirState) {
   Programs state = halves_of_state();
-  state[1].parameters[1].states[1].offset += 4;
-  expect_told(state, Property::structure, "state of parameter 'head.weight' ... buffer 'state.1'");
+  state[1].parameters[2].states[1].offset += 4;
+  expect_told(state, Property::structure,
+              "state of the part of parameter 'head.weight' ... buffer 'state.1'");
   Programs before = halves_of_state();
-  before[0].parameters[1].states[0].offset = -4;
+  before[0].parameters[2].states[0].offset = -4;
   expect_told(before, Property::structure, "state of parameter 'head.weight' lies at byte -4");
 }
 
 TEST(HeldParts, AreAllThatIsOwned) {
   Programs half = halves_of_state();
-  half[1].parameters[1].held = Part::range(0, 65'536);
+  half[1].parameters[2].held = Part::range(0, 65'536);
   expect_told(half, Property::structure, "owns elements 65536 to 131071 of parameter 'head.weight', but has");
 }
 
