@@ -84,10 +84,18 @@ TensorRecord tensor_record_from(const Json& json) {
   TensorRecord tensor{json.at("name").get<std::string>(),
                       dtype_from_name(json.at("dtype").get_ref<const std::string&>()),
                       Shape(std::move(dims))};
-  if (json.contains("part"))
-    tensor.part = tensor::part_from_text(json.at("part").get_ref<const std::string&>());
-  else if (json.contains("first") || json.contains("count"))
-    tensor.part = tensor::Part::range(count_from(json.at("first")), count_from(json.at("count")));
+  const bool has_range = json.contains("first") || json.contains("count");
+  if (has_range && json.contains("part"))
+    throw CheckpointError(
+        fmt::format("'{}': expected 'first' and 'count', or 'part', found both", tensor.name));
+  try {
+    if (has_range)
+      tensor.part = tensor::Part::range(count_from(json.at("first")), count_from(json.at("count")));
+    else if (json.contains("part"))
+      tensor.part = tensor::part_from_text(json.at("part").get_ref<const std::string&>());
+  } catch (const Error& error) {
+    throw CheckpointError(fmt::format("'{}': {}", tensor.name, error.what()));
+  }
   if (!tensor.part.fits(tensor.shape))
     throw CheckpointError(fmt::format("expected a part within '{}', which has shape {}, found {}",
                                       tensor.name, tensor.shape.to_string(), describe(tensor.part)));
@@ -290,6 +298,8 @@ FileRecord file_record_from_text(std::string_view text) {
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError(
         fmt::format("record of a shard: expected its fields, found something else ({})", error.what()));
+  } catch (const Error& error) {
+    throw CheckpointError(fmt::format("record of a shard: {}", error.what()));
   }
 }
 

@@ -25,7 +25,7 @@ struct WrittenFile {
 };
 
 /// The entry of a tensor in a file: the whole tensor; a range of its elements, as "name[first:end]"; or a
-/// rectangle of its matrix, as "name[first row:end, first column:end]", of shape [rows, columns].
+/// rectangle of its matrix, as "name[first row:end,first column:end]", of shape [rows, columns].
 TensorRecord entry_of(const TensorRecord& record);
 
 /// Writes a file and syncs it. Tensors are ordered by descending size of element, then by name, so that each

@@ -6,10 +6,14 @@
 #include <string_view>
 #include <vector>
 
+#include "program/instruction_rules.h"
 #include "proof/check_structure.h"
 
 namespace lockstep::proof {
 namespace {
+
+/// More than any model's matrix has. Proofs walk over rows, while a text may state any number of them.
+constexpr int64_t kMostRows = int64_t{1} << 24;
 
 class Declarations {
  public:
@@ -102,6 +106,17 @@ class Declarations {
                        kMostBytes));
       return false;
     }
+    const bool cuts_elements = place.size_bytes % 4 != 0 || place.offset % 4 != 0 ||
+                               std::ranges::any_of(place.uses, [&](const program::ParameterPlace::Use& use) {
+                                 return !place.is_frozen() && use.bucket_offset % 4 != 0;
+                               });
+    if (cuts_elements) {
+      fail(fmt::format(
+          "parameter '{}' has {} bytes at byte {}; its size, offset and places in buckets must be "
+          "multiples of the 4 bytes of an element",
+          place.name, place.size_bytes, place.offset));
+      return false;
+    }
     const auto buffers = static_cast<int>(program_.buffers.size());
     for (const int buffer : {place.buffer, place.narrow_buffer})
       if (buffer >= buffers) {
@@ -119,12 +134,18 @@ class Declarations {
 
   /// Whether they are parts of the parameter; reports what else is wrong, too.
   bool check_parts(const program::ParameterPlace& place) {
-    for (const tensor::Part* part : {&place.held, &place.owned})
+    for (const tensor::Part* part : {&place.held, &place.owned}) {
       if (part->end() > place.elements()) {
         fail(fmt::format("this rank has {} of parameter '{}'; expected a part of its {} elements",
                          describe(*part), place.name, place.elements()));
         return false;
       }
+      if (part->rows() > kMostRows) {
+        fail(fmt::format("this rank has a part of parameter '{}' in {} rows; expected up to {}", place.name,
+                         part->rows(), kMostRows));
+        return false;
+      }
+    }
     if ((place.buffer >= 0) == place.held.empty())
       fail(fmt::format("this rank has {} of parameter '{}', and {} buffer for it", describe(place.held),
                        place.name, place.buffer >= 0 ? "a" : "no"));
@@ -135,6 +156,7 @@ class Declarations {
     for (int slot = 0; slot < static_cast<int>(place.states.size()); ++slot)
       check_room(place, "state of the ", place.state_range(slot));
     check_owned(place);
+    check_computed(place);
     return true;
   }
 
@@ -163,6 +185,20 @@ class Declarations {
     if (!is_sound(place.whole_scratch))
       fail(fmt::format("the update of parameter '{}' has {} bytes of scratch; expected 0 to {}", place.name,
                        place.whole_scratch, kMostBytes));
+  }
+
+  /// Segments compute with whole parameters. That memory holds one when they run is not enough: whoever binds
+  /// them, hashes or saves asks the program.
+  void check_computed(const program::ParameterPlace& place) {
+    if (place.buffer < 0 || place.is_held_whole()) return;
+    const auto computes_with = [&](const program::Instruction& i) {
+      return program::runs_segment(i.kind) &&
+             std::ranges::any_of(place.uses, [&](const auto& use) { return use.segment == i.segment; });
+    };
+    if (std::ranges::any_of(program_.instructions, computes_with))
+      fail(fmt::format(
+          "it computes with parameter '{}', but this rank has {}; expected all of its {} elements",
+          place.name, describe(place.held), place.elements()));
   }
 
   const program::Program& program_;

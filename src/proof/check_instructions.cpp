@@ -50,6 +50,7 @@ class InstructionStructure {
     check_roles(index, i, rule);
     check_indices(index, i);
     check_chunks(index, i);
+    check_whole_elements(index, i);
     check_overlaps(index, i);
     if (group_is_sound) check_shapes(index, i);
   }
@@ -213,6 +214,20 @@ class InstructionStructure {
     if (is_norm && reads_parameters && !sums_parameters)
       fail(index, fmt::format("it reads parameters; then it must write their sums, chunks.{}",
                               static_cast<int>(Measured::parameters)));
+  }
+
+  /// What is updated is counted in elements, so that it must not begin within one.
+  void check_whole_elements(int index, const program::Instruction& i) {
+    if (i.kind != program::InstructionKind::update && i.kind != program::InstructionKind::propose &&
+        i.kind != program::InstructionKind::norm)
+      return;
+    for (const program::Operand& operand : i.operands)
+      if ((operand.role == program::Role::parameters || operand.role == program::Role::gradients ||
+           operand.role == program::Role::state) &&
+          operand.range.offset % size_of(operand.dtype) != 0)
+        fail(index, fmt::format("its operand {} begins at byte {} of '{}', within an element of {}",
+                                program::name_of(operand.role), operand.range.offset,
+                                program_.buffer(operand.range.buffer).name, name_of(operand.dtype)));
   }
 
   /// What an instruction writes must not touch its other operands: kernels run in any order inside.

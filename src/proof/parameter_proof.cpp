@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include "program/instruction_rules.h"
 #include "program/regions.h"
@@ -32,16 +33,17 @@ void ParameterProof::check_read(const Place& at, const program::Operand& operand
   size_t next = 0;
   for (const Piece& piece : read(at, operand)) {
     while (next < held.size() && held[next].end <= piece.begin) ++next;
-    const bool is_held = next < held.size() && held[next].begin < piece.end;
-    check_read(at, operand, piece, is_held ? &held[next] : nullptr);
+    size_t behind = next;
+    while (behind < held.size() && held[behind].begin < piece.end) ++behind;
+    check_read(at, operand, piece, std::span(held).subspan(next, behind - next));
   }
 }
 
-/// `expected` is what the program says lies there, if anything.
+/// `expected` is what the program says lies there: none of it, or several rows of a rectangle.
 void ParameterProof::check_read(const Place& at, const program::Operand& operand, const Piece& piece,
-                                const HeldRun* expected) {
+                                std::span<const HeldRun> expected) {
   if (piece.expression == Expressions::kNothing) return;
-  if (piece.expression == Expressions::kOther && expected == nullptr) return;
+  if (piece.expression == Expressions::kOther && expected.empty()) return;
   const auto& parameters = world().parameters();
   const auto wrong = [&](const std::string& wanted, const std::string& found) {
     fail(at, "parameters",
@@ -50,21 +52,24 @@ void ParameterProof::check_read(const Place& at, const program::Operand& operand
   };
   const auto& node = expressions().node(piece.expression);
   if (node.kind != Expressions::Kind::parameter)
-    return wrong(
-        expected != nullptr ? fmt::format("'{}'", nth(parameters, expected->parameter).name) : "a parameter",
-        text(at, piece.expression));
+    return wrong(expected.empty() ? "a parameter"
+                                  : fmt::format("'{}'", nth(parameters, expected.front().parameter).name),
+                 text(at, piece.expression));
   const ModelParameter& parameter = nth(parameters, piece.parameter);
   if (parameter.frozen && parameter.trained)
     return wrong(fmt::format("'{}', which is frozen", parameter.name), "those of an update");
   const int version = parameter.trained ? at.iteration : 0;
   if (node.a != Expressions::kPulled && node.a != version)
     wrong(fmt::format("'{}' after {} updates", parameter.name, version), text(at, piece.expression));
-  if (expected == nullptr) return;
-  const int64_t begin = std::max(piece.begin, expected->begin);
-  const int64_t position = expected->position + (begin - expected->begin) * 4 / size_of(operand.dtype);
-  if (piece.parameter != expected->parameter || piece.position_at(begin) != position)
-    wrong(fmt::format("byte {} of '{}'", position, nth(parameters, expected->parameter).name),
-          machine().name_of(piece));
+  for (const HeldRun& run : expected) {
+    const int64_t begin = std::max(piece.begin, run.begin);
+    const int64_t position = run.position + (begin - run.begin) * 4 / size_of(operand.dtype);
+    if (piece.parameter == run.parameter && piece.position_at(begin) == position) continue;
+    Piece found = piece;
+    found.position = piece.position_at(begin);
+    return wrong(fmt::format("byte {} of '{}'", position, nth(parameters, run.parameter).name),
+                 machine().name_of(found));
+  }
 }
 
 /// Which of its parameters an operand holds is up to the program; together they are those that the segment

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <vector>
 
 #include "proof/proof.h"
@@ -21,7 +22,7 @@ class ParameterProof : public Proof {
  private:
   void check_read(const Place& at, const program::Operand& operand);
   void check_read(const Place& at, const program::Operand& operand, const Piece& piece,
-                  const HeldRun* expected);
+                  std::span<const HeldRun> expected);
   void check_use(const Place& at);
   void check_used_is_whole(const Place& at, const std::vector<Expressions::Coverage>& read_here);
   void check_update(const Place& at, const program::Operand& parameters);

@@ -237,12 +237,19 @@ Action bind_digest(const Binding& binding) {
   std::vector<ChunkedPiece> pieces;
   for (size_t p = 0; p < binding.program().parameters.size(); ++p) {
     const auto& place = binding.program().parameters[p];
-    for (const auto& operand : instruction.operands)
-      if (operand.role == program::Role::parameters && place.is_held_whole() &&
-          holds(operand.range, place.held_range()))
-        pieces.push_back({reinterpret_cast<const float*>(
-                              binding.context().memory.at(binding.program(), place.held_range())),
-                          place.elements(), chunks.first[p]});
+    const program::ByteRange held = place.held_range();
+    for (const auto& operand : instruction.operands) {
+      const program::ByteRange& read = operand.range;
+      if (operand.role != program::Role::parameters || read.buffer != held.buffer ||
+          read.offset >= held.offset + held.size_bytes || held.offset >= read.offset + read.size_bytes)
+        continue;
+      // A replica that left a parameter out would seem to be equal to the others.
+      if (!place.is_held_whole() || !holds(read, held))
+        throw InternalError(fmt::format("{} reads some of '{}'; a digest is of whole parameters",
+                                        binding.describe(), place.name));
+      pieces.push_back({reinterpret_cast<const float*>(binding.context().memory.at(binding.program(), held)),
+                        place.elements(), chunks.first[p]});
+    }
   }
   const DigestCall call{.pieces = with_gaps(std::move(pieces), chunks.count),
                         .chunks = chunks.count,

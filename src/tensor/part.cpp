@@ -67,7 +67,15 @@ bool Part::fits(const Shape& shape) const {
   return is_range() || (pitch_ == matrix_columns(shape) && first_ % pitch_ + columns_ <= pitch_);
 }
 
-bool Part::contains(const Part& other) const { return common_count(*this, other) == other.count(); }
+bool Part::contains(const Part& other) const {
+  if (other.empty()) return true;
+  if (empty() || other.first_ < first_) return false;
+  if (is_range()) return other.end() <= end();
+  if (!other.is_range() && other.pitch_ != pitch_) return common_count(*this, other) == other.count();
+  // Rows as far apart as these lie in them all at the same column; a range lies in one row.
+  const int64_t row = (other.first_ - first_) / pitch_, column = (other.first_ - first_) % pitch_;
+  return other.columns_ <= columns_ - column && other.rows_ <= rows_ - row;
+}
 
 bool Part::meets(const Part& other) const { return common_count(*this, other) > 0; }
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/hash.h"
+#include "lockstep/error.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -37,6 +38,18 @@ TEST_F(StateHash, OwnersOfPartsComputeItTogether) {
   const auto rest = chunk_hashes(data + 65'536, DType::float32, 150'000 - 65'536);
   chunks.insert(chunks.end(), rest.begin(), rest.end());
   EXPECT_EQ(fold_chunks(chunks), tensor_hash(tensor("a", 150'000)));
+}
+
+TEST_F(StateHash, OfAPartIsThatOfItsChunks) {
+  const auto* data = values_.data();
+  NamedTensor part = tensor("a", 150'000, 65'536);
+  part.part = tensor::Part::range(65'536, 65'536);
+  EXPECT_EQ(hashed_chunks_of(part), (TensorChunks{"a", 1, {hash64(data + 65'536, 4 * 65'536)}}));
+  for (const auto& wrong : {tensor::Part::range(65'536, 65'535), tensor::Part::range(65'537, 84'463),
+                            tensor::Part::strided(0, 65'536, 2, 84'464)}) {
+    part.part = wrong;
+    EXPECT_THROW(hashed_chunks_of(part), InternalError) << describe(wrong);
+  }
 }
 
 TEST_F(StateHash, IsOfNamesAndBitsInNoParticularOrder) {

@@ -177,6 +177,32 @@ std::vector<Mutant> with_another_owned_range(const Programs& programs) {
   return mutants;
 }
 
+std::vector<Mutant> with_another_held_part(const Programs& programs) {
+  using tensor::Part;
+  const auto changes_of = [](const Part& held) {
+    const int64_t first = held.first(), count = held.count();
+    return std::vector<std::pair<const char*, Part>>{
+        {"begins an element later", Part::range(first + 1, count - 1)},
+        {"ends an element later", Part::range(first, count + 1)},
+        {"ends an element earlier", Part::range(first, count - 1)},
+        {"lies an element later", Part::range(first + 1, count)},
+        {"is its left half", Part::strided(first, 2, count / 4, 4)},
+        {"is its right half", Part::strided(first + 2, 2, count / 4, 4)},
+        {"is empty", {}}};
+  };
+  std::vector<Mutant> mutants;
+  for (size_t r = 0; r < programs.size(); ++r)
+    for (size_t p = 0; p < programs[r].parameters.size(); ++p) {
+      const program::ParameterPlace& place = programs[r].parameters[p];
+      if (place.buffer < 0) continue;
+      for (const auto& [what, held] : changes_of(place.held)) {
+        mutants.push_back({fmt::format("rank {}: what it has of '{}' {}", r, place.name, what), programs});
+        mutants.back().programs[r].parameters[p].held = held;
+      }
+    }
+  return mutants;
+}
+
 std::vector<Mutant> with_a_second_server(const Programs& programs) {
   const auto owns = [](const program::Program& program) {
     return std::ranges::any_of(program.parameters,

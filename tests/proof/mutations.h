@@ -27,6 +27,8 @@ std::vector<Mutant> with_swapped_communications(const Programs& programs);
 std::vector<Mutant> with_a_shifted_range(const Programs& programs);
 /// Each owned range of a parameter begins or ends 4 bytes elsewhere, or both, or is nobody's.
 std::vector<Mutant> with_another_owned_range(const Programs& programs);
+/// Each part of a parameter that a rank has begins or ends an element elsewhere, or is of columns, or empty.
+std::vector<Mutant> with_another_held_part(const Programs& programs);
 /// Each server of a synchronous program has a double, the last rank: workers send their gradients to both,
 /// both make the same updates, and workers read those of the first.
 std::vector<Mutant> with_a_second_server(const Programs& programs);

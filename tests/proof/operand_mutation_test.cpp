@@ -205,6 +205,10 @@ TEST(Mutation, OwningOtherBytesThanThoseUpdatedIsCaught) {
                     [](const Mutant& mutant) { return !uses_state(mutant); });
 }
 
+TEST(Mutation, HavingAnotherPartOfAParameterIsCaught) {
+  expect_all_caught(with_another_held_part, {Property::structure, Property::mathematics}, 300);
+}
+
 TEST(Mutation, ASecondServerOfTheSameBytesIsMathematics) {
   expect_all_caught(with_a_second_server, {Property::mathematics}, 1);
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -48,6 +49,41 @@ TEST(HeldParameters, AreFoundRowByRow) {
   EXPECT_THAT(fields_of_runs(held.copies_in(0, {1, 2, 10}, DType::bfloat16)),
               testing::ElementsAre(RunFields{0, 0, 2, 8}, RunFields{0, 2, 6, 20}, RunFields{0, 6, 10, 36}));
   EXPECT_EQ(held.in(0, {0, 4, 4})[0].part(), Part::range(2, 1));
+}
+
+/// The first rank has a 4 x 4 matrix and sends some of it; the second one has its middle columns.
+Programs with_columns_sent(const std::string& sends, const std::string& receives) {
+  const auto program_of = [](int rank, const std::string& rest) {
+    return program::program_from_text("program boundary rank=" + std::to_string(rank) +
+                                      " world_size=2 reduction=fast leaves=1 micro_batches_per_leaf=1\n"
+                                      "lane wire comm\nlane copy copy\ngroup world 0 1\n" +
+                                      rest);
+  };
+  return {program_of(0,
+                     "buffer p space=parameters category=parameters size=64\n"
+                     "parameter a buffer=p offset=0 size=64 uses 0+0\n"
+                     "0 exchange @wire group=world reads " +
+                         sends + "\n"),
+          program_of(1,
+                     "buffer p space=parameters category=parameters size=32\n"
+                     "buffer saved space=staging category=staging size=32\n"
+                     "parameter a buffer=p offset=0 size=64 holds=1+2x4/4 uses 0+0\n"
+                     "0 exchange @wire group=world writes " +
+                         receives +
+                         " after 1'\n"
+                         "1 snapshot @copy reads parameters:p writes destination:saved after 0\n")};
+}
+
+TEST(HeldRows, AreAllLookedAtWhereTheyAreRead) {
+  const Programs rows =
+      with_columns_sent("send:p[4+8]@1 send.1:p[20+8]@1 send.2:p[36+8]@1 send.3:p[52+8]@1",
+                        "receive:p[0+8]@0 receive.1:p[8+8]@0 receive.2:p[16+8]@0 receive.3:p[24+8]@0");
+  EXPECT_EQ(program::text_of(check_programs(rows)), "");
+  // Elements 1 to 8 in a row, of which the first two are as they should be.
+  const Programs range = with_columns_sent("send:p[4+32]@1", "receive:p@0");
+  const auto findings = check_programs(range);
+  EXPECT_TRUE(program::has(findings, Property::mathematics)) << program::text_of(findings);
+  EXPECT_THAT(program::text_of(findings), Mentions("byte 20 of 'a' ... byte 12 of 'a'"));
 }
 
 /// Two workers with a half of each parameter's state.
@@ -113,6 +149,48 @@ TEST(HeldParts, AreAllThatIsOwned) {
   Programs half = halves_of_state();
   half[1].parameters[2].held = Part::range(0, 65'536);
   expect_told(half, Property::structure, "owns elements 65536 to 131071 of parameter 'head.weight', but has");
+}
+
+TEST(HeldParts, AreWholeWhereSegmentsCompute) {
+  // Pulls fill the memory of all of it before it is used for the first time.
+  for (const char* golden : {"ps_async", "ps_stale"}) {
+    Programs half = program::load_golden(golden);
+    half[0].parameters[0].held = Part::range(0, 16);
+    expect_told(half, Property::structure, "'fc.weight' ... elements 0 to 15");
+  }
+}
+
+TEST(HeldParts, HaveAsManyRowsAsAMatrixMay) {
+  Programs many = halves_of_state();
+  many[0].parameters[1].size_bytes = int64_t{1} << 60;
+  many[0].parameters[1].owned = Part::strided(0, 1, int64_t{1} << 57, 2);
+  expect_told(many, Property::structure, "'head.weight' in 144115188075855872 rows");
+}
+
+TEST(WholeElements, AreWhatParametersHaveAndUpdatesMove) {
+  const auto broken = [](const auto& change) {
+    Programs programs = halves_of_state();
+    change(programs[0]);
+    return programs;
+  };
+  expect_told(broken([](program::Program& p) { p.parameters[1].size_bytes -= 2; }), Property::structure,
+              "'head.weight' has 524286 bytes");
+  expect_told(broken([](program::Program& p) { p.parameters[1].offset = 2; }), Property::structure,
+              "'head.weight' ... byte 2");
+  expect_told(broken([](program::Program& p) { p.parameters[1].uses[0].bucket_offset = 2; }),
+              Property::structure, "parameter 'head.weight' ... multiples");
+  for (const program::Role role :
+       {program::Role::parameters, program::Role::gradients, program::Role::state}) {
+    const auto cut = broken([role](program::Program& p) {
+      for (program::Instruction& i : p.instructions)
+        for (program::Operand& o : i.operands)
+          if (i.kind == program::InstructionKind::update && o.role == role) {
+            o.range.offset += 2;
+            o.range.size_bytes -= 4;
+          }
+    });
+    expect_told(cut, Property::structure, "within an element of float32");
+  }
 }
 
 }  // namespace

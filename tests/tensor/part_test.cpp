@@ -157,6 +157,19 @@ TEST(Part, CommonRunsOfManyRowsAreFoundWithoutWalkingThere) {
   EXPECT_EQ(runs, 2);
 }
 
+TEST(Part, ContainsOthersOfManyRowsWithoutWalkingThere) {
+  const int64_t rows = int64_t{1} << 57;
+  const Part whole = Part::range(0, int64_t{1} << 60), column = Part::strided(1, 2, rows, 8);
+  EXPECT_TRUE(whole.contains(column));
+  EXPECT_FALSE(Part::range(0, column.end() - 1).contains(column));
+  EXPECT_TRUE(column.contains(column));
+  EXPECT_TRUE(column.contains(Part::strided(10, 1, rows - 1, 8)));
+  EXPECT_FALSE(column.contains(Part::strided(10, 1, rows, 8)));
+  EXPECT_FALSE(column.contains(Part::strided(2, 2, rows, 8)));
+  EXPECT_TRUE(column.contains(Part::range(8 * (rows - 1) + 1, 2)));
+  EXPECT_FALSE(column.contains(Part::range(8 * (rows - 1) + 2, 2)));
+}
+
 TEST(Part, CopiesWhatTwoPartsHaveInCommon) {
   const Shape shape{4, 6};
   std::vector<int> from(12), to(12, -1);

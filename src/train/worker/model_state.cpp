@@ -221,7 +221,7 @@ checkpoint::NamedTensor shown(const Worker& worker, checkpoint::NamedTensor tens
 namespace {
 
 /// COLLECTIVE: all elements of a parameter, or of a slot of its state, of which this rank has those of
-/// `here`.
+/// `here`. REQUIRES: what any two ranks have is equal, or one lies within the other, or they are apart.
 std::vector<float> gather_elements(const Worker& worker, comm::Communicator& world,
                                    const HeldParameter& here) {
   const model::Parameter& parameter = worker.compiled().graph().parameter(here.parameter);
@@ -249,8 +249,10 @@ std::vector<float> gather_elements(const Worker& worker, comm::Communicator& wor
     if (!part.is_range())
       tensor::copy_common(values.data(), tensor::Part::range(0, count), to, part, sizeof(float));
   }
-  ensure(!tensor::tiling_fault(count, chosen),
-         fmt::format("every element of '{}' lies on some rank", parameter.name));
+  ensure(
+      !tensor::tiling_fault(count, chosen),
+      fmt::format("every element of '{}' lies on some rank, and the ranks' parts are equal, nested or apart",
+                  parameter.name));
   return values;
 }
 

@@ -148,5 +148,25 @@ TEST(Binding, RefusesPartsOfANormThatCutAChunk) {
                  "fc.weight: expected whole chunks of 65536 elements");
 }
 
+TEST(Binding, RefusesADigestOfPartOfAParameter) {
+  const auto model = model_of_golden("dp2_boundary");
+  program::Program program = program::load_golden("dp2_boundary")[0];
+  const int lane = program.add_lane("compute", program::LaneKind::compute);
+  const int digests = program.add_buffer("digests", program::Space::scalars, program::Category::staging, 16);
+  program::Instruction digest;
+  digest.kind = program::InstructionKind::digest;
+  digest.lane = lane;
+  digest.operands = {
+      {program::Role::parameters, 0, program::Access::read, program.whole(program.parameters[0].buffer)},
+      {program::Role::chunks, 0, program::Access::write, program.whole(digests)}};
+  program.instructions = {digest};
+  EXPECT_NO_THROW(bind(*model, program));
+  program::Program half = program;
+  half.parameters[0].held = tensor::Part::range(0, 12);
+  EXPECT_THROW(bind(*model, half), InternalError);
+  program.instructions[0].operands[0].range.size_bytes -= 4;
+  EXPECT_THROW(bind(*model, program), InternalError);
+}
+
 }  // namespace
 }  // namespace lockstep::train
