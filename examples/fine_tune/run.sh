@@ -11,8 +11,8 @@
 "$lockstep" data tokens examples/*/README.md --out "$OUT/other" --tokenizer "$OUT/exported/tokenizer.json"
 evaluate() {  # RUN
   "$lockstep" eval --checkpoint "$OUT/$1" --data-dir "$OUT/other" --device cpu --json --quiet \
-    --set 'data={tokens {files: "tokens_*.bin" eval_fraction: 0.5}}' > "$OUT/$1.json"
-  field "$OUT/$1.json" eval_loss
+    --set 'data={tokens {files: "tokens_*.bin" eval_fraction: 0.5}}' > "$OUT/$1.json" &&
+    field "$OUT/$1.json" eval_loss
 }
 evaluate first > /dev/null
 before=$(evaluate imported)
@@ -31,5 +31,8 @@ tune tuned || fail "see $OUT/tuned.txt"
 if tune refused --set model.llama.tied_head=false; then fail "a model without its head was trained"; fi
 grep -m 1 "lm_head.weight" "$OUT/refused.txt"
 tune new_head --set model.llama.tied_head=false --new lm_head || fail "see $OUT/new_head.txt"
-echo "exported, cut to one block, and trained as two stages: loss $before before, $(evaluate tuned) after;" \
-  "$(evaluate new_head) with a new head" | sed -E 's/([0-9]\.[0-9]{3})[0-9]*/\1/g'
+# On lines of their own: inside of an echo a failure would not end the script.
+after=$(evaluate tuned)
+with_new_head=$(evaluate new_head)
+echo "exported, cut to one block, and trained as two stages: loss $before before, $after after;" \
+  "$with_new_head with a new head" | sed -E 's/([0-9]\.[0-9]{3})[0-9]*/\1/g'

@@ -93,8 +93,10 @@ void add_tokens_command(CLI::App& command, CommandAction& selected) {
   tokens.add_flag("!--no-end-of-text", options.marks_documents,
                   "Do not write <|endoftext|> before each text");
   tokens
-      .add_option("--most-inflated-bytes", options.most_inflated_bytes,
-                  "The most that a text compressed by gzip may become; default: a quarter of the memory")
+      .add_option(
+          "--most-inflated-bytes", options.most_inflated_bytes,
+          "The most that a text compressed by gzip may become; default: no limit, as texts are read in "
+          "pieces")
       ->check(CLI::Range(int64_t{1}, INT64_MAX));
   tokens.add_flag("--force", options.overwrite, "Replace tokens that the folder has");
   add_json(tokens, arguments->output);

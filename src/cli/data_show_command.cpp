@@ -18,6 +18,7 @@
 #include "data/sheet.h"
 #include "data/transforms/mixing.h"
 #include "lockstep/error.h"
+#include "lockstep/ops.h"
 #include "tokenizer/tokenizer_file.h"
 
 namespace lockstep::cli {
@@ -192,10 +193,9 @@ struct SecondClass {
 std::optional<SecondClass> second_class(const SampleReader& reader) {
   const auto field = reader.find(data::kLabelMixField);
   if (!field) return {};
-  constexpr double kWhole = 1 << 24;  // units of a share
   const auto values = reader.values<int32_t>(*field);
   if (values.size() != 2 || values[1] == 0) return {};
-  return SecondClass{values[0], values[1] / kWhole};
+  return SecondClass{values[0], static_cast<double>(values[1]) / kWholeShare};
 }
 
 /// "cat", or "0.7 cat + 0.3 dog".

@@ -61,10 +61,10 @@ ByteSource::ByteSource(const std::string& path, int64_t most_inflated)
 void ByteSource::require_may_hold(int64_t size_bytes) const {
   if (!is_gzip() || size_bytes <= most_inflated_) return;
   throw DataError(fmt::format(
-      "{}: at byte {} its gzip data has become more than {} bytes: it was made to fill the memory, "
-      "or is larger than data.most_inflated_bytes allows; raise that if the file is right, or "
-      "gunzip it",
-      path_, inflater_->place(), most_inflated_));
+      "{}: its header says that its gzip data become {} bytes, more than the {} that "
+      "data.most_inflated_bytes allows: raise that, or gunzip the file, if the header is right; otherwise it "
+      "is damaged, get it again",
+      path_, size_bytes, most_inflated_));
 }
 
 ByteSource::~ByteSource() = default;
@@ -107,7 +107,13 @@ int64_t ByteSource::read_inflated(void* destination, int64_t size_bytes) {
     const int status = inflate(&stream, Z_NO_FLUSH);
     done += room - stream.avail_out;
     inflater_->bytes_out += room - stream.avail_out;
-    require_may_hold(inflater_->bytes_out);
+    if (inflater_->bytes_out > most_inflated_)
+      throw DataError(fmt::format(
+          "{}: at byte {} its gzip data has become more than {} bytes: it was made to fill the memory, or is "
+          "larger than data.most_inflated_bytes (of data tokens: --most-inflated-bytes) allows; raise that "
+          "if "
+          "the file is right, or gunzip it",
+          path_, inflater_->place(), most_inflated_));
     if (status == Z_STREAM_END)
       inflater_->member_open = false;
     else if (status != Z_OK && status != Z_BUF_ERROR)

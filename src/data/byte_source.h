@@ -27,7 +27,8 @@ class ByteSource {
   /// The most bytes that can come out, so that a header's claim is checked before memory is allocated for it.
   int64_t most_bytes() const { return most_bytes_; }
   bool is_gzip() const { return inflater_ != nullptr; }
-  /// Throws DataError if so many bytes are more than gzip data may become: before memory is allocated.
+  /// Throws DataError if gzip data may not become as many bytes as a header claims: before memory is
+  /// allocated.
   void require_may_hold(int64_t size_bytes) const;
 
  private:
@@ -42,7 +43,8 @@ class ByteSource {
 };
 
 /// A quarter of the memory that this process can have: growing a buffer to it takes twice as much for a
-/// moment.
+/// moment. What readers make of the bytes is not counted: rows of a table take several times as much, short
+/// lines up to 50 times.
 int64_t default_most_inflated();
 
 /// All bytes of a file, inflated if it is gzip; then no more than `most_inflated` (see ByteSource).

@@ -210,6 +210,20 @@ ChosenSamples choose(const LabelledImages& files, SampleRange range, const char*
   return chosen;
 }
 
+/// Whether a list has each sample of the files. Throws DataError for one that the training range has not: it
+/// would be dropped without a word.
+std::vector<bool> listed_samples(const DataOptions& options, const LabelledImages& files) {
+  const auto listed = read_numbers(options, options.eval_list, files.size(), "samples");
+  const SampleRange range = options.train_range;
+  const int64_t end = range.end < 0 ? files.size() : range.end;
+  for (int64_t number = 0; number < files.size(); ++number)
+    if (nth(listed, number) && (number < range.begin || number >= end))
+      throw DataError(
+          fmt::format("{}: expected numbers of samples in data.idx.train_range, [{}, {}), found {}",
+                      one_line(options.eval_list), range.begin, end, number));
+  return listed;
+}
+
 /// Moves what the list or the seed says from samples that train to others, which evaluate. A sample's name is
 /// its number in the file.
 ChosenSamples take_evaluation(const DataOptions& options, const LabelledImages& files, ChosenSamples& train) {
@@ -219,7 +233,7 @@ ChosenSamples take_evaluation(const DataOptions& options, const LabelledImages& 
     for (const int64_t number : train.numbers) labels.push_back(nth(files.labels.values, number));
     evaluates = draw_numbers(train.numbers, labels, options.eval_fraction, options.split_seed);
   } else {
-    const auto listed = read_numbers(options, options.eval_list, files.size(), "samples");
+    const auto listed = listed_samples(options, files);
     for (const int64_t number : train.numbers) evaluates.push_back(listed[static_cast<size_t>(number)]);
   }
   ChosenSamples rest{.numbers = {}, .left_out = train.left_out}, eval;

@@ -32,11 +32,13 @@ size_t division_for(const tokenizer::Tokenizer& tokenizer, std::string_view piec
   return tokenizer.parts().divides_words ? tokenizer::last_division(piece) : 0;
 }
 
-/// Calls `take` with pieces of the text, which end where `division` says. Returns its bytes.
+/// Calls `take` with pieces of the text, which end where `division` says. Returns its bytes. Unless a limit
+/// is stated, a text may be of any size, as only a piece is in memory; but a piece of gzip data that grows,
+/// because nothing divides it, has the default limit.
 int64_t read_pieces(const std::string& path, int64_t most_inflated,
                     const std::function<size_t(std::string_view)>& division,
                     const std::function<void(std::string_view)>& take) {
-  ByteSource source(path, most_inflated);
+  ByteSource source(path, most_inflated > 0 ? most_inflated : INT64_MAX);
   std::string piece;
   int64_t total = 0;
   for (;;) {
@@ -50,6 +52,11 @@ int64_t read_pieces(const std::string& path, int64_t most_inflated,
     const size_t end = division(piece);
     take(std::string_view(piece).substr(0, end));
     piece.erase(0, end);
+    if (source.is_gzip() && static_cast<int64_t>(piece.size()) > default_most_inflated())
+      throw DataError(fmt::format(
+          "{}: up to byte {} of its text, {} bytes have no place to divide them: it was made to fill the "
+          "memory; gunzip it if it is right",
+          one_line(path), total, piece.size()));
   }
   take(piece);
   if (total == 0) throw DataError(fmt::format("{}: expected a text, found an empty file", one_line(path)));

@@ -17,7 +17,7 @@ struct TokenizeOptions {
   int64_t shard_tokens = 100'000'000;
   bool marks_documents = true;  ///< <|endoftext|> stands before each document, if the tokenizer has it
   bool overwrite = false;
-  int64_t most_inflated_bytes = 0;  ///< that a gzip file may become; 0: default_most_inflated()
+  int64_t most_inflated_bytes = 0;  ///< that a gzip file may become; 0: any number, as pieces are read
 };
 
 struct TokenizeResult {

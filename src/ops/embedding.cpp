@@ -9,6 +9,10 @@ OpSignature infer_op(const Embedding& op, Inputs inputs) {
   expect_positive(op.kName, "vocabulary", op.vocabulary);
   expect_positive(op.kName, "width", op.width);
   check_not_negative(op.kName, "init_range", op.init_range);
+  // Configs have the default of init_std filled in, also beside init_range.
+  if (op.init_range > 0 && op.init_std != Embedding{}.init_std)
+    throw ConfigError(fmt::format(
+        "{}: init_std and init_range each say what the weight begins at; keep one of them", op.kName));
   const Initializer init = op.init_range > 0 ? Initializer{Initializer::Kind::uniform, op.init_range}
                                              : Initializer{Initializer::Kind::normal, op.init_std};
   std::vector<int64_t> dims = inputs[0].shape.dims();

@@ -7,6 +7,7 @@ small files of the same form; samples that are left out, and how many there are.
 
 import gzip
 import json
+import os
 import pathlib
 import re
 import struct
@@ -163,7 +164,7 @@ class Samples(unittest.TestCase):
         ran = self.run_program("train", self.config, "--data-dir", self.folder, code=65)
         self.assertIn("byte 100", ran.stderr)
         results = []
-        for launcher in ([], ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]):
+        for launcher in ([], ["mpirun", "-n", "2"]):
             ran = subprocess.run([*launcher, LOCKSTEP, "train", self.config, "--data-dir", self.folder, "--json",
                                   "--set", "data.on_damage=SKIP"], text=True, capture_output=True, stdin=subprocess.DEVNULL)
             self.assertEqual(ran.returncode, 0, ran.stderr)
@@ -238,4 +239,6 @@ class PublicSets(unittest.TestCase):
 
 if __name__ == "__main__":
     LOCKSTEP = sys.argv.pop(1)
+    os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
+                      OMPI_MCA_hwloc_base_binding_policy="none", OMPI_MCA_mpi_yield_when_idle="1")
     unittest.main()

@@ -339,6 +339,13 @@ TEST_F(Idx, EvaluatesOnAList) {
   EXPECT_NE(data.train->identity(), data.eval->identity());
   write_file(folder_ / "list", "6\n");
   EXPECT_THAT(message_of<DataError>([&] { open_datasets(options); }), Mentions("list ... '6'"));
+  options.train_range = {1, 5};
+  for (const char* number : {"0", "5"}) {
+    write_file(folder_ / "list", std::string(number) + "\n2\n");
+    EXPECT_THAT(message_of<DataError>([&] { open_datasets(options); }),
+                Mentions("list ... train_range ... " + std::string(number)));
+  }
+  options.train_range = {};
   options.eval_images = "images";
   options.eval_labels = "labels";
   EXPECT_THROW(open_datasets(options), ConfigError);

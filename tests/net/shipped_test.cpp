@@ -1,5 +1,5 @@
 // Every config that lockstep ships, and the examples that are programs, have one rank's bits in every
-// schedule, for two steps: made small, on data that are drawn.
+// schedule, for a few steps: made small, on data that are drawn.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

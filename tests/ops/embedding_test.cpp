@@ -27,6 +27,7 @@ TEST(Embedding, InitializesAsItsOptionsSay) {
   EXPECT_EQ(init_of({.vocabulary = 3, .width = 2}), ops::Initializer(normal, 0.02f));
   EXPECT_EQ(init_of({.vocabulary = 3, .width = 2, .init_range = 0.5f}), ops::Initializer(uniform, 0.5f));
   EXPECT_THROW(init_of({.vocabulary = 3, .width = 2, .init_range = -1}), ConfigError);
+  EXPECT_THROW(init_of({.vocabulary = 3, .width = 2, .init_std = 0.1f, .init_range = 0.5f}), ConfigError);
 }
 
 TEST(Embedding, LooksUpRowsAndAddsGradientsOfRepeatedTokens) {

@@ -115,9 +115,9 @@ std::vector<std::string> find_classes(const DataOptions& options, const std::vec
 }
 
 /// Texts of a class that the model does not have are damaged, as are those with characters that are no
-/// tokens.
+/// tokens. Their names are added to `damaged`.
 std::vector<EncodedText> encode(const std::vector<LabelledText>& texts, const Reading& reading,
-                                DamageLog& damage) {
+                                DamageLog& damage, std::set<std::string>& damaged) {
   tokenizer::Encoder encoder(*reading.tokenizer);
   std::vector<EncodedText> encoded;
   for (const auto& text : texts) {
@@ -125,6 +125,7 @@ std::vector<EncodedText> encode(const std::vector<LabelledText>& texts, const Re
     if (found == reading.classes.end() && !text.label.empty()) {
       damage.note(text.place, fmt::format("'{}' is none of the {} classes", one_line(text.label),
                                           reading.classes.size()));
+      damaged.insert(text.name);
       continue;
     }
     EncodedText& result = encoded.emplace_back();
@@ -135,6 +136,7 @@ std::vector<EncodedText> encode(const std::vector<LabelledText>& texts, const Re
     } catch (const DataError& error) {
       encoded.pop_back();
       damage.note(text.place, error.what());
+      damaged.insert(text.name);
       continue;
     }
     if (static_cast<int64_t>(result.tokens.size()) > reading.length)
@@ -144,9 +146,10 @@ std::vector<EncodedText> encode(const std::vector<LabelledText>& texts, const Re
   return encoded;
 }
 
-/// Whether the list names each text. Throws DataError for a name that no text has: of one that is damaged,
-/// too, unless such texts are left out.
-std::vector<bool> listed_texts(const std::vector<EncodedText>& train, const DataOptions& options) {
+/// Whether the list names each text. It may also name texts that are `damaged` and left out. Throws DataError
+/// for other names that no text has.
+std::vector<bool> listed_texts(const std::vector<EncodedText>& train, const std::set<std::string>& damaged,
+                               const DataOptions& options) {
   std::set<std::string> unmet;
   for (const auto& line : read_list(options, options.lines.eval_list)) unmet.insert(std::string(trim(line)));
   const std::set<std::string> names = unmet;
@@ -155,7 +158,8 @@ std::vector<bool> listed_texts(const std::vector<EncodedText>& train, const Data
     evaluates.push_back(names.contains(text.name));
     unmet.erase(text.name);
   }
-  if (!unmet.empty() && options.on_damage == DamagePolicy::fail)
+  for (const auto& name : damaged) unmet.erase(name);
+  if (!unmet.empty())
     throw DataError(fmt::format(
         "{}: expected {}, found '{}', which no text has", one_line(options.lines.eval_list),
         options.lines.folder.empty() ? "numbers of texts, from 0 on" : "paths of texts below the folder",
@@ -179,9 +183,10 @@ std::vector<bool> drawn_texts(const std::vector<EncodedText>& train, const LineO
 }
 
 /// Moves what the split says.
-std::vector<EncodedText> take_evaluation(std::vector<EncodedText>& train, const DataOptions& options) {
-  const std::vector<bool> evaluates =
-      options.lines.eval_list.empty() ? drawn_texts(train, options.lines) : listed_texts(train, options);
+std::vector<EncodedText> take_evaluation(std::vector<EncodedText>& train,
+                                         const std::set<std::string>& damaged, const DataOptions& options) {
+  const std::vector<bool> evaluates = options.lines.eval_list.empty() ? drawn_texts(train, options.lines)
+                                                                      : listed_texts(train, damaged, options);
   std::vector<EncodedText> rest, eval;
   for (size_t i = 0; i < train.size(); ++i) (evaluates[i] ? eval : rest).push_back(std::move(train[i]));
   train = std::move(rest);
@@ -198,6 +203,7 @@ void check(const LineOptions& lines) {
 
 struct Texts {
   std::vector<LabelledText> train, eval;
+  std::set<std::string> damaged_train{}, damaged_eval{};  // names
 };
 
 Texts read_texts(const DataOptions& options, DamageLog& damage) {
@@ -213,12 +219,14 @@ Texts read_texts(const DataOptions& options, DamageLog& damage) {
     if (needs_train) read_text_folder(data_file(options, lines.folder), train_reading, damage, texts.train);
     if (!lines.eval_folder.empty())
       read_text_folder(data_file(options, lines.eval_folder), eval_reading, damage, texts.eval);
-    return texts;
+  } else {
+    const SplitFiles files = split_files(options, lines.files, lines.eval_files, needs_train);
+    if (needs_train)
+      for (const auto& path : files.train) read_lines(path, train_reading, damage, texts.train);
+    for (const auto& path : files.eval) read_lines(path, eval_reading, damage, texts.eval);
   }
-  const SplitFiles files = split_files(options, lines.files, lines.eval_files, needs_train);
-  if (needs_train)
-    for (const auto& path : files.train) read_lines(path, train_reading, damage, texts.train);
-  for (const auto& path : files.eval) read_lines(path, eval_reading, damage, texts.eval);
+  texts.damaged_train = std::move(train_reading.damaged);
+  texts.damaged_eval = std::move(eval_reading.damaged);
   return texts;
 }
 
@@ -232,10 +240,11 @@ DatasetPair open_line_datasets(const DataOptions& options) {
   Reading reading{.tokenizer = find_tokenizer(options), .classes = {}, .length = lines.length};
   reading.source = one_line(lines.folder.empty() ? lines.files.front() : lines.folder);
   reading.classes = find_classes(options, texts.train.empty() ? texts.eval : texts.train);
-  auto train = encode(texts.train, reading, damage), eval = encode(texts.eval, reading, damage);
+  auto train = encode(texts.train, reading, damage, texts.damaged_train),
+       eval = encode(texts.eval, reading, damage, texts.damaged_eval);
   const bool divides = lines.eval_fraction > 0 || !lines.eval_list.empty(),
              evaluates = divides || !lines.eval_folder.empty() || !lines.eval_files.empty();
-  if (divides) eval = take_evaluation(train, options);
+  if (divides) eval = take_evaluation(train, texts.damaged_train, options);
   damage.finish("texts");
   reading.left_out = damage.count();
   if ((options.trains && train.empty()) || (evaluates && eval.empty()))

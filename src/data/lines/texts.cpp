@@ -39,11 +39,14 @@ std::string problem_of(const LabelledText& text, bool may_lack_label) {
   return "";
 }
 
-void take(LabelledText text, bool may_lack_label, DamageLog& damage, std::vector<LabelledText>& texts) {
-  if (const auto problem = problem_of(text, may_lack_label); !problem.empty())
+void take(LabelledText text, bool may_lack_label, TextReading& reading, DamageLog& damage,
+          std::vector<LabelledText>& texts) {
+  if (const auto problem = problem_of(text, may_lack_label); !problem.empty()) {
     damage.note(text.place, problem);
-  else
+    reading.damaged.insert(text.name);
+  } else {
     texts.push_back(std::move(text));
+  }
 }
 
 std::vector<fs::path> entries_of(const fs::path& folder) {
@@ -74,30 +77,33 @@ void read_lines(const std::string& path, TextReading& reading, DamageLog& damage
     if (line.empty()) continue;
     const std::string name = std::to_string(reading.numbered++);
     const size_t tab = line.find('\t');
-    if (tab != std::string_view::npos)
+    if (tab != std::string_view::npos) {
       take({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1)), place, name},
-           may_lack_labels, damage, texts);
-    else if (may_lack_labels)
-      take({"", std::string(line), place, name}, may_lack_labels, damage, texts);
-    else
+           may_lack_labels, reading, damage, texts);
+    } else if (may_lack_labels) {
+      take({"", std::string(line), place, name}, may_lack_labels, reading, damage, texts);
+    } else {
       damage.note(place, "expected a class, a tab and a text, found no tab");
+      reading.damaged.insert(name);
+    }
   }
 }
 
-void read_text_folder(const std::string& folder, const TextReading& reading, DamageLog& damage,
+void read_text_folder(const std::string& folder, TextReading& reading, DamageLog& damage,
                       std::vector<LabelledText>& texts) {
   const bool may_lack_labels = reading.may_lack_labels;
   for (const auto& label : entries_of(folder)) {
     std::error_code unknown;
     if (may_lack_labels && fs::is_regular_file(label, unknown))
-      take(text_of_file(label, "", label.filename().string(), reading), may_lack_labels, damage, texts);
+      take(text_of_file(label, "", label.filename().string(), reading), may_lack_labels, reading, damage,
+           texts);
     if (!fs::is_directory(label, unknown)) continue;
     const size_t before = texts.size();
     for (const auto& file : entries_of(label))
       if (fs::is_regular_file(file, unknown))
         take(text_of_file(file, label.filename().string(), (label.filename() / file.filename()).string(),
                           reading),
-             false, damage, texts);
+             false, reading, damage, texts);
     if (texts.size() == before)
       damage.note({.file = label.string()}, "expected texts of this class, found none");
   }

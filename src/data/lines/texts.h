@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,9 @@ struct LabelledText {
 /// What is read, besides where it is.
 struct TextReading {
   bool may_lack_labels = false;
-  int64_t most_inflated = 0;  ///< of a gzip file; see ByteSource
-  int64_t numbered = 0;       ///< texts of files that were numbered before, damaged ones too
+  int64_t most_inflated = 0;        ///< of a gzip file; see ByteSource
+  int64_t numbered = 0;             ///< texts of files that were numbered before, damaged ones too
+  std::set<std::string> damaged{};  ///< names of texts that are left out
 };
 
 /// Lines "class<tab>text" of a file, compressed by gzip or not. Damaged are lines without a tab, without a
@@ -31,7 +33,7 @@ void read_lines(const std::string& path, TextReading& reading, DamageLog& damage
 /// The files below a folder's folders, which are classes; both in the order of their names. Damaged are files
 /// that are empty or no UTF-8, and classes without a file. If labels may lack, files directly in the folder
 /// have none.
-void read_text_folder(const std::string& folder, const TextReading& reading, DamageLog& damage,
+void read_text_folder(const std::string& folder, TextReading& reading, DamageLog& damage,
                       std::vector<LabelledText>& texts);
 
 }  // namespace lockstep::data

@@ -12,6 +12,7 @@
 #include "base/half.h"
 #include "base/index.h"
 #include "base/text.h"
+#include "data/tables/csv.h"
 #include "lockstep/error.h"
 
 namespace lockstep::data {
@@ -137,6 +138,19 @@ void append_utf8(uint32_t code, std::string& text) {
   }
 }
 
+/// NumPy writes headers in Latin-1 (versions 1 and 2) or UTF-8 (version 3). Names of columns go into configs,
+/// messages and JSON, which are UTF-8.
+std::string header_in_utf8(std::string_view header, int version) {
+  if (version == 3) {
+    if (const auto problem = utf8_problem(header); !problem.empty())
+      throw DataError("expected a header in UTF-8, found " + problem);
+    return std::string(header);
+  }
+  std::string text;
+  for (const char c : header) append_utf8(static_cast<unsigned char>(c), text);
+  return text;
+}
+
 template <class T>
 double read_as(const char* from) {
   T value{};
@@ -160,7 +174,7 @@ NpyArray::NpyArray(std::string_view bytes, const std::string& name) : data_(byte
     if (data_begin_ > bytes.size())
       throw DataError(
           fmt::format("its header (byte 8) says {} bytes, but the file has {}", length, bytes.size()));
-    read_header(bytes.substr(8 + length_bytes, length));
+    read_header(header_in_utf8(bytes.substr(8 + length_bytes, length), version));
     const int64_t width = fields_.empty() ? type_.width : record_bytes_;
     int64_t count = rows_, size = 0;
     if ((fields_.empty() && __builtin_mul_overflow(rows_, columns_, &count)) ||

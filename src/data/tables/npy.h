@@ -18,7 +18,7 @@ class NpyArray {
 
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }    ///< 1 if it has one dimension and is not structured
-  std::string column_name(int64_t column) const;  ///< "0", "1", ... if it is not structured
+  std::string column_name(int64_t column) const;  ///< UTF-8; "0", "1", ... if it is not structured
   bool is_text(int64_t column) const;
   double value(int64_t row, int64_t column) const;  ///< REQUIRES: !is_text(column)
   std::string text(int64_t row,

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -153,19 +152,10 @@ std::vector<bool> drawn(const TableRows& rows, const TableOptions& table) {
 }
 
 std::vector<bool> listed(const TableRows& rows, const DataOptions& options) {
-  std::vector<int64_t> numbers;
-  for (const auto& line : read_list(options, options.table.eval_list)) {
-    int64_t number = -1;
-    const auto [end, status] = std::from_chars(line.data(), line.data() + line.size(), number);
-    if (status != std::errc{} || end != line.data() + line.size() || number < 0)
-      throw DataError(fmt::format("{}: expected numbers of rows, from 0 on, found '{}'",
-                                  one_line(options.table.eval_list), one_line(line.substr(0, 60))));
-    numbers.push_back(number);
-  }
-  std::ranges::sort(numbers);
+  const auto numbers = read_numbers(options, options.table.eval_list, rows.numbered(), "rows");
   std::vector<bool> evaluates;
   for (int64_t row = 0; row < rows.count(); ++row)
-    evaluates.push_back(std::ranges::binary_search(numbers, rows.number(row)));
+    evaluates.push_back(numbers[static_cast<size_t>(rows.number(row))]);
   return evaluates;
 }
 

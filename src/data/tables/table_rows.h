@@ -36,8 +36,9 @@ class TableRows {
   size_t target() const { return columns_.size() - 1; }
   int64_t number(int64_t row) const {
     return numbers_[static_cast<size_t>(row)];
-  }                                      ///< from 0, damaged ones count
-  uint64_t identity(int64_t row) const;  ///< of its cells
+  }                                                ///< from 0, damaged ones count
+  int64_t numbered() const { return rows_read_; }  ///< rows that have numbers: damaged ones, too
+  uint64_t identity(int64_t row) const;            ///< of its cells
   int64_t damaged() const { return damage_.count(); }
 
  private:

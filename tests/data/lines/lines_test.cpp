@@ -98,6 +98,27 @@ TEST_F(Lines, EvaluateOnAList) {
   EXPECT_THAT(refusal(), Mentions("list ... 'y/2'"));
 }
 
+TEST_F(Lines, OfAListAreRefusedUnlessTheyAreThereOrDamaged) {
+  write("a.tsv", "x\tone\nbroken\ny\ttwo\n");
+  write("list", "0\n1\n");
+  options_.lines.eval_list = "list";
+  options_.on_damage = DamagePolicy::skip;
+  EXPECT_EQ(open_datasets(options_).eval->size(), 1);
+  write("list", "0\n3\n");
+  EXPECT_THAT(refusal(), Mentions("list ... '3'"));
+  std::filesystem::create_directories(folder_ / "texts/x");
+  std::filesystem::create_directories(folder_ / "texts/y");
+  write("texts/x/1", "one");
+  write("texts/x/2", "\xff");
+  write("texts/y/1", "two");
+  write("list", "x/1\nx/2\n");
+  options_.lines.files.clear();
+  options_.lines.folder = "texts";
+  EXPECT_EQ(open_datasets(options_).eval->size(), 1);
+  write("list", "x/1\nx/2.txt\n");
+  EXPECT_THAT(refusal(), Mentions("list ... 'x/2.txt'"));
+}
+
 TEST_F(Lines, CountWhatIsLeftOutOfBothPartsOnce) {
   write("a.tsv", "x\tone\nbroken\ny\ttwo\nx\tthr\ny\tfou\n");
   options_.on_damage = DamagePolicy::skip;

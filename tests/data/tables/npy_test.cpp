@@ -89,6 +89,24 @@ TEST(Npy, NamesTheColumnsOfStructuredArrays) {
   EXPECT_EQ(array.byte_of(1), 256 + 20);
 }
 
+TEST(Npy, NamesAreLatin1OrUtf8ByTheVersion) {
+  const std::string latin1 =
+                        "gr\xf6\xdf"
+                        "e",
+                    utf8 =
+                        "gr\xc3\xb6\xc3\x9f"
+                        "e";
+  const auto name_in = [](char version, const std::string& name) {
+    const std::string bytes =
+        test::npy_of_version(version, "[('" + name + "', '<f4')]", "(1,)", std::string(4, '\0'));
+    return NpyArray(bytes, "some/file").column_name(0);
+  };
+  EXPECT_EQ(name_in(1, latin1), utf8);
+  EXPECT_EQ(name_in(2, latin1), utf8);
+  EXPECT_EQ(name_in(3, utf8), utf8);
+  EXPECT_THAT(message_of<DataError>([&] { name_in(3, latin1); }), Mentions("some/file ... UTF-8 ... 0xf6"));
+}
+
 TEST(Npy, RefusesStructuredArraysThatItCannotRead) {
   const auto refusal = [](const std::string& fields, int64_t rows = 1) {
     const std::string bytes = structured_npy(fields, std::string(8, '\1'), rows);

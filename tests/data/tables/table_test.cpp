@@ -175,6 +175,27 @@ TEST_F(Table, AListSaysWhichRowsEvaluate) {
   EXPECT_THAT((std::vector<int32_t>{target(*data.eval, 0), target(*data.eval, 1)}), ElementsAre(0, 1));
   write("list", "x\n");
   EXPECT_THAT(refusal(), Mentions("list ... x"));
+  write("list", "3\n4\n");
+  EXPECT_THAT(refusal(), Mentions("list ... '4'"));
+  // A damaged row has a number, too.
+  write("a.csv", kIris + "9,red,10\n");
+  options_.on_damage = DamagePolicy::skip;
+  EXPECT_EQ(open_datasets(options_).eval->size(), 1);
+}
+
+TEST_F(Table, KeepsNamesOfColumnsBeyondAscii) {
+  const std::vector<float> values{1, 2, 3, 4};
+  const std::string records(reinterpret_cast<const char*>(values.data()), 16);
+  write("a.npy", test::npy_of_version(1,
+                                      "[('gr\xf6\xdf"
+                                      "e', '<f4'), ('b', '<f4')]",
+                                      "(2,)", records));
+  options_.table.files = {"a.npy"};
+  options_.table.target =
+      "gr\xc3\xb6\xc3\x9f"
+      "e";
+  const auto data = open_datasets(options_).train;
+  EXPECT_THAT(data->encodings().at(std::string(kColumnsFile)), HasSubstr(options_.table.target));
 }
 
 TEST_F(Table, NamesDamageOrLeavesItOut) {
