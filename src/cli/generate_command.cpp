@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "cli/commands.h"
+#include "data/documents.h"
 #include "device/openmp_team.h"
 #include "infer/checkpoint_model.h"
 #include "infer/language_model.h"
@@ -54,7 +55,8 @@ Opened open(const GenerateArguments& arguments) {
       arguments.checkpoint, arguments.config.path, arguments.config.all_overrides(), arguments.average,
       fmt::format("name its config: lockstep generate CONFIG --checkpoint {}", arguments.checkpoint));
   tokenizer::Tokenizer tokenizer = tokenizer_of(run.checkpoint);
-  infer::LanguageModel model(*run.config.graph, threads_of(arguments));
+  infer::LanguageModel model(*run.config.graph, threads_of(arguments),
+                             data::begin_of_documents(run.config.data, &tokenizer));
   if (tokenizer.size() > model.vocabulary())
     throw ConfigError(fmt::format("generate: the tokenizer has {} tokens, the model {}", tokenizer.size(),
                                   model.vocabulary()));

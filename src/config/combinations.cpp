@@ -74,6 +74,38 @@ void check_end_of_text(const Kind& kind, const ModelSpec& model, const Document&
     document.refuse(path, "is ignored, since the model has no input 'documents'; remove it");
 }
 
+/// Positions that evaluations pad have the document -1, which no embedding can look up.
+void check_documents_are_marks(const ModelSpec& model, const Document& document, const std::string& path) {
+  for (const Layer& layer : model.layers)
+    if (std::holds_alternative<Embedding>(layer.op) && !layer.inputs.empty() &&
+        layer.inputs[0] == data::kDocumentsField)
+      document.refuse(path, fmt::format("'documents' is -1 where evaluations are padded, which layer '{}' "
+                                        "cannot look up; give 'documents' to attention alone",
+                                        layer.name));
+}
+
+/// Attention tells its further inputs apart by their types, so a type that does not fit the name would mean
+/// something else without an error.
+void check_marks(const ModelSpec& model, const Document& document) {
+  for (const Layer& layer : model.layers) {
+    if (!std::holds_alternative<Attention>(layer.op)) continue;
+    for (size_t i = 1; i < layer.inputs.size(); ++i) {
+      const ModelInput* input = find_input(model, layer.inputs[i]);
+      if (input == nullptr) continue;
+      const bool is_int = input->spec.dtype == DType::int32;
+      if (input->name == data::kDocumentsField && !is_int)
+        document.refuse("model",
+                        fmt::format("layer '{}' reads 'documents' as a mask, since it is {}; give the "
+                                    "input type: INT32",
+                                    layer.name, name_of(input->spec.dtype)));
+      if (input->name == "mask" && is_int)
+        document.refuse("model", fmt::format("layer '{}' reads 'mask' as documents, since it is {}; give the "
+                                             "input type: FLOAT32",
+                                             layer.name, name_of(input->spec.dtype)));
+    }
+  }
+}
+
 /// `transformed`: the model gets images of another size than the data have.
 void fit_synthetic(schema::Synthetic& data, const ModelSpec& model, bool transformed,
                    const Document& document) {
@@ -402,6 +434,7 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
     check_fields(model, document, "data.text", "tokens");
     fit_context(*data.mutable_text(), model, document, "data.text.context");
     check_end_of_text(data.text(), model, document, "data.text.end_of_text");
+    check_documents_are_marks(model, document, "data.text");
   }
   if (data.has_table()) check_fields_among(model, document, "data.table", {"features", "label", "target"});
   if (data.has_lines()) {
@@ -412,6 +445,7 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
     check_fields(model, document, "data.tokens", "tokens");
     fit_context(*data.mutable_tokens(), model, document, "data.tokens.context");
     check_end_of_text(data.tokens(), model, document, "data.tokens.end_of_text");
+    check_documents_are_marks(model, document, "data.tokens");
   }
   if (data.has_synthetic())
     fit_synthetic(*data.mutable_synthetic(), model, data.transforms_size() + data.eval_transforms_size() > 0,
@@ -421,6 +455,7 @@ void fit_data_to_model(schema::Data& data, const ModelSpec& model, const Documen
 
 void check_combinations(const schema::RunConfig& config, const ModelSpec& model, const model::Graph& graph,
                         const layout::Layout& layout, const Document& document) {
+  check_marks(model, document);
   check_precision(config, document);
   check_data(config.data(), document);
   check_evaluations(config, document);

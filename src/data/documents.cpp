@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,19 @@ std::shared_ptr<const Dataset> with_documents(std::shared_ptr<const Dataset> tok
 DatasetPair with_documents(DatasetPair tokens, std::optional<int32_t> end_of_text) {
   return {with_documents(std::move(tokens.train), end_of_text),
           with_documents(std::move(tokens.eval), end_of_text)};
+}
+
+std::optional<int32_t> begin_of_documents(const DataOptions& options, const tokenizer::Tokenizer* tokenizer) {
+  const DocumentOptions& documents = options.documents;
+  if (options.kind == DataKind::synthetic) return 0;
+  if (options.kind == DataKind::tokens) {
+    if (documents.end_of_text >= 0) return static_cast<int32_t>(documents.end_of_text);
+    return tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
+  }
+  const std::string& character = documents.end_of_text_character;
+  if (options.kind != DataKind::text || tokenizer == nullptr || character.size() != 1) return {};
+  const int32_t token = tokenizer->token_of(static_cast<uint8_t>(character[0]));
+  return token < 0 ? std::nullopt : std::optional(token);
 }
 
 }  // namespace lockstep::data

@@ -4,7 +4,9 @@
 #include <memory>
 #include <optional>
 
+#include "data/data_options.h"
 #include "data/dataset.h"
+#include "tokenizer/tokenizer.h"
 
 namespace lockstep::data {
 
@@ -16,5 +18,9 @@ namespace lockstep::data {
 std::shared_ptr<const Dataset> with_documents(std::shared_ptr<const Dataset> tokens,
                                               std::optional<int32_t> end_of_text);
 DatasetPair with_documents(DatasetPair tokens, std::optional<int32_t> end_of_text);
+
+/// The token that begins a document in samples of these options; nothing: each sample is one document, or, of
+/// a program's own samples, nobody knows. `tokenizer`: of these samples; null: they have none.
+std::optional<int32_t> begin_of_documents(const DataOptions& options, const tokenizer::Tokenizer* tokenizer);
 
 }  // namespace lockstep::data

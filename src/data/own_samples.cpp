@@ -17,8 +17,8 @@ namespace {
 
 bool is_label(std::string_view field) { return field == data::kLabelField; }
 
-/// Negative labels count for nothing; tokens and the like are indices.
-/// Negative are labels that are ignored, and documents of positions that are left out.
+/// Negative are labels that are ignored, and documents of positions that are left out; tokens and the like
+/// are indices.
 bool may_be_negative(std::string_view field) { return is_label(field) || field == data::kDocumentsField; }
 bool is_too_low(int32_t value, std::string_view field) { return value < 0 && !may_be_negative(field); }
 

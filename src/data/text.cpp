@@ -64,8 +64,7 @@ std::optional<int32_t> find_end_of_text(const DataOptions& options, const Tokeni
           fmt::format("data.text.end_of_text: expected one character of one byte, found '{}'", stated));
   require(text.tokenizer->is_of_characters(),
           "data.text.end_of_text: the model's tokens are no characters; remove it, or make files of tokens");
-  const int32_t token = text.tokenizer->token_of(static_cast<uint8_t>(stated[0]));
-  if (token >= 0) return token;
+  if (const auto token = begin_of_documents(options, text.tokenizer.get())) return token;
   require(!options.trains,
           fmt::format("{}: data.text.end_of_text: the text has no such character", text.path));
   return {};

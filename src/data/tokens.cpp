@@ -159,15 +159,15 @@ int64_t largest_of(const Files& files) {
   return largest;
 }
 
-/// The token that begins documents.
+/// The token that begins documents. `is_known`: the vocabulary is stated, or the tokenizer's; else it is that
+/// of the files, and those of evaluation alone may have no end of a text.
 int32_t find_end_of_text(const DataOptions& options, const tokenizer::Tokenizer* tokenizer,
-                         int64_t vocabulary) {
+                         int64_t vocabulary, bool is_known) {
   const int64_t stated = options.documents.end_of_text;
-  if (stated >= vocabulary)
+  if (stated >= vocabulary && (is_known || options.trains))
     throw ConfigError(fmt::format(
         "data.tokens.end_of_text: expected a token below {}, the vocabulary; found {}", vocabulary, stated));
-  if (stated >= 0) return static_cast<int32_t>(stated);
-  if (tokenizer != nullptr && tokenizer->end_of_text()) return *tokenizer->end_of_text();
+  if (const auto token = begin_of_documents(options, tokenizer)) return *token;
   throw ConfigError(
       fmt::format("data.tokens.end_of_text: the model reads 'documents', so the token that begins a document "
                   "must be stated: {}; GPT-2's is 50256",
@@ -211,7 +211,7 @@ DatasetPair open_token_datasets(const DataOptions& options) {
       .description = ""};
   std::optional<int32_t> end_of_text;
   if (options.documents.are_read)
-    end_of_text = find_end_of_text(options, tokenizer.get(), windows.vocabulary);
+    end_of_text = find_end_of_text(options, tokenizer.get(), windows.vocabulary, limit > 0);
   DatasetPair data;
   windows.segments = segments.train;
   if (options.trains) data.train = make(windows, "train");

@@ -108,12 +108,15 @@ class Matcher {
     const auto place = match_.layers.find(expected.name);
     ensure(place != match_.layers.end(), "every layer of an architecture leads to its loss");
     const Layer& actual = *layers_.at(place->second);
+    auto inputs = actual.inputs;
+    // What else attention reads says which positions of a sample see each other, and belongs to no parameter.
+    if (std::holds_alternative<Attention>(actual.op) && inputs.size() > expected.inputs.size())
+      inputs.resize(expected.inputs.size());
     if (actual.op.index() != expected.op.index() || options_of(actual.op) != options_of(expected.op) ||
-        actual.inputs.size() != expected.inputs.size())
+        inputs.size() != expected.inputs.size())
       throw ConfigError(fmt::format("layer '{}' is {}, but {} has {} there ('{}')", actual.name,
                                     description_of(actual.op), architecture_, description_of(expected.op),
                                     expected.name));
-    auto inputs = actual.inputs;
     const bool commutes =
         std::holds_alternative<Add>(actual.op) || std::holds_alternative<Multiply>(actual.op);
     if (commutes && kind_of(layers_, inputs[0]) != kind_of(expected_layers_, expected.inputs[0]))

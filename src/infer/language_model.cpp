@@ -17,7 +17,7 @@ constexpr int64_t kBlock = 64;
 /// From so many on, a whole block is faster than one position after the other.
 constexpr int64_t kWorthABlock = 8;
 
-/// What a text is one of, all of it (ops::Attention).
+/// The model input that says which document each position belongs to (Attention).
 constexpr std::string_view kDocuments = "documents";
 
 bool is_of_documents(const model::Value& input) {
@@ -70,8 +70,8 @@ model::Graph checked(model::Graph graph) {
 
 }  // namespace
 
-LanguageModel::LanguageModel(model::Graph graph, int threads)
-    : evaluator_(checked(std::move(graph)), threads) {
+LanguageModel::LanguageModel(model::Graph graph, int threads, std::optional<int32_t> begins_document)
+    : evaluator_(checked(std::move(graph)), threads), begins_document_(begins_document) {
   const model::Graph& made = evaluator_.graph();
   const Shape& logits = made.value(made.node(made.loss).inputs[0]).spec.shape;
   context_ = logits[0];
@@ -82,6 +82,7 @@ LanguageModel::LanguageModel(model::Graph graph, int threads)
     if (is_of_documents(made.value(input))) {
       const Tensor documents = evaluator_.input(kDocuments);
       std::fill_n(documents.as<int32_t>(), documents.count(), 0);
+      has_documents_ = documents.count() == context_;
     }
 }
 
@@ -97,12 +98,25 @@ void LanguageModel::compute(int64_t first, int64_t end) {
   }
 }
 
+/// Numbers the documents of `tokens` from the token `first` on, as data/documents.h does: the token that
+/// begins one is part of it. Those before `first` are numbered already.
+void LanguageModel::write_documents(std::span<const int32_t> tokens, int64_t first) {
+  if (!has_documents_ || !begins_document_) return;
+  auto* const documents = evaluator_.input(kDocuments).as<int32_t>();
+  int32_t document = first > 0 ? documents[first - 1] : 0;
+  for (auto i = static_cast<size_t>(first); i < tokens.size(); ++i) {
+    if (tokens[i] == *begins_document_) ++document;
+    documents[i] = document;
+  }
+}
+
 std::span<const float> LanguageModel::logits_after(std::span<const int32_t> tokens) {
   const auto seen = tokens.last(std::min(tokens.size(), static_cast<size_t>(context_)));
   const auto count = static_cast<int64_t>(seen.size());
   const int64_t shared = std::ranges::mismatch(known_, seen).in1 - known_.begin();
   std::ranges::copy(seen.subspan(static_cast<size_t>(shared)),
                     evaluator_.input("tokens").as<int32_t>() + shared);
+  write_documents(seen, shared);
   known_.resize(static_cast<size_t>(shared));  // all that is known if this throws
   compute(shared, count);
   known_.assign(seen.begin(), seen.end());

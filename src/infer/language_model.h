@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,8 +33,10 @@ std::string why_it_cannot_write(const model::Graph& graph);
 class LanguageModel {
  public:
   /// Throws ConfigError, which says why, if the model cannot write: inputs other than "tokens" and
-  /// "documents" (a text is one), another loss, an op that does not say that it leaves later positions alone.
-  LanguageModel(model::Graph graph, int threads);
+  /// "documents", another loss, an op that does not say that it leaves later positions alone.
+  /// `begins_document`: the token that begins a document of those that "documents" tells apart, as in
+  /// training (data::begin_of_documents); nothing: a text is one.
+  LanguageModel(model::Graph graph, int threads, std::optional<int32_t> begins_document = {});
 
   /// For whoever writes parameters: what was computed with others is forgotten.
   Evaluator& evaluator() {
@@ -53,8 +57,11 @@ class LanguageModel {
 
  private:
   void compute(int64_t first, int64_t end);
+  void write_documents(std::span<const int32_t> tokens, int64_t first);
 
   Evaluator evaluator_;
+  std::optional<int32_t> begins_document_;
+  bool has_documents_ = false;
   int64_t context_ = 0, vocabulary_ = 0;
   std::vector<int32_t> known_;  // tokens whose positions are computed
 };

@@ -251,6 +251,29 @@ TEST(Documents, WithoutAReaderAreRefusedByTheFieldThatSaysWhatBeginsThem) {
   EXPECT_THAT(refusal(kDocuments, {"data={lines {files: 'a'}}"}), Mentions("data.lines: ... 'documents'"));
 }
 
+TEST(Documents, ThatAreEmbeddedAreRefusedIfTheyArePadded) {
+  std::string text = kDocuments;
+  const std::string wte = R"(layer { name: "wte" input: "tokens" embedding { vocabulary: 9 width: 6 } })";
+  text.replace(text.find(wte), wte.size(),
+               R"(layer { name: "words" input: "tokens" embedding { vocabulary: 9 width: 6 } }
+  layer { name: "segments" input: "documents" embedding { vocabulary: 9 width: 6 } }
+  layer { name: "wte" input: ["words", "segments"] add {} })");
+  EXPECT_THAT(refusal(text), Mentions("data.tokens: ... segments"));
+  EXPECT_THAT(refusal(text, {"data={text {file: 'a'}}"}), Mentions("data.text: ... segments"));
+  EXPECT_EQ(refusal(text, {"data={synthetic {samples: 8 classes: 9}}"}), "accepted");
+}
+
+TEST(Documents, AndMasksHaveTheTypesThatAttentionTellsThemApartBy) {
+  std::string text = kDocuments;
+  const std::string input = R"("documents" shape: [6] type: INT32)";
+  text.replace(text.find(input), input.size(), R"("documents" shape: [6])");
+  EXPECT_THAT(refusal(text), Mentions("core ... documents ... INT32"));
+  text = kDocuments;
+  for (size_t at = 0; (at = text.find("\"documents\"", at)) != std::string::npos;)
+    text.replace(at, std::string("\"documents\"").size(), "\"mask\"");
+  EXPECT_THAT(refusal(text, {"data={lines {files: 'a'}}"}), Mentions("core ... mask ... FLOAT32"));
+}
+
 TEST(Documents, OfAnotherLengthNameTheLayerAndBothShapes) {
   std::string text = kDocuments;
   const std::string input = "\"documents\" shape: [6]";

@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "data/documents.h"
 #include "data/read_window.h"
 #include "data/test_files.h"
 #include "data/token_file.h"
@@ -136,6 +137,44 @@ TEST_F(Tokens, DocumentsBeginWithTheTokenizersEndOfText) {
   write_file(folder_ / "tokenizer.json",
              tokenizer::to_json(tokenizer::Tokenizer({.tokens = names, .special = {4}})));
   EXPECT_EQ(documents_of(*open_datasets(options_).train, 1), (std::vector<int32_t>{0, 1, 1}));
+}
+
+TEST_F(Tokens, OfEvaluationAloneMayBeOneDocument) {
+  write("a.bin", 0, 12);
+  write("v.bin", 2, 6);
+  options_.tokens.context = 4;
+  options_.tokens.eval_files = {"v.bin"};
+  options_.documents = {.are_read = true, .end_of_text = 20};
+  EXPECT_THAT(message_of<ConfigError>([&] { open_datasets(options_); }), HasSubstr("20"));
+  options_.trains = false;
+  EXPECT_EQ(documents_of(*open_datasets(options_).eval, 0), (std::vector<int32_t>{0, 0, 0, 0}));
+  // A vocabulary that is stated is that of all files.
+  options_.tokens.vocabulary = 15;
+  EXPECT_THAT(message_of<ConfigError>([&] { open_datasets(options_); }),
+              AllOf(HasSubstr("data.tokens.end_of_text"), HasSubstr("15")));
+}
+
+TEST(BeginOfDocuments, IsWhatIsStatedOrTheTokenizers) {
+  const tokenizer::Tokenizer marked({.tokens = {"a", std::string(tokenizer::kEndOfText)}, .special = {1}});
+  const auto characters = tokenizer::Tokenizer::of_characters("ab\n");
+  DataOptions options;
+  options.kind = DataKind::tokens;
+  EXPECT_EQ(begin_of_documents(options, &marked), 1);
+  EXPECT_EQ(begin_of_documents(options, &characters), std::nullopt);
+  EXPECT_EQ(begin_of_documents(options, nullptr), std::nullopt);
+  options.documents.end_of_text = 0;
+  EXPECT_EQ(begin_of_documents(options, &marked), 0);
+  EXPECT_EQ(begin_of_documents(options, nullptr), 0);
+  options.kind = DataKind::text;
+  EXPECT_EQ(begin_of_documents(options, &characters), std::nullopt) << "a text is one document";
+  options.documents.end_of_text_character = "b";
+  EXPECT_EQ(begin_of_documents(options, &characters), 2);
+  options.documents.end_of_text_character = "c";
+  EXPECT_EQ(begin_of_documents(options, &characters), std::nullopt);
+  options.kind = DataKind::synthetic;
+  EXPECT_EQ(begin_of_documents(options, nullptr), 0);
+  options.kind = DataKind::own;
+  EXPECT_EQ(begin_of_documents(options, &marked), std::nullopt);
 }
 
 // Each token but the first of all is predicted once, in training or in evaluation.

@@ -95,6 +95,30 @@ TEST(Gpt2, IsRecognisedByStructureWhateverTheNames) {
   EXPECT_EQ(piece_of(mapping, model, "my/h.0.mlp.c_proj.weight").name, "transformer.h.0.mlp.c_proj.weight");
 }
 
+/// Attention that is told which document each position belongs to, or which positions count.
+ModelSpec with_marks_of(ModelSpec model, const std::string& input, DType dtype) {
+  model.inputs.push_back({input, {model.inputs[0].spec.shape, dtype}});
+  for (auto& layer : model.layers)
+    if (std::holds_alternative<Attention>(layer.op)) layer.inputs.push_back(input);
+  return model;
+}
+
+TEST(HuggingFace, HasTheWeightsOfModelsOverPackedDocuments) {
+  for (const auto& [family, plain] :
+       {std::pair(&families::kGpt2, small_gpt()), std::pair(&families::kLlama, small_llama())})
+    for (const auto& model :
+         {with_marks_of(plain, "documents", DType::int32), with_marks_of(plain, "mask", DType::float32)}) {
+      const Mapping mapping = family->mapping(model), expected = family->mapping(plain);
+      ASSERT_EQ(mapping.pieces.size(), expected.pieces.size());
+      for (size_t p = 0; p < mapping.pieces.size(); ++p) {
+        ASSERT_EQ(mapping.pieces[p].size(), expected.pieces[p].size());
+        for (size_t i = 0; i < mapping.pieces[p].size(); ++i)
+          EXPECT_EQ(mapping.pieces[p][i].name, expected.pieces[p][i].name);
+      }
+      EXPECT_EQ(family->config_text(model, {}), family->config_text(plain, {}));
+    }
+}
+
 TEST(Gpt2, IgnoresDropout) {
   const ModelSpec model =
       model::make_gpt({.vocabulary = 7, .context = 5, .layers = 1, .heads = 2, .width = 4, .dropout = 0.25f});

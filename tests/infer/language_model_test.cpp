@@ -90,10 +90,16 @@ TEST(LanguageModel, ThreadsDoNotChangeTheBits) {
   EXPECT_EQ(copy(one.logits_after(prompt)), copy(several.logits_after(prompt)));
 }
 
-/// What a model says that computes everything anew.
-std::vector<float> anew(const model::Graph& graph, const std::vector<int32_t>& tokens) {
+/// What a model says that computes everything anew; `documents`: of the tokens, if the model reads them.
+std::vector<float> anew(const model::Graph& graph, const std::vector<int32_t>& tokens,
+                        const std::vector<int32_t>& documents = {}) {
   Evaluator evaluator(graph, 1);
   draw_parameters(evaluator);
+  if (!documents.empty()) {
+    const Tensor marks = evaluator.input("documents");
+    std::fill_n(std::ranges::copy(documents, marks.as<int32_t>()).out,
+                marks.count() - static_cast<int64_t>(documents.size()), -1);
+  }
   const Tensor input = evaluator.input("tokens");
   std::fill_n(std::ranges::copy(tokens, input.as<int32_t>()).out,
               input.count() - static_cast<int64_t>(tokens.size()), 0);
@@ -236,6 +242,30 @@ TEST(LanguageModel, WritesOneDocument) {
   }
   EXPECT_THAT(why_it_cannot_write(model::make_graph(with_marks(plain, "mask", DType::float32))),
               testing::HasSubstr("mask"));
+}
+
+TEST(LanguageModel, BeginsADocumentWithTheTokenThatBeganThemInTraining) {
+  const model::Graph graph = model::make_graph(with_marks(
+      model::make_llama({.vocabulary = kVocabulary, .context = 80, .layers = 2, .heads = 4, .width = 8}),
+      "documents", DType::int32));
+  LanguageModel model(graph, 1, 3), of_one(graph, 1);
+  draw_parameters(model.evaluator());
+  draw_parameters(of_one.evaluator());
+  // Texts that grow by one and by many, beyond the context, too, and begin anew.
+  std::vector<int32_t> text;
+  for (int32_t i = 0; i < 95; ++i) {
+    text.push_back(i % 30 == 20 ? 3 : i * i % 3);
+    if (i % 6 != 0 && i < 70) continue;
+    const std::vector<int32_t> seen(text.end() - std::min<int64_t>(std::ssize(text), 80), text.end());
+    std::vector<int32_t> documents;
+    int32_t document = 0;
+    for (const int32_t token : seen) documents.push_back(token == 3 ? ++document : document);
+    EXPECT_EQ(copy(model.logits_after(text)), anew(graph, seen, documents)) << i;
+  }
+  // What lies before the document is not seen, unless a text is one.
+  const std::vector<int32_t> once{0, 1, 2, 3, 4}, other{4, 4, 0, 3, 4};
+  EXPECT_EQ(copy(model.logits_after(once)), copy(model.logits_after(other)));
+  EXPECT_NE(copy(of_one.logits_after(once)), copy(of_one.logits_after(other)));
 }
 
 TEST(LanguageModel, ForgetsWeightsOfRecurrentLayersThatItHasPacked) {

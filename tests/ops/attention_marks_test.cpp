@@ -34,7 +34,7 @@ TEST(MarkedAttention, AQuerySeesItsDocumentAlone) {
     EXPECT_EQ(gradient[4 * t + 3], (std::vector<double>{3, 1, 3, 0, 1})[t]) << "value " << t;
 }
 
-TEST(MarkedAttention, WhatIsLeftOutMayBeAnything) {
+TEST(MarkedAttention, WhatIsLeftOutMayBeAnyNumbers) {
   for (const AttentionForm& form : kAttentionForms)
     for (const bool causal : {true, false}) {
       const int64_t positions = 90, heads = 2, width = 3 * heads * form.head_size;

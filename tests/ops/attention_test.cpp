@@ -139,6 +139,17 @@ OpCase marked_case(OpCase c, Marks marks) {
 
 namespace {
 
+/// A document of three blocks' length of which the middle block belongs to another one.
+OpCase returning_document(OpCase c) {
+  const int64_t positions = c.inputs[0].shape[0];
+  c.inputs.push_back({{positions}, DType::int32});
+  c.prepare = [](std::vector<Array>& inputs) {
+    for (double& value : inputs[0].values) value *= 2;
+    for (size_t n = 0; n < inputs[1].values.size(); ++n) inputs[1].values[n] = n / 64 == 1 ? 0 : 1;
+  };
+  return c;
+}
+
 TEST(Attention, AgreesWithValuesWorkedOutByHand) {
   // One head of one channel: the second query meets scores 0 and ln 3, weights 1/4 and 3/4.
   const double log3 = std::log(3.0);
@@ -343,6 +354,9 @@ std::vector<OpCase> cases_of<Attention>() {
                   Marks::documents),
       marked_case(attention_case("documents_not_causal", 2, 150, {.heads = 1, .causal = false}, 8),
                   Marks::documents),
+      returning_document(attention_case("returning_document", 1, 148, {.heads = 1}, 8)),
+      returning_document(
+          attention_case("returning_document_not_causal", 1, 140, {.heads = 1, .causal = false}, 8)),
       marked_case(attention_case("marks", 2, 67, {.heads = 3, .dropout = 0.25f, .key_value_heads = 1}, 8),
                   Marks::both),
       marked_case(attention_case("marks_of_64", 2, 90, {.heads = 2, .key_value_heads = 1}, 64), Marks::both),

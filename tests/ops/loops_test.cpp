@@ -452,5 +452,29 @@ TEST(Loops, OfAttentionOverDocumentsHaveEqualBits) {
       }
 }
 
+TEST(Loops, OfAttentionPassOverABlockOfAnotherDocument) {
+  // A document that goes on behind a whole block of another.
+  std::vector<int32_t> documents(148, 1);
+  std::fill(documents.begin() + 64, documents.begin() + 128, 0);
+  for (const bool causal : {true, false}) {
+    const auto results = [&](const Loops& loops) {
+      return attention(loops, 148, 16, false, causal, documents.data());
+    };
+    expect_equal_bits("148 positions", results);
+    const std::vector<float> once = results(loops());
+    EXPECT_THAT(once, ::testing::Each(::testing::Not(::testing::IsNan())));
+    // The block between sees itself alone, as if it had a number between those around it.
+    std::vector<int32_t> rising(148, 2);
+    std::fill(rising.begin(), rising.begin() + 64, 0);
+    std::fill(rising.begin() + 64, rising.begin() + 128, 1);
+    const std::vector<float> apart = attention(loops(), 148, 16, false, causal, rising.data());
+    const auto output = [](const std::vector<float>& all, int64_t first, int64_t end) {
+      return std::vector<float>(all.begin() + first * 32, all.begin() + end * 32);
+    };
+    EXPECT_EQ(output(once, 64, 128), output(apart, 64, 128));
+    EXPECT_NE(output(once, 128, 148), output(apart, 128, 148)) << "they see the first block, too";
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::ops

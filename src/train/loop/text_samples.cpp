@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "comm/agreement.h"
+#include "data/documents.h"
 #include "lockstep/error.h"
 #include "tokenizer/tokenizer_file.h"
 #include "train/faults/position.h"
@@ -61,7 +62,8 @@ std::string TextSamples::write(comm::Communicator& world, control::Progress* pro
   const config::RunConfig& config = worker_.config();
   if (world.rank() == 0 && !model_)
     model_ =
-        std::make_unique<infer::LanguageModel>(*config.graph, std::max(1, config.parallel.intra_op_threads));
+        std::make_unique<infer::LanguageModel>(*config.graph, std::max(1, config.parallel.intra_op_threads),
+                                               data::begin_of_documents(config.data, tokenizer_.get()));
   read_parameters(world, progress);
   if (!model_) return "";
   // The same random numbers each time: what differs is what was learned.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "data/class_names.h"
+#include "data/documents.h"
 #include "data/own_samples.h"
 #include "device/openmp_team.h"
 #include "infer/checkpoint_model.h"
@@ -89,7 +90,8 @@ std::string Model::write(const std::string& prompt, const WritingWishes& wishes)
   }
   const tokenizer::Tokenizer& tokenizer = *parts_->tokenizer;
   if (!parts_->writer) {
-    parts_->writer.emplace(*parts_->run.config.graph, parts_->threads);
+    parts_->writer.emplace(*parts_->run.config.graph, parts_->threads,
+                           data::begin_of_documents(parts_->run.config.data, &tokenizer));
     infer::load_parameters(parts_->writer->evaluator(), parts_->run.checkpoint, parts_->run.weights);
   }
   const infer::WritingOptions options{.sampling = sampling,

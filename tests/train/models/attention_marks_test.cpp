@@ -178,6 +178,8 @@ parallel {{ reduction: REPRODUCIBLE {} }}
        {"dp=2", "dp=4,shard=optimizer", "dp=1,pp=2", "dp=2,pp=2,recompute=selective", "dp=2,sync=ps"}) {
     const EndedRank other = train_sessions(config(""), layout)[0];
     EXPECT_EQ(losses_of(other.records), losses_of(first.records)) << layout;
+    // A rank of a pipeline does not have all parameters.
+    EXPECT_TRUE(other.parameters_hash == 0 || other.parameters_hash == first.parameters_hash) << layout;
   }
   EXPECT_EQ(train_sessions(config("intra_op_threads: 3"), "dp=2")[0].parameters_hash, first.parameters_hash);
 }
