@@ -106,6 +106,14 @@ void ModelMaker::norm() {
     BatchNorm op;
     if (draw_.percent(50)) op.epsilon = 0.1f;
     then("bn", op, {last_}, same, ties);
+    // Kernels for CPUs take both in one pass with the norm (model::fuse_for_cpu).
+    const std::vector<int> others = of_equal_shape(last_);
+    if (!others.empty() && draw_.percent(25)) {
+      const int other = draw_.of(others);
+      const bool first = draw_.percent(50);
+      then("sum", Add{}, {first ? last_ : other, first ? other : last_}, same);
+    }
+    if (draw_.percent(35)) then("relu", Relu{}, {last_}, same);
     return;
   }
   if (draw_.percent(30)) {

@@ -95,7 +95,7 @@ SearchTotals search(const Search& search, const std::function<bool(const FoundCa
     const auto finding = check_apart(test_case, search.check, &report);
     count(test_case.layout, {.cases = 1,
                              .bits = report.bits ? 1 : 0,
-                             .fast = test_case.training.fast ? 1 : 0,
+                             .fast = test_case.training.fast && !report.diverged ? 1 : 0,
                              .diverged = report.diverged ? 1 : 0,
                              .compared = report.oracle.compared ? 1 : 0,
                              .wrong = finding ? 1 : 0});

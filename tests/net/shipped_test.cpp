@@ -126,7 +126,9 @@ TEST_P(Shipped, HasTheSameBitsInEveryLayout) {
     if (drops && !takes_dropout(GetParam())) continue;
     const Trained one = train_here(small_config(GetParam(), "dp=1", drops), {});
     int tried = 0;
-    for (const std::string& layout : layouts(turn() + (drops ? 3 : 0))) {
+    const std::vector<std::string> all = layouts(turn() + (drops ? 3 : 0));
+    ASSERT_GE(all.size(), 42u);
+    for (const std::string& layout : all) {
       const config::RunConfig config = small_config(GetParam(), layout, drops);
       const int ranks = config.parallel.layout.world_size();
       const Refusal found = refusal(config, ranks);
