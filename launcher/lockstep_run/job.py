@@ -27,7 +27,7 @@ class Request(NamedTuple):
 
 
 # SIGTERM is kept from mpirun, which would end ranks that are saving: systemd and scancel send it to all processes at once.
-TRAINING = Request(signal.SIGUSR1, "stopping; the ranks finish their step and save; a second signal ends them at once", signal.SIGINT)
+TRAINING = Request(signal.SIGUSR1, "stopping; the ranks finish their step and save; a second signal ends them", signal.SIGINT)
 ONCE_MORE = "the ranks are stopping already; a second signal ends them at once"
 # Nothing is to be saved, and nothing listens to another signal.
 LOOKING = Request(signal.SIGTERM, "stopping", signal.SIGTERM)

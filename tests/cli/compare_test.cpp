@@ -45,7 +45,7 @@ TEST(Compare, ProvesMeasuresAndGoesOn) {
                                             "--set",         "parallel.reduction=FAST"};
   const Ran ran = lockstep(command);
   ASSERT_EQ(ran.code, 0) << ran.err;
-  EXPECT_THAT(ran.out, AllOf(HasSubstr("With 2 workers "), HasSubstr("ther mathematics: sync=ps,mode=async."),
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("With 2 workers"), HasSubstr("ther mathematics: sync=ps,mode=async."),
                              HasSubstr("\nworkers  layout"), HasSubstr("drawn in " + out + "/report.html")));
   const Json first = Json::parse(read_text_file(out + "/results.json"));
   ASSERT_EQ(first["rows"].size(), 6u);
@@ -66,7 +66,7 @@ TEST(Compare, ProvesMeasuresAndGoesOn) {
   EXPECT_EQ(first["rows"][4]["processes"], 3);
   EXPECT_EQ(occurrences(read_text_file(out + "/results.csv"), "\n"), 7u);
 
-  EXPECT_THAT(read_text_file(out + "/report.html"), HasSubstr("<h1>With 2 workers "));
+  EXPECT_THAT(read_text_file(out + "/report.html"), HasSubstr("<h1>With 2 workers"));
 
   EXPECT_EQ(lockstep(command).code, 2) << "the folder is in use";
   // Nothing is measured twice; what is missing is.
