@@ -199,7 +199,8 @@ void cast(SymbolicMachine& machine, const Place& at) {
   if (machine.instruction(at).anew && at.iteration > 0) return;  // something is left of the one before
   const auto [destination, source] = destination_and_source(machine.instruction(at));
   std::vector<Piece> copied = converted(machine.read(at, source), source.dtype, destination.dtype);
-  for (Piece& piece : copied) piece.expression = machine.stored(piece.expression, destination.dtype);
+  for (Piece& piece : copied)
+    piece.expression = machine.converted(piece.expression, source.dtype, destination.dtype);
   machine.memory(at.rank).write(destination.range, copied);
 }
 
