@@ -172,19 +172,17 @@ class InstructionStructure {
     }
   }
 
-  /// What learns has the elements of parameters: float32. Other types are those of copies and of the wire, which
-  /// kernels of updates and norms do not read. An `add` and transfers name their type.
+  /// What learns has the elements of parameters: float32. Other types are those of copies and of the wire,
+  /// which kernels of updates and norms do not read. An `add` and transfers name their type.
   void check_types(int index, const program::Instruction& i) {
     using program::InstructionKind;
-    const bool is_of_parameters =
-        i.kind == InstructionKind::norm || i.kind == InstructionKind::propose ||
-        i.kind == InstructionKind::update || i.kind == InstructionKind::digest ||
-        i.kind == InstructionKind::snapshot || i.kind == InstructionKind::push ||
-        i.kind == InstructionKind::pull || i.kind == InstructionKind::serve;
+    const bool is_of_parameters = i.kind == InstructionKind::norm || i.kind == InstructionKind::propose ||
+                                  i.kind == InstructionKind::update || i.kind == InstructionKind::digest ||
+                                  i.kind == InstructionKind::snapshot || i.kind == InstructionKind::push ||
+                                  i.kind == InstructionKind::pull || i.kind == InstructionKind::serve;
     for (const program::Operand& operand : i.operands) {
-      const bool learns =
-          operand.role == program::Role::gradients || operand.role == program::Role::state ||
-          (operand.role == program::Role::parameters && is_of_parameters);
+      const bool learns = operand.role == program::Role::gradients || operand.role == program::Role::state ||
+                          (operand.role == program::Role::parameters && is_of_parameters);
       if (learns && operand.dtype != DType::float32)
         fail(index, fmt::format("its operand {} has elements of {}; expected float32",
                                 program::name_of(operand.role), name_of(operand.dtype)));

@@ -97,11 +97,12 @@ void GradientProof::check_equal(const Place& at, const Expressions::Coverage& by
     if (other.expression != expression) {
       const ModelParameter& parameter = nth(world().parameters(), bytes.parameter);
       const int uses = static_cast<int>(parameter.uses.size());
-      return fail(at, "replicas",
-                  fmt::format("it updates byte {} of '{}' with {}, but rank {} with {}; both should add in the "
-                              "same order and round in the same places",
-                              std::max(from, next->first), parameter.name, text(at, expression, uses),
-                              other.by.rank, text(at, other.expression, uses)));
+      return fail(
+          at, "replicas",
+          fmt::format("it updates byte {} of '{}' with {}, but rank {} with {}; both should add in the "
+                      "same order and round in the same places",
+                      std::max(from, next->first), parameter.name, text(at, expression, uses), other.by.rank,
+                      text(at, other.expression, uses)));
     }
     from = other.end;
     ++next;

@@ -187,12 +187,12 @@ TEST(Rounding, OfOneReplicasGradientsUnderFastIsRefused) {
   Programs programs = with_wire(program::load_golden("dp2_fast"), DType::bfloat16);
   EXPECT_EQ(findings(programs), "");
   program::Program& program = programs[0];
-  const auto update = std::ranges::find(program.instructions, program::InstructionKind::update,
-                                        &program::Instruction::kind);
+  const auto update =
+      std::ranges::find(program.instructions, program::InstructionKind::update, &program::Instruction::kind);
   const program::ByteRange wide =
       std::ranges::find(update->operands, program::Role::gradients, &program::Operand::role)->range;
-  const int buffer = program.add_buffer("rounded", program::Space::arena, program::Category::workspace,
-                                        wide.size_bytes / 2);
+  const int buffer =
+      program.add_buffer("rounded", program::Space::arena, program::Category::workspace, wide.size_bytes / 2);
   program::Instruction down{.kind = program::InstructionKind::cast, .lane = update->lane};
   down.operands = {{.role = program::Role::destination,
                     .access = program::Access::write,
@@ -211,7 +211,8 @@ TEST(Rounding, OfOneReplicasGradientsUnderFastIsRefused) {
 
 TEST(Wire, IsReadByNoUpdateAndNoNorm) {
   for (const program::InstructionKind kind :
-       {program::InstructionKind::update, program::InstructionKind::norm, program::InstructionKind::backward}) {
+       {program::InstructionKind::update, program::InstructionKind::norm,
+        program::InstructionKind::backward}) {
     Programs programs = golden();
     for (program::Program& program : programs)
       for (program::Instruction& i : program.instructions)
@@ -231,8 +232,8 @@ TEST(Casts, AreOfNumbersThatExecutorsCast) {
     for (program::Instruction& i : programs[0].instructions)
       if (i.kind == program::InstructionKind::cast)
         for (program::Operand& o : i.operands) o.dtype = dtype;
-    EXPECT_THAT(findings(programs), Mentions(std::string("structure: ... casts elements of ") +
-                                             std::string(name_of(dtype))));
+    EXPECT_THAT(findings(programs),
+                Mentions(std::string("structure: ... casts elements of ") + std::string(name_of(dtype))));
   }
 }
 
