@@ -63,17 +63,21 @@ Array reference_attention(const std::vector<Array>& inputs, const Attention& op)
         const int64_t seen = op.causal ? i + 1 : positions;
         for (int64_t j = 0; j < seen; ++j) {
           double score = 0;
-          for (int64_t d = 0; d < size; ++d) score += at(0, i)[d] * at(1, j)[d];
+          const double *query = at(0, i), *key = at(1, j);
+          for (int64_t d = 0; d < size; ++d) score += query[d] * key[d];
           weights.push_back(
               of_one_document(inputs, b, i, j) ? std::exp(score / std::sqrt(static_cast<double>(size))) : 0);
           sum += weights.back();
         }
         if (sum == 0) continue;
         double* to = y.values.data() + (b * positions + i) * channels + h * size;
-        for (int64_t j = 0; j < seen; ++j)
-          for (int64_t d = 0; d < size && weights[static_cast<size_t>(j)] > 0; ++d)
-            to[d] += weights[static_cast<size_t>(j)] / sum *
-                     (rate > 0 ? attention_factor(rate, b, positions, h, i, j) : 1) * at(2, j)[d];
+        for (int64_t j = 0; j < seen; ++j) {
+          if (weights[static_cast<size_t>(j)] == 0) continue;
+          const double share = weights[static_cast<size_t>(j)] / sum *
+                               (rate > 0 ? attention_factor(rate, b, positions, h, i, j) : 1);
+          const double* value = at(2, j);
+          for (int64_t d = 0; d < size; ++d) to[d] += share * value[d];
+        }
       }
   return y;
 }
