@@ -118,6 +118,7 @@ Training draw_training(Draw& draw, int64_t classes, bool on_gpu) {
   training.bucket_bytes = draw.of<int64_t>({0, 64, 64, 300, 300, 1000, 4000, 1 << 20});
   training.fast = draw.percent(20);
   if (draw.percent(20)) training.wire = "BFLOAT16";
+  if (training.wire != "FLOAT32" && training.compute != "FLOAT16") training.error_feedback = draw.percent(50);
   if (draw.percent(20))
     training.intra_op_threads = std::min(kMostThreads, static_cast<int>(draw.between(2, 4)));
   return training;

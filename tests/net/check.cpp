@@ -93,6 +93,7 @@ std::optional<Finding> check_with_oracle(const config::RunConfig& config, const 
 std::optional<Finding> check_with_exact_wire(config::RunConfig config, const RankFacts& facts,
                                              CheckReport& report) {
   config.parallel.wire = DType::float32;
+  config.parallel.error_feedback = false;
   const Attempt exact = attempt(config, facts);
   if (exact.diverged()) return std::nullopt;
   if (!exact.failure.empty()) return Finding{Kind::error, "with a float32 wire: " + exact.failure};
