@@ -56,7 +56,8 @@ class Model {
       const;  ///< names by label; empty if they have none, or are not known
 
   /// What the model's loss would compare with the truth, for each sample: logits [count, classes], or
-  /// predictions. Row after row. Throws ConfigError if `samples` lack an input or have it in another shape.
+  /// predictions. Row after row. The transforms of the run's config do not change the samples. Throws
+  /// ConfigError if `samples` lack an input or have it in another shape.
   std::vector<float> outputs(const Samples& samples);
   /// Text that continues `prompt`, without it. Throws ConfigError if the model cannot write, the training's
   /// data were no text, or options make no sense; DataError if no token stands for a part of the prompt.

@@ -135,7 +135,8 @@ class Training {
 
   /// What the model's loss would compare with the truth, for each of `samples`: logits [count, classes], or
   /// predictions, row after row, with the current parameters. Every rank computes all of them on its CPU, in
-  /// float32, to the same bits in any layout. Throws ConfigError if `samples` lack an input of the model.
+  /// float32, to the same bits in any layout. Unlike evaluate(), it takes samples as they are: the config's
+  /// transforms do not change them. Throws ConfigError if `samples` lack an input of the model.
   std::vector<float> predict(const Samples& samples);
 
   /// Begins a checkpoint in output_directory, which is written while training continues. If writing fails, a

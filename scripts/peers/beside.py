@@ -5,6 +5,7 @@ import argparse
 import dataclasses
 import importlib
 import json
+import math
 import pathlib
 import struct
 import subprocess
@@ -65,9 +66,13 @@ def exported(lockstep, run, model_format="pytorch"):
 
 
 def farthest(ours, theirs):
-    """(difference, name) of the numbers that differ most."""
+    """(difference, name) of the numbers that differ most. What is NaN differs by infinity."""
     assert ours.keys() == theirs.keys(), ours.keys() ^ theirs.keys()
-    return max(((ours[name] - theirs[name]).abs().max().item(), name) for name in ours)
+    return max((distance((ours[name] - theirs[name]).abs().max().item()), name) for name in ours)
+
+
+def distance(difference):
+    return math.inf if math.isnan(difference) else abs(difference)
 
 
 @dataclasses.dataclass
@@ -136,7 +141,7 @@ def compare(lockstep, name, case, steps):
         _, run = case.train(lockstep, folder, "one", 1, case.one_rate, folder / "other.safetensors")
         one = farthest(case.numbers_in(lockstep, run), case.train_peer(other, 1, case.one_rate)[1])
     peers = case.train_peer(start, steps, case.rate)[0]
-    apart = max(abs(a - b) for a, b in zip(losses, peers, strict=True))
+    apart = max(distance(a - b) for a, b in zip(losses, peers, strict=True))
     print(f"{name}: losses from {peers[0]:.6f} to {peers[-1]:.6f}, apart by at most {apart:.2g}; after one step numbers are "
           f"apart by at most {one[0]:.2g} ({one[1]})")
     print(f"  PyTorch's losses: {[round(loss, 7) for loss in peers]}", flush=True)

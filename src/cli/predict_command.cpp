@@ -64,6 +64,7 @@ void take_samples(data::DataOptions& options, const std::string& path) {
       options.lines.folder = options.lines.eval_folder = "";
       (is_folder ? options.lines.folder : options.lines.files.emplace_back()) = absolute;
       (is_folder ? options.lines.eval_folder : options.lines.eval_files.emplace_back()) = absolute;
+      options.lines.eval_list = "";
       options.lines.eval_fraction = 0;
       return;
     default:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -16,10 +17,12 @@ namespace lockstep {
 namespace {
 
 bool is_label(std::string_view field) { return field == data::kLabelField; }
+/// Numbers of documents only have to differ within a sample.
+bool is_document(std::string_view field) { return field == data::kDocumentsField; }
 
 /// Negative are labels that are ignored, and documents of positions that are left out; tokens and the like
 /// are indices.
-bool may_be_negative(std::string_view field) { return is_label(field) || field == data::kDocumentsField; }
+bool may_be_negative(std::string_view field) { return is_label(field) || is_document(field); }
 bool is_too_low(int32_t value, std::string_view field) { return value < 0 && !may_be_negative(field); }
 
 std::vector<data::Field> fields_of(const std::vector<ModelInput>& inputs) {
@@ -152,7 +155,7 @@ class FromSource : public data::Dataset {
             "Samples: identity is empty; name the samples, so that checkpoints can recognize them");
     for (const auto& field : fields_)
       require(
-          field.spec.dtype != DType::int32 || values_of(field.name) > 0,
+          field.spec.dtype != DType::int32 || is_document(field.name) || values_of(field.name) > 0,
           fmt::format("Samples: {} is {}; expected the number of values that field '{}' can have",
                       is_label(field.name) ? "classes" : "vocabulary", values_of(field.name), field.name));
     const int64_t limits[] = {source_.classes, source_.vocabulary};
@@ -184,7 +187,9 @@ class FromSource : public data::Dataset {
   void check(size_t field, int64_t sample, const std::byte* read) const {
     const auto* all = reinterpret_cast<const int32_t*>(read);
     const std::string& name = fields_[field].name;
-    const int64_t count = fields_[field].spec.shape.count(), values = values_of(name);
+    const int64_t count = fields_[field].spec.shape.count();
+    const int64_t values =
+        is_document(name) ? int64_t{std::numeric_limits<int32_t>::max()} + 1 : values_of(name);
     const auto* wrong = std::find_if(
         all, all + count, [&](int32_t value) { return is_too_low(value, name) || value >= values; });
     if (wrong != all + count)

@@ -27,10 +27,10 @@ std::vector<std::string> options_of(const Op& op) {
         if constexpr (std::is_same_v<decltype(copy), Attention>)
           if (copy.key_value_heads == 0) copy.key_value_heads = copy.heads;
         copy.visit([&](std::string_view name, const auto& value) {
-          constexpr std::string_view kLeftOut[] = {"init_std",      "init_range", "zero_weight",
+          constexpr std::string_view kLeftOut[] = {"init_std",      "init_range",     "zero_weight",
                                                    "bias_init_std", "dropout",
                                                    "positions",  // rows that a shorter sample never sees
-                                                   "ignore_index"};
+                                                   "ignore_index",  "label_smoothing"};
           if (std::ranges::find(kLeftOut, name) != std::end(kLeftOut)) return;
           using Value = std::decay_t<decltype(value)>;
           if constexpr (std::is_enum_v<Value>)

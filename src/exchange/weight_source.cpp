@@ -186,9 +186,10 @@ WeightSource::Fit WeightSource::fit(const Mapping& mapping) const {
   for (const auto& [name, found] : match.found) {
     if (seconds.contains(name)) continue;  // its other name is here, too
     const auto piece = pieces.find(name);
-    if (piece == pieces.end())
-      check_tensor(fit, found, std::ranges::find(mapping.implied, name, &Implied::name)->shape, false);
-    else if (!unneeded.contains(name))
+    if (piece == pieces.end()) {
+      const Implied& implied = *std::ranges::find(mapping.implied, name, &Implied::name);
+      if (implied.parameter < 0 || !is_new(implied.parameter)) check_tensor(fit, found, implied.shape, false);
+    } else if (!unneeded.contains(name))
       check_tensor(fit, found, piece->second->shape, piece->second->may_be_longer);
   }
   return fit;

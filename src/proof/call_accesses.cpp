@@ -24,6 +24,7 @@ class AccessFinder {
         fused_(nth(code.fusion().neighbors, call.node)) {}
 
   CallAccesses find() {
+    require_neighbors();
     found_.workspace = {call_.workspace, call_.kernel->workspace_bytes(call_.phase), {}};
     found_.reads.push_back(
         {call_.constants, static_cast<int64_t>(sizeof(ops::StepConstants)), {CallSymbol::Kind::constants}});
@@ -48,12 +49,47 @@ class AccessFinder {
 
  private:
   const model::Node& producer_of(int value) const { return graph_.node(graph_.value(value).producer); }
+  const model::Node& consumer_of(int value) const { return graph_.node(graph_.value(value).consumer); }
+
+  template <class OpType>
+  static void require(const model::Node& neighbor, const char* what) {
+    ensure(std::holds_alternative<OpType>(neighbor.op), what);
+  }
+
+  /// A kernel computes certain ops of its neighbours. That the graph has these there is not taken from who
+  /// fused them.
+  void require_neighbors() const {
+    const auto output = [&] { return node_.outputs[0]; };  // losses have none
+    if (fused_.gelu_behind) require<Gelu>(consumer_of(output()), "a GELU is computed behind a product");
+    if (fused_.fork_behind)
+      require<Fork>(consumer_of(output()), "gradients of a fork are added before a ReLU");
+    if (fused_.add_before) require<Add>(producer_of(node_.inputs[0]), "a sum is computed before a norm");
+    if (fused_.fork_before) require<Fork>(producer_of(node_.inputs[0]), "a fork's gradients are added");
+    if (fused_.gelu_before) require<Gelu>(producer_of(node_.inputs[0]), "a GELU's gradient is computed");
+    if (fused_.add_behind) require<Add>(consumer_of(output()), "a sum is computed behind a batch norm");
+    if (fused_.relu_behind)
+      require<Relu>(consumer_of(fused_.add_behind ? consumer_of(output()).outputs[0] : output()),
+                    "a ReLU is computed behind a batch norm");
+    if (fused_.gradient_in_forward) ensure(node_.signature.is_loss, "a loss writes gradients in forward");
+  }
+
+  /// The other term of the sum that is computed behind this node.
+  int other_term() const {
+    const model::Value& output = graph_.value(node_.outputs[0]);
+    return nth(consumer_of(node_.outputs[0]).inputs, 1 - output.consumer_input);
+  }
+  /// The last value that is made of this node's output.
+  int last_made() const {
+    int value = node_.outputs[0];
+    if (fused_.add_behind) value = consumer_of(value).outputs[0];
+    return fused_.relu_behind ? consumer_of(value).outputs[0] : value;
+  }
 
   void forward() {
     std::vector<int> inputs = node_.inputs, outputs = node_.outputs;
     if (fused_.gelu_behind) outputs.push_back(graph_.node(graph_.value(outputs[0]).consumer).outputs[0]);
-    if (const int term = code_.fusion().other_term(graph_, call_.node); term >= 0) inputs.push_back(term);
-    if (fused_.add_behind || fused_.relu_behind) outputs[0] = code_.fusion().last_made(graph_, call_.node);
+    if (fused_.add_behind) inputs.push_back(other_term());
+    if (fused_.add_behind || fused_.relu_behind) outputs[0] = last_made();
     if (fused_.add_before) {
       const int sum = symbols_.activation_value(node_.inputs[0]);
       inputs = producer_of(sum).inputs;

@@ -11,6 +11,7 @@
 #include "program/instruction_rules.h"
 #include "program/regions.h"
 #include "proof/check_structure.h"
+#include "tensor/convert.h"
 
 namespace lockstep::proof {
 namespace {
@@ -50,6 +51,7 @@ class InstructionStructure {
     for (const program::Operand& operand : i.operands)
       if (!check_range(index, operand)) return;
     check_roles(index, i, rule);
+    check_types(index, i);
     check_indices(index, i);
     check_residuals(index, i);
     check_chunks(index, i);
@@ -170,6 +172,27 @@ class InstructionStructure {
         fail(index,
              fmt::format("it {}, but its operand {} is {}", i.accumulate ? "accumulates" : "overwrites",
                          program::name_of(operand.role), program::name_of(operand.access)));
+    }
+  }
+
+  /// What learns has the elements of parameters: float32. Other types are those of copies and of the wire,
+  /// which kernels of updates and norms do not read. An `add` and transfers name their type.
+  void check_types(int index, const program::Instruction& i) {
+    using program::InstructionKind;
+    const bool is_of_parameters = i.kind == InstructionKind::norm || i.kind == InstructionKind::propose ||
+                                  i.kind == InstructionKind::update || i.kind == InstructionKind::digest ||
+                                  i.kind == InstructionKind::snapshot || i.kind == InstructionKind::push ||
+                                  i.kind == InstructionKind::pull || i.kind == InstructionKind::serve;
+    for (const program::Operand& operand : i.operands) {
+      const bool learns = operand.role == program::Role::gradients || operand.role == program::Role::state ||
+                          (operand.role == program::Role::parameters && is_of_parameters);
+      if (learns && operand.dtype != DType::float32)
+        fail(index, fmt::format("its operand {} has elements of {}; expected float32",
+                                program::name_of(operand.role), name_of(operand.dtype)));
+      if (i.kind == InstructionKind::cast && operand.dtype != DType::float32 &&
+          !tensor::is_narrow(operand.dtype))
+        fail(index, fmt::format("it casts elements of {}; expected float32, bfloat16 or float16",
+                                name_of(operand.dtype)));
     }
   }
 

@@ -75,7 +75,37 @@ void GradientProof::check_update(const Place& at) {
         fail(at, "place",
              fmt::format("byte {} of '{}' meets the gradient of {}", expected,
                          nth(world().parameters(), part.parameter).name, machine().name_of(piece)));
+      else
+        check_equal(at, {part.parameter, expected, expected + (piece.end - piece.begin) * 4 / width},
+                    piece.expression);
     }
+  }
+}
+
+void GradientProof::check_equal(const Place& at, const Expressions::Coverage& bytes, int expression) {
+  // Otherwise it is the canonical tree, or one server's update.
+  if (world().reduction() != layout::Reduction::fast || world().has_servers()) return;
+  auto& known = updated_[{at.iteration, bytes.parameter}];
+  int64_t from = bytes.begin;
+  auto next = known.upper_bound(from);
+  if (next != known.begin() && std::prev(next)->second.end > from) --next;
+  while (from < bytes.end) {
+    const int64_t known_from = next == known.end() ? bytes.end : std::min(bytes.end, next->first);
+    if (from < known_from) known.emplace(from, Updated{known_from, expression, at});
+    if (known_from == bytes.end) return;
+    const Updated& other = next->second;
+    if (other.expression != expression) {
+      const ModelParameter& parameter = nth(world().parameters(), bytes.parameter);
+      const int uses = static_cast<int>(parameter.uses.size());
+      return fail(
+          at, "replicas",
+          fmt::format("it updates byte {} of '{}' with {}, but rank {} with {}; both should add in the "
+                      "same order and round in the same places",
+                      std::max(from, next->first), parameter.name, text(at, expression, uses), other.by.rank,
+                      text(at, other.expression, uses)));
+    }
+    from = other.end;
+    ++next;
   }
 }
 

@@ -215,7 +215,8 @@ void cast(SymbolicMachine& machine, const Place& at) {
   for (const program::Operand& operand : machine.instruction(at).operands)
     if (operand.role == program::Role::residual) add_rounding(machine, at, operand);
   std::vector<Piece> copied = converted(machine.read(at, source), source.dtype, destination.dtype);
-  for (Piece& piece : copied) piece.expression = machine.stored(piece.expression, destination.dtype);
+  for (Piece& piece : copied)
+    piece.expression = machine.converted(piece.expression, source.dtype, destination.dtype);
   machine.memory(at.rank).write(destination.range, copied);
 }
 

@@ -105,6 +105,16 @@ int SymbolicMachine::stored(int expression, DType dtype) {
       fmt::format("a gradient rounded to {}, which the program does not declare", lockstep::name_of(dtype)));
 }
 
+int SymbolicMachine::converted(int expression, DType from, DType to) {
+  const bool is_known = expression != Expressions::kNothing && expression != Expressions::kOther;
+  if (!is_known || expressions_.is_gradient_sum(expression)) return stored(expression, to);
+  // A copy in a narrower type is the value itself to who reads it as such, and rounded to everybody else.
+  if (tensor::is_narrow(from) && to != from)
+    return expressions_.wrong(fmt::format("{}, which was rounded to {}", expressions_.text(expression, 0, 1),
+                                          lockstep::name_of(from)));
+  return expression;
+}
+
 bool SymbolicMachine::is_final_gradient(const Place& at, const Piece& piece) {
   if (piece.parameter < 0) return piece.parameter <= kPaddingParameter;
   const int uses = static_cast<int>(nth(world_.parameters(), piece.parameter).uses.size());

@@ -46,6 +46,9 @@ class SymbolicMachine {
   /// What a sum or copy of a gradient is once it is stored in elements of a type: rounded if that is the
   /// wire's, and wrong if it is another narrow one. Anything else stays what it is.
   int stored(int expression, DType dtype);
+  /// What is cast from elements of one type to those of another: as stored() has it of gradients. Anything
+  /// else may become narrower, but nothing comes back from that.
+  int converted(int expression, DType from, DType to);
   /// The number of what a segment's instruction leaves in an output, stash or gradient of an input, the
   /// ordinal-th that it writes of this role: the same for every micro-batch, on every rank.
   uint64_t signature_of(const Place& at, const program::Operand& operand, int ordinal) const;

@@ -51,6 +51,9 @@ struct MeasuredPart {
 
 /// The parts of parameters, or of their gradients, in an operand that states its place in a bucket.
 std::vector<MeasuredPart> parts_in(const Binding& binding, const program::Operand& operand) {
+  if (operand.dtype != DType::float32)
+    throw InternalError(fmt::format("{} measures elements of {}; expected float32", binding.describe(),
+                                    name_of(operand.dtype)));
   const layout::ByteSpan all{operand.position, operand.position + operand.range.size_bytes};
   std::vector<MeasuredPart> parts;
   for (size_t p = 0; p < binding.program().parameters.size(); ++p) {

@@ -153,6 +153,12 @@ Action bind_update(const Binding& binding) {
                                       copy->range.size_bytes, name_of(copy->dtype)));
     call.copy = {.data = binding.at(*copy), .dtype = copy->dtype};
   }
+  if (parameters->dtype != DType::float32 || gradients->dtype != DType::float32 ||
+      gradients->range.size_bytes != parameters->range.size_bytes)
+    throw InternalError(fmt::format("{} updates {} bytes of {} by {} of {}; expected as many of float32",
+                                    binding.describe(), parameters->range.size_bytes,
+                                    name_of(parameters->dtype), gradients->range.size_bytes,
+                                    name_of(gradients->dtype)));
   call.gradients = reinterpret_cast<const float*>(binding.at(*gradients));
   if (binding.find(program::Role::scales) != nullptr)
     call.scales = reinterpret_cast<const double*>(binding.exactly(

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "mentions.h"
 #include "program.h"
@@ -61,6 +62,28 @@ TEST(Predict, TellsClassesOfEverySampleAndAgreesWithEval) {
   const Ran again = lockstep({"predict", "--checkpoint", config / "run", "--out", config / "a.csv"});
   EXPECT_EQ(again.code, 2);
   EXPECT_THAT(again.err, HasSubstr("a.csv"));
+}
+
+TEST(Predict, OfOtherTextsDoesNotNeedTheListThatDividedTheRuns) {
+  const SmallConfig config;
+  std::string texts;
+  for (int i = 0; i < 60; ++i) texts += i % 2 == 0 ? "low\taaaa\n" : "high\tzzzz\n";
+  write_file(config / "t.tsv", texts);
+  write_file(config / "list", "3\n50\n51\n");
+  const std::string model =
+      "{input {name: \"tokens\" shape: [4] type: INT32} input {name: \"label\" type: INT32} "
+      "layer {name: \"bytes\" input: \"tokens\" embedding {vocabulary: 256 width: 4}} layer {name: \"flat\" "
+      "flatten {}} layer {name: \"a\" linear {units: 2}} layer {name: \"loss\" input: [\"a\", \"label\"] "
+      "softmax_cross_entropy {}}}";
+  const Ran trained =
+      lockstep({"train", config.path(), "--quiet", "--data-dir", config / "", "--out", config / "run",
+                "--set", "data={lines {files: \"t.tsv\" eval_list: \"list\"}}", "--set", "model=" + model});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  std::filesystem::remove(config / "list");
+  write_file(config / "new.tsv", "low\taaaa\nhigh\tzzzz\n");
+  const Json told = only_json(
+      lockstep({"predict", "--checkpoint", config / "run", "--samples", config / "new.tsv", "--json"}));
+  EXPECT_EQ(told["samples"], 2);
 }
 
 TEST(Predict, NamesClassesOfATableAndTellsNumbersInItsUnits) {

@@ -100,6 +100,17 @@ TEST(OwnSamples, OfACallbackAreCheckedWhereTheyAreRead) {
             "Samples: word 5 of sample 5 (numbers) is not from 0 to 4");
 }
 
+TEST(OwnSamples, DocumentsHaveAnyNumbers) {
+  SampleSource source = counted(9);
+  source.fields = {{"documents", {{}, DType::int32}}};
+  source.vocabulary = 0;
+  const auto data = SamplesAccess::dataset_of(Samples::from(source));
+  int32_t document = 0;
+  std::byte* const to[] = {reinterpret_cast<std::byte*>(&document)};
+  data->read(8, to);
+  EXPECT_EQ(document, 8);
+}
+
 // Images of a program's own: the same keys draw the same as for images in files, and mixtures reach its
 // labels.
 TEST(OwnSamples, AreTransformedByTheirKeys) {

@@ -128,6 +128,13 @@ TEST(Gpt2, IgnoresDropout) {
   EXPECT_EQ(config.at("resid_pdrop"), 0.25);
 }
 
+TEST(Gpt2, IgnoresSmoothedLabels) {
+  ModelSpec model = small_gpt();
+  for (auto& layer : model.layers)
+    if (auto* loss = std::get_if<SoftmaxCrossEntropy>(&layer.op)) loss->label_smoothing = 0.1f;
+  EXPECT_EQ(families::kGpt2.mapping(model).pieces.size(), families::kGpt2.mapping(small_gpt()).pieces.size());
+}
+
 TEST(Gpt2, RefusesAnotherLayerByName) {
   ModelSpec model = small_gpt();
   for (auto& layer : model.layers)

@@ -181,6 +181,19 @@ TEST_F(WeightSourceTest, FindsATiedWeightUnderEitherName) {
   }
 }
 
+TEST_F(WeightSourceTest, ANewLayerIgnoresItsSecondNames) {
+  const ModelSpec model = small_gpt();
+  std::vector<NumberedTensor> tensors;
+  for (const auto& pieces : families::kGpt2.mapping(model).pieces)
+    for (const auto& piece : pieces)
+      tensors.push_back({piece.name, piece.name == "transformer.wte.weight" ? Shape{9, 4} : piece.shape});
+  tensors.push_back({"lm_head.weight", {9, 4}});
+  EXPECT_THAT(refusal(model, tensors), Mentions("[9, 4] ... [7, 4]"));
+  const auto source = open(model, tensors, {.new_layers = {"wte", "lm_head"}});
+  std::vector<float> values(28);
+  EXPECT_FALSE(source.read(parameter_of(model, "wte.weight"), tensor::Part::range(0, 28), values));
+}
+
 TEST_F(WeightSourceTest, FindsPyTorchsParametersUnderTheirLayersNames) {
   const ModelSpec model =
       model::make_vit({.image = {8, 8, 3}, .patch = 4, .layers = 1, .heads = 2, .width = 8});

@@ -238,7 +238,7 @@ class Stopping(ScriptedCase):
         self.assertIsNone(running.process.poll())
         running.signal(signal.SIGINT)
         self.assertEqual(running.finish(), 202)
-        self.assertEqual(running.err.count("ends them at once"), 2)
+        self.assertEqual(running.err.count("a second signal ends them"), 2)
 
     def test_nothing_survives_an_mpirun_that_does_not_obey(self):
         running = self.start([[["child", ""], ["say", "ready\n"], ["wait", "SIGUSR1"], ["say", "again\n"], ["wait", "SIGINT"],

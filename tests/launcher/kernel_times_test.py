@@ -152,7 +152,7 @@ class Grouping(unittest.TestCase):
 class Sources(unittest.TestCase):
     # By source: groups of its kernels.
     EXPECTED = {"activations": {kernel_times.GELU, kernel_times.ELSEWHERE}, "attention_forward": {kernel_times.ATTENTION_FORWARD},
-                "attention_backward": {kernel_times.ATTENTION_BACKWARD}, "attention": {kernel_times.ATTENTION_DOT},
+                "attention_backward": {kernel_times.ATTENTION_BACKWARD}, "attention": {kernel_times.ATTENTION_DOT, kernel_times.ELSEWHERE},
                 "attention_general": {kernel_times.ATTENTION_FORWARD, kernel_times.ATTENTION_BACKWARD},
                 "softmax_cross_entropy": {kernel_times.CROSS_ENTROPY}, "embedding": {kernel_times.EMBEDDINGS},
                 "token_order": {kernel_times.EMBEDDINGS}, "position_embedding": {kernel_times.EMBEDDINGS},

@@ -98,7 +98,7 @@ class Training(TrainingCase):
             os.kill(launcher(running), signal.SIGTERM)
         else:
             running.signal(signal.SIGTERM)
-        running.wait_for("ends them at once")
+        running.wait_for("a second signal ends them")
         time.sleep(0.5)
         os.kill(rank, signal.SIGCONT)
         self.assertEqual(running.finish(), 143, running.err)
@@ -223,10 +223,13 @@ class Training(TrainingCase):
         for fault in ("kill@2,150,forward", "kill@1,120,push", "stop@2,130,backward", "hang@1,110,forward"):
             with self.subTest(fault):
                 out = self.folder / fault
+                victim = int(fault.split("@")[1].split(",")[0])
+                # First it waits, so that its watchdog has had a turn since the checkpoint of step 100, on a busy machine, too.
                 running = self.start(["-n", "4"], [
                     self.config(), *UNORDERED, "--set", "trainer.global_batch=48", "--set", "trainer.steps=400", "--set",
                     "trainer.eval_every_steps=200", "--set", "checkpoint.every_steps=100", "--layout", "dp=3,sync=ps,mode=async",
-                    "--set", "watchdog.silent_seconds=3", "--set", "watchdog.compute_seconds=3", "--failpoint", fault,
+                    "--set", "watchdog.silent_seconds=3", "--set", "watchdog.compute_seconds=3", "--failpoint",
+                    f"delay:1000@{victim},103,forward", "--failpoint", fault,
                     "--set", "metrics.machine_every_seconds=0.05", "--out", str(out), "--json",
                     "--timeline", str(self.folder / f"{fault}.json"), "--timeline-steps", "95:400"])
                 self.assertEqual(running.finish(), 0, running.err)
@@ -241,7 +244,6 @@ class Training(TrainingCase):
                 self.assertEqual(len(steps), len(set(steps)))
                 # What the others recorded before the loss, under the numbers that they had.
                 timeline = json.loads((self.folder / f"{fault}.json").read_text())["otherData"]
-                victim = int(fault.split("@")[1].split(",")[0])
                 self.assertEqual([rank["rank"] for rank in timeline["ranks"]], [rank for rank in range(4) if rank != victim])
                 self.assertEqual(len(timeline["notes"]), 1)
 
@@ -278,7 +280,7 @@ class Training(TrainingCase):
         # A rank that is stopped cannot save.
         os.kill(ranks[1], signal.SIGSTOP)
         running.signal(signal.SIGTERM)
-        running.wait_for("ends them at once")
+        running.wait_for("a second signal ends them")
         time.sleep(0.5)              # signals of one request are not so far apart
         running.signal(signal.SIGTERM)
         self.assertEqual(running.finish(), 202, running.err)

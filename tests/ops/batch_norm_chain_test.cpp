@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "ops/op_testing.h"
 
 namespace lockstep::testing {
@@ -25,6 +27,21 @@ struct ChainCase {
   }
 };
 
+/// As integers, which tell zeros of either sign apart.
+std::vector<uint64_t> bits_of(const std::vector<double>& values) {
+  std::vector<uint64_t> bits;
+  for (const double value : values) bits.push_back(std::bit_cast<uint64_t>(value));
+  return bits;
+}
+
+std::vector<std::vector<uint64_t>> bits_of(const std::vector<Tensor>& tensors) {
+  std::vector<std::vector<uint64_t>> bits;
+  for (const auto& values : values_of_all(tensors)) bits.push_back(bits_of(values));
+  return bits;
+}
+
+std::vector<uint64_t> bits_of(const Tensor& tensor) { return bits_of(values_of(tensor)); }
+
 /// batch norm (-> sum with `other`) -> ReLU -> fork, by one kernel each, or by as few as can.
 struct NormChain {
   NormChain(const ChainCase& c, bool fused)
@@ -41,6 +58,10 @@ struct NormChain {
     // Both signs, and one channel whose output is exactly 0.
     fill(norm.parameters[1], random_values(norm.parameters[1].count(), 7));
     norm.parameters[0].as<float>()[0] = norm.parameters[1].as<float>()[0] = 0;
+    if (c.shape.dims().back() > 1) {  // and one whose zeros have both signs
+      norm.parameters[0].as<float>()[1] = 0;
+      norm.parameters[1].as<float>()[1] = -0.0f;
+    }
     fill(add.inputs[1], random_values(count, 8));
     for (const size_t reader : {0, 1})
       fill(fork.output_gradients[reader], random_values(count, 9 + static_cast<uint32_t>(reader)));
@@ -95,14 +116,35 @@ TEST_P(BatchNormChain, HasTheBitsOfKernelsApart) {
   NormChain fused(c, true), apart(c, false);
   fused.run_fused();
   apart.run_apart();
-  EXPECT_EQ(values_of(fused.norm.outputs[0]), values_of(apart.relu.outputs[0]));
+  EXPECT_EQ(bits_of(fused.norm.outputs[0]), bits_of(apart.relu.outputs[0]));
   if (!c.training) return;
-  EXPECT_EQ(values_of_all(fused.norm.auxiliary), values_of_all(apart.norm.auxiliary));
+  EXPECT_EQ(bits_of(fused.norm.auxiliary), bits_of(apart.norm.auxiliary));
   if (c.adds) {
-    EXPECT_EQ(values_of(fused.relu.input_gradients[0]), values_of(apart.relu.input_gradients[0]));
+    EXPECT_EQ(bits_of(fused.relu.input_gradients[0]), bits_of(apart.relu.input_gradients[0]));
   }
-  EXPECT_EQ(values_of(fused.norm.input_gradients[0]), values_of(apart.norm.input_gradients[0]));
-  EXPECT_EQ(values_of_all(fused.norm.parameter_gradients), values_of_all(apart.norm.parameter_gradients));
+  EXPECT_EQ(bits_of(fused.norm.input_gradients[0]), bits_of(apart.norm.input_gradients[0]));
+  EXPECT_EQ(bits_of(fused.norm.parameter_gradients), bits_of(apart.norm.parameter_gradients));
+}
+
+TEST_P(BatchNormChain, MayEndWithTheSum) {
+  const ChainCase& c = GetParam();
+  if (!c.adds) return;
+  NormChain apart(c, false);
+  OpHarness norm(BatchNorm{}, {{c.shape}}, c.options({.add_behind = true}));
+  fill(norm.inputs[0], values_of(apart.norm.inputs[0]));
+  for (size_t p = 0; p < norm.parameters.size(); ++p)
+    fill(norm.parameters[p], values_of(apart.norm.parameters[p]));
+  norm.inputs.push_back(norm.make({c.shape.batched(c.batch)}));
+  fill(norm.inputs[1], values_of(apart.add.inputs[1]));
+  norm.forward();
+  apart.run_apart();
+  EXPECT_EQ(bits_of(norm.outputs[0]), bits_of(apart.add.outputs[0]));
+  if (!c.training) return;
+  EXPECT_EQ(bits_of(norm.auxiliary), bits_of(apart.norm.auxiliary));
+  fill(norm.output_gradients[0], values_of(apart.norm.output_gradients[0]));
+  norm.backward();
+  EXPECT_EQ(bits_of(norm.input_gradients[0]), bits_of(apart.norm.input_gradients[0]));
+  EXPECT_EQ(bits_of(norm.parameter_gradients), bits_of(apart.norm.parameter_gradients));
 }
 
 TEST_P(BatchNormChain, ComputesGradientsOfParametersAlone) {
@@ -111,7 +153,7 @@ TEST_P(BatchNormChain, ComputesGradientsOfParametersAlone) {
   NormChain whole(c, true), alone(c, true);
   alone.norm.input_gradients[0].data = nullptr;
   for (NormChain* chain : {&whole, &alone}) chain->run_fused();
-  EXPECT_EQ(values_of_all(alone.norm.parameter_gradients), values_of_all(whole.norm.parameter_gradients));
+  EXPECT_EQ(bits_of(alone.norm.parameter_gradients), bits_of(whole.norm.parameter_gradients));
 }
 
 std::vector<ChainCase> chain_cases() {

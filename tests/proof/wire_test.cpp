@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "mentions.h"
 #include "program/golden_programs.h"
@@ -142,6 +144,97 @@ TEST(Wire, IsOneOfAllRanks) {
 TEST(Wire, HasTheTypesThatExecutorsSum) {
   for (const DType dtype : {DType::float16, DType::float64, DType::int32})
     EXPECT_THAT(findings(with_wire(golden(), dtype)), Mentions("structure: rank 0 ... its wire is"));
+}
+
+/// The golden in which rank 0 also rounds the range of an operand, behind each update of segment 1.
+Programs with_rounded(const std::string& name, program::Role role) {
+  Programs programs = program::load_golden(name);
+  program::Program& program = programs[0];
+  std::vector<program::Instruction> list;
+  for (program::Instruction& i : program.instructions) {
+    i.after.clear();
+    list.push_back(i);
+    const auto rounded = std::ranges::find(i.operands, role, &program::Operand::role);
+    if (i.kind != program::InstructionKind::update || i.segment != 1) continue;
+    const program::ByteRange wide = rounded->range;
+    const int buffer = program.add_buffer("rounded", program::Space::arena, program::Category::workspace,
+                                          wide.size_bytes / 2);
+    program::Instruction cast{.kind = program::InstructionKind::cast, .lane = i.lane};
+    cast.operands = {{.role = program::Role::destination,
+                      .access = program::Access::write,
+                      .range = program.whole(buffer),
+                      .dtype = DType::bfloat16},
+                     {.role = program::Role::source, .range = wide}};
+    list.push_back(cast);
+    std::swap(cast.operands[0].range, cast.operands[1].range);
+    std::swap(cast.operands[0].dtype, cast.operands[1].dtype);
+    list.push_back(cast);
+  }
+  program.instructions = std::move(list);
+  program::derive_dependencies(program);
+  return programs;
+}
+
+TEST(Rounding, OfParametersAndStateIsRefused) {
+  for (const char* name : {"dp2_tree", "dp2_fast", "dp2_wire"}) {
+    EXPECT_THAT(findings(with_rounded(name, program::Role::parameters)), HasSubstr("rounded to bfloat16"))
+        << name;
+    EXPECT_THAT(findings(with_rounded(name, program::Role::state)), HasSubstr("rounded to bfloat16")) << name;
+  }
+}
+
+TEST(Rounding, OfOneReplicasGradientsUnderFastIsRefused) {
+  Programs programs = with_wire(program::load_golden("dp2_fast"), DType::bfloat16);
+  EXPECT_EQ(findings(programs), "");
+  program::Program& program = programs[0];
+  const auto update =
+      std::ranges::find(program.instructions, program::InstructionKind::update, &program::Instruction::kind);
+  const program::ByteRange wide =
+      std::ranges::find(update->operands, program::Role::gradients, &program::Operand::role)->range;
+  const int buffer =
+      program.add_buffer("rounded", program::Space::arena, program::Category::workspace, wide.size_bytes / 2);
+  program::Instruction down{.kind = program::InstructionKind::cast, .lane = update->lane};
+  down.operands = {{.role = program::Role::destination,
+                    .access = program::Access::write,
+                    .range = program.whole(buffer),
+                    .dtype = DType::bfloat16},
+                   {.role = program::Role::source, .range = wide}};
+  program::Instruction up = down;
+  std::swap(up.operands[0].range, up.operands[1].range);
+  std::swap(up.operands[0].dtype, up.operands[1].dtype);
+  const auto place = program.instructions.insert(update, up);
+  program.instructions.insert(place, down);
+  for (program::Instruction& i : program.instructions) i.after.clear();
+  program::derive_dependencies(program);
+  EXPECT_THAT(findings(programs), AllOf(HasSubstr("round("), Mentions("rank 1 ... byte 0 ... but rank 0")));
+}
+
+TEST(Wire, IsReadByNoUpdateAndNoNorm) {
+  for (const program::InstructionKind kind :
+       {program::InstructionKind::update, program::InstructionKind::norm,
+        program::InstructionKind::backward}) {
+    Programs programs = golden();
+    for (program::Program& program : programs)
+      for (program::Instruction& i : program.instructions)
+        if (i.kind == kind)
+          for (program::Operand& o : i.operands)
+            if (o.role == program::Role::gradients) {
+              o.dtype = DType::bfloat16;
+              o.range.size_bytes /= 2;
+            }
+    EXPECT_THAT(findings(programs), Mentions("structure: ... operand gradients has elements of bfloat16"));
+  }
+}
+
+TEST(Casts, AreOfNumbersThatExecutorsCast) {
+  for (const DType dtype : {DType::int32, DType::float64}) {
+    Programs programs = golden();
+    for (program::Instruction& i : programs[0].instructions)
+      if (i.kind == program::InstructionKind::cast)
+        for (program::Operand& o : i.operands) o.dtype = dtype;
+    EXPECT_THAT(findings(programs),
+                Mentions(std::string("structure: ... casts elements of ") + std::string(name_of(dtype))));
+  }
 }
 
 TEST(Wire, IsPartOfTheText) {

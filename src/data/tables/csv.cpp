@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
+
 #include "tokenizer/unicode.h"
 
 namespace lockstep::data {
@@ -37,6 +39,11 @@ bool CsvReader::next(CsvRow& row) {
       if (const std::string problem = utf8_problem(cell); !problem.empty())
         row.problem = fmt::format("cell {} is no UTF-8: {}", row.cells.size(), problem);
     if (at_line_end()) break;
+    if (std::ssize(row.cells) == kMostColumns) {
+      row.problem = fmt::format("it has more than {} cells", kMostColumns);
+      while (!at_line_end()) ++position_;
+      break;
+    }
     ++position_;  // the separator
   }
   skip_line_end();

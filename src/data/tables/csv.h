@@ -7,6 +7,9 @@
 
 namespace lockstep::data {
 
+/// Of a table. Names and cells take some hundred bytes for each column, while a file may need one byte.
+inline constexpr int64_t kMostColumns = int64_t{1} << 20;
+
 /// A record of a CSV file.
 struct CsvRow {
   std::vector<std::string> cells;

@@ -21,7 +21,6 @@ namespace {
 constexpr std::string_view kMagic = "\x93NUMPY";
 // More are no table, but something else: as large a text is one that no column of names holds.
 constexpr int64_t kMostFieldBytes = 1 << 20;
-constexpr size_t kMostNpyFields = 100'000;
 
 /// The value of 'key' in the header's dictionary, which is a literal of Python: up to the comma or brace that
 /// ends it, outside of parentheses and quotes.
@@ -207,6 +206,8 @@ void NpyArray::read_header(std::string_view header) {
     throw DataError(fmt::format("it has {} dimensions; expected rows, or rows and columns", sizes.size()));
   rows_ = sizes[0];
   columns_ = sizes.size() == 2 ? sizes[1] : 1;
+  if (columns_ > kMostColumns)
+    throw DataError(fmt::format("it has {} columns; expected up to {}", columns_, kMostColumns));
   if (!fields_.empty()) {
     if (sizes.size() == 2) throw DataError("it is structured and has two dimensions; expected one");
     columns_ = std::ssize(fields_);
@@ -231,8 +232,8 @@ void NpyArray::read_fields(std::string_view description) {
       record_bytes_ += padding;
       continue;
     }
-    if (fields_.size() == kMostNpyFields)
-      throw DataError(fmt::format("it has more than {} fields", kMostNpyFields));
+    if (std::ssize(fields_) == kMostColumns)
+      throw DataError(fmt::format("it has more than {} fields", kMostColumns));
     fields_.push_back({name, type_of("'" + text + "'"), record_bytes_});
     record_bytes_ += fields_.back().type.width;
   }
@@ -292,6 +293,24 @@ std::string NpyArray::text(int64_t row, int64_t column) const {
 }
 
 int64_t NpyArray::byte_of(int64_t row) const { return static_cast<int64_t>(place_of(row, 0)); }
+
+std::string NpyArray::number_text(int64_t row, int64_t column) const {
+  const char* from = data_.data() + place_of(row, column);
+  const auto [kind, width] = type(column);
+  // Where neighbours are one float64.
+  constexpr int64_t kExact = int64_t{1} << 53;
+  if (kind == 'i' && width == 8) {
+    int64_t number = 0;
+    std::memcpy(&number, from, sizeof number);
+    if (number > kExact || number < -kExact) return fmt::to_string(number);
+  }
+  if (kind == 'u' && width == 8) {
+    uint64_t number = 0;
+    std::memcpy(&number, from, sizeof number);
+    if (number > uint64_t{kExact}) return fmt::to_string(number);
+  }
+  return exact(value(row, column));
+}
 
 double NpyArray::value(int64_t row, int64_t column) const {
   const char* from = data_.data() + place_of(row, column);

@@ -21,6 +21,8 @@ class NpyArray {
   std::string column_name(int64_t column) const;  ///< UTF-8; "0", "1", ... if it is not structured
   bool is_text(int64_t column) const;
   double value(int64_t row, int64_t column) const;  ///< REQUIRES: !is_text(column)
+  /// The shortest text that is this number and no other of its type. REQUIRES: !is_text(column)
+  std::string number_text(int64_t row, int64_t column) const;
   std::string text(int64_t row,
                    int64_t column) const;  ///< UTF-8 unless it is damaged. REQUIRES: is_text(column)
   int64_t byte_of(int64_t row) const;      ///< where the row, or of columns its first number, is in the file

@@ -55,7 +55,8 @@ class NpyTableRow : public TableRow {
       : array_(array), path_(path), row_(row) {}
   bool is_empty(size_t column) const override { return is_text(column) && text(column).empty(); }
   std::string text(size_t column) const override {
-    return is_text(column) ? array_.text(row_, static_cast<int64_t>(column)) : exact(value(column));
+    return is_text(column) ? array_.text(row_, static_cast<int64_t>(column))
+                           : array_.number_text(row_, static_cast<int64_t>(column));
   }
   std::optional<double> number(size_t column) const override {
     return finite(is_text(column) ? number_in(text(column)) : value(column));

@@ -336,7 +336,7 @@ void launch_matrix(const UpdateCall& call, const UpdateCall::Matrix& matrix, dev
   shared.gradients = matrix.direction;
   // By the formulas: kernels are linked without what counts slots otherwise.
   const int slots_of_all =
-      optim::visit_formula(call.optimizer, []<class Formula, int slots> { return slots; });
+      optim::visit_formula(call.optimizer, [&]<class Formula, int slots> { return slots; });
   shared.state[0] = call.state[slots_of_all - 1] + offset;
   optim::visit_matrix_formula(call.optimizer, [&]<class Formula, int slots> {
     launch_update<Formula, slots>(shared, {&piece, 1}, stream);

@@ -26,7 +26,7 @@ bool uses_average(const config::RunConfig& config, std::optional<bool> wished) {
 OpenedRun open_run(const std::string& checkpoint, const std::string& config,
                    std::vector<std::string> overrides, std::optional<bool> average,
                    const std::string& advice) {
-  overrides.push_back("parallel.profile=\"\"");  // of training steps
+  overrides.emplace_back("parallel.profile=\"\"");  // of training steps
   // In one process, however many have trained.
   OpenedRun opened{config.empty()
                        ? config::load_kept_config(kept_config_of(checkpoint, advice), overrides, "pp=1")

@@ -76,6 +76,14 @@ TEST(Csv, NamesDamageAndGoesOn) {
   EXPECT_EQ(rows[1].problem, "");
 }
 
+TEST(Csv, ARowHasSoManyCells) {
+  const auto rows = rows_of(std::string(1'048'577, ',') + "\nc,d\n");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_THAT(rows[0].problem, HasSubstr("1048576"));
+  EXPECT_EQ(rows[0].cells.size(), 1'048'576u);
+  EXPECT_THAT(rows[1].cells, ElementsAre("c", "d"));
+}
+
 TEST(Csv, SurvivesAnything) {
   std::mt19937 random(4);
   for (int round = 0; round < 3000; ++round) {

@@ -37,6 +37,25 @@ TEST(Npy, ReadsNumbersOfEveryKind) {
   EXPECT_EQ(first("|b1", std::vector<uint8_t>{0, 1}), 1);
 }
 
+TEST(Npy, TellsLargeIntegersApart) {
+  const int64_t border = int64_t{1} << 53;
+  const std::string bytes =
+      npy_bytes("<i8", "(4,)", std::vector<int64_t>{border, border + 1, -border - 1, 3});
+  const NpyArray array(bytes, "name");
+  EXPECT_EQ(array.value(0, 0), array.value(1, 0));
+  EXPECT_NE(array.number_text(0, 0), array.number_text(1, 0));
+  EXPECT_EQ(array.number_text(1, 0), "9007199254740993");
+  EXPECT_EQ(array.number_text(2, 0), "-9007199254740993");
+  EXPECT_EQ(array.number_text(3, 0), "3");
+  const std::string unsigned_bytes = npy_bytes("<u8", "(1,)", std::vector<uint64_t>{UINT64_MAX});
+  EXPECT_EQ(NpyArray(unsigned_bytes, "name").number_text(0, 0), "18446744073709551615");
+}
+
+TEST(Npy, RefusesMoreColumnsThanATableHas) {
+  const std::string bytes = npy_bytes("|u1", "(1, 1048577)", std::vector<uint8_t>(1'048'577));
+  EXPECT_THAT(message_of<DataError>([&] { NpyArray(bytes, "name"); }), HasSubstr("1048577 columns"));
+}
+
 TEST(Npy, HasRowsAndColumnsInEitherOrder) {
   const std::vector<float> values{1, 2, 3, 4, 5, 6};
   const std::string bytes = npy_bytes("<f4", "(2, 3)", values);
