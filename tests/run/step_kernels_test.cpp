@@ -203,7 +203,7 @@ TEST_P(StepKernelsTest, RoundsWithFeedback) {
 }
 
 TEST_P(StepKernelsTest, RoundsWithFeedbackWhateverLiesWherever) {
-  for (const size_t count : {1, 3, 4, 261, 4097})
+  for (const size_t count : std::vector<size_t>{1, 3, 4, 261, 4097})
     for (const int64_t skip : {0, 4, 8}) {
       const auto values = numbers(count, 4), residuals = numbers(count, 9);
       const Rounded result = rounded(GetParam(), values, residuals, skip);

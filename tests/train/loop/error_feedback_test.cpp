@@ -8,11 +8,13 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
 
 #include "checkpoint/checkpoint.h"
+#include "lockstep/error.h"
 #include "mentions.h"
 #include "train/loop/divided_models.h"
 #include "train/loop/resumed_layouts.h"
@@ -22,7 +24,10 @@
 namespace lockstep::train {
 namespace {
 
+using testing::AllOf;
+using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
 
 const std::vector<std::string> kFeedback = {"parallel.wire=BFLOAT16", "parallel.error_feedback=true"};
 
