@@ -21,9 +21,11 @@ namespace {
 using program::Role;
 using testing::HasSubstr;
 
-Programs golden() { return program::load_golden("dp2_feedback"); }
+Programs feedback_golden() { return program::load_golden("dp2_feedback"); }
 
-std::string findings(const Programs& programs) { return program::text_of(check_programs(programs)); }
+std::string findings_of_feedback(const Programs& programs) {
+  return program::text_of(check_programs(programs));
+}
 
 program::Operand* residual_of(program::Instruction& i) {
   const auto found = std::ranges::find(i.operands, Role::residual, &program::Operand::role);
@@ -31,11 +33,12 @@ program::Operand* residual_of(program::Instruction& i) {
 }
 
 /// `change` of each rounding of a leaf in turn; dependencies are those that follow.
-void expect_each_caught(const std::string& what,
-                        const std::function<bool(const program::Program&, program::Instruction&)>& change,
-                        int least = 12) {
+void expect_each_rounding_caught(
+    const std::string& what,
+    const std::function<bool(const program::Program&, program::Instruction&)>& change, int least = 12) {
   int count = 0;
-  for (Mutant& mutant : with_each(golden(), what, [&](const program::Program&p, program::Instruction&i) {
+  for (Mutant& mutant :
+       with_each(feedback_golden(), what, [&](const program::Program&p, program::Instruction&i) {
          return residual_of(i) != nullptr && change(p, i);
        })) {
     for (program::Program& program : mutant.programs) {
@@ -43,15 +46,15 @@ void expect_each_caught(const std::string& what,
       program::derive_dependencies(program);
     }
     ++count;
-    EXPECT_NE(findings(mutant.programs), "") << mutant.what;
+    EXPECT_NE(findings_of_feedback(mutant.programs), "") << mutant.what;
   }
   EXPECT_GE(count, least);
 }
 
-TEST(Feedback, IsProven) { EXPECT_EQ(findings(golden()), ""); }
+TEST(Feedback, IsProven) { EXPECT_EQ(findings_of_feedback(feedback_golden()), ""); }
 
 TEST(Feedback, OfAnotherLeafIsRefused) {
-  expect_each_caught("of another leaf", [](const program::Program& p, program::Instruction& i) {
+  expect_each_rounding_caught("of another leaf", [](const program::Program& p, program::Instruction& i) {
     program::ByteRange& range = residual_of(i)->range;
     range.offset = range.offset > 0 ? 0 : p.buffer(range.buffer).size_bytes / 2;
     return true;
@@ -60,7 +63,7 @@ TEST(Feedback, OfAnotherLeafIsRefused) {
 
 /// One of the two leaves takes the other's; so would a program without a residual for each.
 TEST(Feedback, SharedByTwoLeavesIsRefused) {
-  expect_each_caught(
+  expect_each_rounding_caught(
       "of the first leaf",
       [](const program::Program&, program::Instruction& i) {
         return std::exchange(residual_of(i)->range.offset, 0) != 0;
@@ -70,7 +73,7 @@ TEST(Feedback, SharedByTwoLeavesIsRefused) {
 
 TEST(Feedback, OfAnotherSegmentIsRefused) {
   // Segments 0 and 2 have as many bytes, of the two uses of one parameter.
-  expect_each_caught(
+  expect_each_rounding_caught(
       "of another use",
       [](const program::Program& p, program::Instruction& i) {
         if (i.segment == 1) return false;
@@ -83,21 +86,21 @@ TEST(Feedback, OfAnotherSegmentIsRefused) {
 
 TEST(Feedback, OfShiftedBytesIsRefused) {
   for (const int64_t bytes : {-64, -16, -4, 4, 16, 64})
-    expect_each_caught("of other bytes", [&](const program::Program&, program::Instruction& i) {
+    expect_each_rounding_caught("of other bytes", [&](const program::Program&, program::Instruction& i) {
       residual_of(i)->range.offset += bytes;
       return true;
     });
 }
 
 TEST(Feedback, OfFewerBytesIsRefused) {
-  expect_each_caught("shorter", [](const program::Program&, program::Instruction& i) {
+  expect_each_rounding_caught("shorter", [](const program::Program&, program::Instruction& i) {
     residual_of(i)->range.size_bytes -= 4;
     return true;
   });
 }
 
 TEST(Feedback, LeftOutIsRefused) {
-  expect_each_caught("without", [](const program::Program&, program::Instruction& i) {
+  expect_each_rounding_caught("without", [](const program::Program&, program::Instruction& i) {
     return std::erase_if(i.operands, [](const auto& o) { return o.role == Role::residual; }) == 1;
   });
 }
@@ -105,30 +108,32 @@ TEST(Feedback, LeftOutIsRefused) {
 TEST(Feedback, ThatNoRoundingHasIsRefused) {
   Programs programs = program::load_golden("dp2_wire");
   for (program::Program& p : programs) p.error_feedback = true;
-  EXPECT_THAT(findings(programs), Mentions("mathematics: rank 0 ... it rounds l0 ... without a residual"));
+  EXPECT_THAT(findings_of_feedback(programs),
+              Mentions("mathematics: rank 0 ... it rounds l0 ... without a residual"));
 }
 
 TEST(Feedback, ThatIsNotDeclaredIsRefused) {
-  Programs programs = golden();
+  Programs programs = feedback_golden();
   for (program::Program& p : programs) p.error_feedback = false;
-  EXPECT_THAT(findings(programs), Mentions("structure: rank 0 ... residuals, but no error feedback"));
-  programs = golden();
+  EXPECT_THAT(findings_of_feedback(programs),
+              Mentions("structure: rank 0 ... residuals, but no error feedback"));
+  programs = feedback_golden();
   programs[1].error_feedback = false;
   programs[1].residuals.clear();
-  EXPECT_THAT(findings(programs), HasSubstr("structure: rank 1"));
+  EXPECT_THAT(findings_of_feedback(programs), HasSubstr("structure: rank 1"));
 }
 
 TEST(Feedback, WithoutAWireIsRefused) {
   Programs programs = program::load_golden("dp2_tree");
   for (program::Program& p : programs) p.error_feedback = true;
-  EXPECT_THAT(findings(programs), Mentions("structure: rank 0 ... error feedback ... float32"));
+  EXPECT_THAT(findings_of_feedback(programs), Mentions("structure: rank 0 ... error feedback ... float32"));
 }
 
 TEST(Feedback, HasAPlaceOfEachLeafOnOneRank) {
   const auto with_place = [](const std::function<void(program::ResidualPlace&)>& change) {
-    Programs programs = golden();
+    Programs programs = feedback_golden();
     change(programs[1].residuals[1]);
-    return findings(programs);
+    return findings_of_feedback(programs);
   };
   EXPECT_THAT(with_place([](auto& place) { place.first_leaf = 1; }),
               Mentions("structure: rank 1 ... leaf 1 of segment 1, and so has rank 0"));
@@ -139,9 +144,9 @@ TEST(Feedback, HasAPlaceOfEachLeafOnOneRank) {
   EXPECT_THAT(with_place([](auto& place) { place.buffer = 0; }), HasSubstr("structure: rank 1"));
   EXPECT_THAT(with_place([](auto& place) { place.buffer = 2; }), HasSubstr("structure: rank 1"))
       << "where state of a parameter lies";
-  Programs programs = golden();
+  Programs programs = feedback_golden();
   programs[0].residuals.pop_back();
-  EXPECT_THAT(findings(programs), HasSubstr("structure: rank 0"));
+  EXPECT_THAT(findings_of_feedback(programs), HasSubstr("structure: rank 0"));
 }
 
 TEST(Feedback, LeavesItsBytesToNobodyElse) {
@@ -149,22 +154,24 @@ TEST(Feedback, LeavesItsBytesToNobodyElse) {
   for (const auto& [kind, role] :
        {std::pair{Kind::update, Role::state}, std::pair{Kind::update, Role::gradients},
         std::pair{Kind::cast, Role::source}, std::pair{Kind::norm, Role::gradients}}) {
-    Programs programs = golden();
+    Programs programs = feedback_golden();
     program::Program& p = programs[0];
     const auto i = std::ranges::find(p.instructions, kind, &program::Instruction::kind);
     std::ranges::find(i->operands, role, &program::Operand::role)->range.buffer = p.residuals[0].buffer;
-    EXPECT_THAT(findings(programs), Mentions("structure: rank 0 ... 'residual.0', which holds residuals"))
+    EXPECT_THAT(findings_of_feedback(programs),
+                Mentions("structure: rank 0 ... 'residual.0', which holds residuals"))
         << program::name_of(kind) << ", " << program::name_of(role);
   }
-  Programs programs = golden();
+  Programs programs = feedback_golden();
   for (program::Instruction& i : programs[0].instructions)
     if (program::Operand* const residual = residual_of(i))
       residual->range = {2, 0, residual->range.size_bytes};
-  EXPECT_THAT(findings(programs), Mentions("structure: rank 0 ... 'state.0', which holds no residuals"));
+  EXPECT_THAT(findings_of_feedback(programs),
+              Mentions("structure: rank 0 ... 'state.0', which holds no residuals"));
 }
 
 TEST(Feedback, NeedsNoneForLeavesThatAreRoundedAlready) {
-  Programs programs = golden();
+  Programs programs = feedback_golden();
   // Back to float32 and to bfloat16 again, which loses nothing.
   for (program::Program& p : programs) {
     std::vector<program::Instruction> list;
@@ -184,18 +191,18 @@ TEST(Feedback, NeedsNoneForLeavesThatAreRoundedAlready) {
     p.instructions = std::move(list);
     program::derive_dependencies(p);
   }
-  EXPECT_EQ(findings(programs), "");
+  EXPECT_EQ(findings_of_feedback(programs), "");
 }
 
 /// Under FAST a worker's leaf is one, too; the sum of the others has no say.
 TEST(Feedback, IsProvenOfFastSums) {
-  Programs programs = golden();
+  Programs programs = feedback_golden();
   for (program::Program& p : programs) p.reduction = layout::Reduction::fast;
-  EXPECT_EQ(findings(programs), "");
+  EXPECT_EQ(findings_of_feedback(programs), "");
 }
 
 TEST(Feedback, IsPartOfTheText) {
-  const Programs programs = golden();
+  const Programs programs = feedback_golden();
   const std::string text = program::to_text(programs[1]);
   EXPECT_THAT(text, HasSubstr(" wire=bfloat16 error_feedback=true\n"));
   EXPECT_THAT(text, HasSubstr("\nresiduals residual.2 segment=2 leaf=2 leaves=2\n"));
