@@ -92,10 +92,10 @@ TEST(Explain, KnowsTheSpeedOfLightOnceItIsMeasured) {
   EXPECT_GT(share(), 0);
 }
 
-// A worker that takes twenty times as long makes the other one wait.
+// A worker that takes much longer makes the other one wait, on a busy machine, too.
 TEST(Explain, NamesTheSlowestRank) {
   const SmallConfig config;
-  const Json report = only_json(mpirun(2, {"train", config.path(), "--json", "--straggler", "1:20"}));
+  const Json report = only_json(mpirun(2, {"train", config.path(), "--json", "--straggler", "1:200"}));
   EXPECT_EQ(report["explanation"]["slowest_rank"], 1);
   EXPECT_GT(report["explanation"]["ranks"][0]["parts_ms"]["slower_ranks"],
             report["explanation"]["ranks"][1]["parts_ms"]["slower_ranks"]);

@@ -28,19 +28,19 @@ struct ChainCase {
 };
 
 /// As integers, which tell zeros of either sign apart.
-std::vector<uint64_t> bits_of(const std::vector<double>& values) {
+std::vector<uint64_t> signed_values_of(const std::vector<double>& values) {
   std::vector<uint64_t> bits;
   for (const double value : values) bits.push_back(std::bit_cast<uint64_t>(value));
   return bits;
 }
 
-std::vector<std::vector<uint64_t>> bits_of(const std::vector<Tensor>& tensors) {
+std::vector<std::vector<uint64_t>> signed_values_of(const std::vector<Tensor>& tensors) {
   std::vector<std::vector<uint64_t>> bits;
-  for (const auto& values : values_of_all(tensors)) bits.push_back(bits_of(values));
+  for (const auto& values : values_of_all(tensors)) bits.push_back(signed_values_of(values));
   return bits;
 }
 
-std::vector<uint64_t> bits_of(const Tensor& tensor) { return bits_of(values_of(tensor)); }
+std::vector<uint64_t> signed_values_of(const Tensor& tensor) { return signed_values_of(values_of(tensor)); }
 
 /// batch norm (-> sum with `other`) -> ReLU -> fork, by one kernel each, or by as few as can.
 struct NormChain {
@@ -116,14 +116,16 @@ TEST_P(BatchNormChain, HasTheBitsOfKernelsApart) {
   NormChain fused(c, true), apart(c, false);
   fused.run_fused();
   apart.run_apart();
-  EXPECT_EQ(bits_of(fused.norm.outputs[0]), bits_of(apart.relu.outputs[0]));
+  EXPECT_EQ(signed_values_of(fused.norm.outputs[0]), signed_values_of(apart.relu.outputs[0]));
   if (!c.training) return;
-  EXPECT_EQ(bits_of(fused.norm.auxiliary), bits_of(apart.norm.auxiliary));
+  EXPECT_EQ(signed_values_of(fused.norm.auxiliary), signed_values_of(apart.norm.auxiliary));
   if (c.adds) {
-    EXPECT_EQ(bits_of(fused.relu.input_gradients[0]), bits_of(apart.relu.input_gradients[0]));
+    EXPECT_EQ(signed_values_of(fused.relu.input_gradients[0]),
+              signed_values_of(apart.relu.input_gradients[0]));
   }
-  EXPECT_EQ(bits_of(fused.norm.input_gradients[0]), bits_of(apart.norm.input_gradients[0]));
-  EXPECT_EQ(bits_of(fused.norm.parameter_gradients), bits_of(apart.norm.parameter_gradients));
+  EXPECT_EQ(signed_values_of(fused.norm.input_gradients[0]), signed_values_of(apart.norm.input_gradients[0]));
+  EXPECT_EQ(signed_values_of(fused.norm.parameter_gradients),
+            signed_values_of(apart.norm.parameter_gradients));
 }
 
 TEST_P(BatchNormChain, MayEndWithTheSum) {
@@ -138,13 +140,13 @@ TEST_P(BatchNormChain, MayEndWithTheSum) {
   fill(norm.inputs[1], values_of(apart.add.inputs[1]));
   norm.forward();
   apart.run_apart();
-  EXPECT_EQ(bits_of(norm.outputs[0]), bits_of(apart.add.outputs[0]));
+  EXPECT_EQ(signed_values_of(norm.outputs[0]), signed_values_of(apart.add.outputs[0]));
   if (!c.training) return;
-  EXPECT_EQ(bits_of(norm.auxiliary), bits_of(apart.norm.auxiliary));
+  EXPECT_EQ(signed_values_of(norm.auxiliary), signed_values_of(apart.norm.auxiliary));
   fill(norm.output_gradients[0], values_of(apart.norm.output_gradients[0]));
   norm.backward();
-  EXPECT_EQ(bits_of(norm.input_gradients[0]), bits_of(apart.norm.input_gradients[0]));
-  EXPECT_EQ(bits_of(norm.parameter_gradients), bits_of(apart.norm.parameter_gradients));
+  EXPECT_EQ(signed_values_of(norm.input_gradients[0]), signed_values_of(apart.norm.input_gradients[0]));
+  EXPECT_EQ(signed_values_of(norm.parameter_gradients), signed_values_of(apart.norm.parameter_gradients));
 }
 
 TEST_P(BatchNormChain, ComputesGradientsOfParametersAlone) {
@@ -153,7 +155,8 @@ TEST_P(BatchNormChain, ComputesGradientsOfParametersAlone) {
   NormChain whole(c, true), alone(c, true);
   alone.norm.input_gradients[0].data = nullptr;
   for (NormChain* chain : {&whole, &alone}) chain->run_fused();
-  EXPECT_EQ(bits_of(alone.norm.parameter_gradients), bits_of(whole.norm.parameter_gradients));
+  EXPECT_EQ(signed_values_of(alone.norm.parameter_gradients),
+            signed_values_of(whole.norm.parameter_gradients));
 }
 
 std::vector<ChainCase> chain_cases() {

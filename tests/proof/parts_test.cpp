@@ -162,8 +162,8 @@ TEST(HeldParts, AreWholeWhereSegmentsCompute) {
 
 TEST(HeldParts, HaveAsManyRowsAsAMatrixMay) {
   Programs many = halves_of_state();
-  many[0].parameters[1].size_bytes = int64_t{1} << 60;
-  many[0].parameters[1].owned = Part::strided(0, 1, int64_t{1} << 57, 2);
+  many[0].parameters[2].size_bytes = int64_t{1} << 60;
+  many[0].parameters[2].owned = Part::strided(0, 1, int64_t{1} << 57, 2);
   expect_told(many, Property::structure, "'head.weight' in 144115188075855872 rows");
 }
 
@@ -173,11 +173,11 @@ TEST(WholeElements, AreWhatParametersHaveAndUpdatesMove) {
     change(programs[0]);
     return programs;
   };
-  expect_told(broken([](program::Program& p) { p.parameters[1].size_bytes -= 2; }), Property::structure,
+  expect_told(broken([](program::Program& p) { p.parameters[2].size_bytes -= 2; }), Property::structure,
               "'head.weight' has 524286 bytes");
-  expect_told(broken([](program::Program& p) { p.parameters[1].offset = 2; }), Property::structure,
+  expect_told(broken([](program::Program& p) { p.parameters[2].offset = 2; }), Property::structure,
               "'head.weight' ... byte 2");
-  expect_told(broken([](program::Program& p) { p.parameters[1].uses[0].bucket_offset = 2; }),
+  expect_told(broken([](program::Program& p) { p.parameters[2].uses[0].bucket_offset = 2; }),
               Property::structure, "parameter 'head.weight' ... multiples");
   for (const program::Role role :
        {program::Role::parameters, program::Role::gradients, program::Role::state}) {
