@@ -240,14 +240,6 @@ TEST_P(StepKernelsTest, FeedbackBringsTheWholeSum) {
   }
 }
 
-TEST_P(StepKernelsTest, RoundsWithFeedbackToNarrowTypesAlone) {
-  Memory memory(GetParam());
-  float* data = memory.put(numbers(4, 1));
-  EXPECT_THROW(memory.kernels().round_with_feedback(memory.put(numbers(4, 2)), DType::float32, data,
-                                                    memory.put(numbers(4, 3)), 4, memory.stream()),
-               InternalError);
-}
-
 TEST_P(StepKernelsTest, CastsWhateverLiesWherever) {
   Memory memory(GetParam());
   const auto values = numbers(261, 5);

@@ -166,11 +166,15 @@ TEST(TiedErrorFeedback, TrainsToTheSameBits) {
 }
 
 /// Hardly anything moves, so that gradients are nearly the same in every step, and so is what rounding them
-/// loses. Biases begin at 0: what they come to is the sum of all gradients.
+/// loses. Weights begin at 0: what they come to is the sum of all gradients.
 TEST(ErrorFeedbackOfManySteps, LosesNothing) {
   const std::string text = R"(
 format_version: 1
-model { mlp { image: 4 image: 4 image: 1 hidden: 9 classes: 5 } }
+model {
+  input { name: "image" shape: [4, 4, 1] } input { name: "label" type: INT32 }
+  layer { name: "flat" flatten {} } layer { name: "fc" linear { units: 5 zero_weight: true } }
+  layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} }
+}
 data { synthetic { samples: 12 eval_samples: 3 classes: 5 shape: 4 shape: 4 shape: 1 } }
 trainer { steps: 400 global_batch: 12 virtual_replicas: 1 seed: 3 clip_norm: 0 eval_every_steps: 0 eval_at_end: false }
 optimizer { learning_rate: 1e-6 sgd {} weight_decay: 0 }
