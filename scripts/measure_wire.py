@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""What a narrower wire costs in loss: trains three models from several seeds, with gradients summed as float32 and as bfloat16.
+"""What a narrower wire costs in loss: trains three models from several seeds, with gradients summed as float32, as bfloat16, and as
+bfloat16 with error feedback.
 
     scripts/measure_wire.py [--lockstep build/release/bin/lockstep] --data-dir DATA [--seeds 1 2 3] [--model NAME ...] [--replicas 8]
         [--quick]
 
 DATA holds mnist/ (the files that configs/mnist_lenet.textproto names) and tinyshakespeare.txt. Every run is REPRODUCIBLE, in one
 process: then its bits are those of as many workers as there are virtual replicas, each node of whose sums' tree is rounded. Prints
-a Markdown table: the last evaluation's loss, as a mean over the seeds with the smallest and the largest; the mean distance of the
-two of one seed; and, for classifiers, accuracies. Beside them what each of `--replicas` workers would send in a step. A distance
-says something if it is larger than what lies between seeds. --quick: few steps, to try the script.
+a Markdown table: the last evaluation's loss, as a mean over the seeds with the smallest and the largest; its mean distance from
+FLOAT32's of the same seed; and, for classifiers, accuracies. Beside them what each of `--replicas` workers would send in a step (error
+feedback sends nothing more). A distance says something if it is larger than what lies between seeds. --quick: few steps, to try the script.
 """
 
 import argparse
@@ -23,7 +24,8 @@ import tempfile
 from measure_targets import ENVIRONMENT
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-WIRES = ("FLOAT32", "BFLOAT16")
+WIRES = {"FLOAT32": ["parallel.wire=FLOAT32"], "BFLOAT16": ["parallel.wire=BFLOAT16"],
+         "with feedback": ["parallel.wire=BFLOAT16", "parallel.error_feedback=true"]}
 
 GROUP = ('layer {{ name: "conv{0}" {2} conv2d {{ channels: {1} kernel: 3 padding: 1 bias: false }} }} layer {{ name: "norm{0}" batch_norm {{}} }} '
          'layer {{ name: "relu{0}" relu {{}} }} layer {{ name: "pool{0}" pool2d {{ kernel: 2 }} }}\n')
@@ -68,25 +70,27 @@ def row(options, name, config, data_dir, batch, steps):
     common = ["parallel.reduction=REPRODUCIBLE", f"trainer.virtual_replicas={options.replicas}", f"trainer.global_batch={batch}",
               f"trainer.steps={steps}", "trainer.eval_every_steps=0"]
     results, sent = {}, {}
-    for wire in WIRES:
-        overrides = [*common, f"parallel.wire={wire}"]
+    for wire in ("FLOAT32", "BFLOAT16"):
+        overrides = [*common, *WIRES[wire]]
         # On several hosts: on one, shared memory takes what is counted here.
         ranks = run(command_of(options, "inspect", config, overrides) + ["--world", str(options.replicas), "--several-hosts"])["ranks"]
         sent[wire] = max(rank["wire_bytes_theory"] for rank in ranks)
     if options.replicas > 1 and not sent["BFLOAT16"] < 0.75 * sent["FLOAT32"]:
         sys.exit(f"{name}: a worker would send {sent['BFLOAT16']} bytes with BFLOAT16 and {sent['FLOAT32']} with FLOAT32: not fewer")
-    for wire in WIRES:
-        overrides = [*common, f"parallel.wire={wire}"]
+    for wire, fields in WIRES.items():
+        overrides = [*common, *fields]
         results[wire] = [run(command_of(options, "train", config, [*overrides, f"trainer.seed={seed}"]) +
                              ["--data-dir", str(data_dir), "--quiet", "--device", "cpu"])
                          for seed in options.seeds]
     losses = {wire: [result["eval_loss"] for result in results[wire]] for wire in WIRES}
-    apart = statistics.mean(narrow - wide for wide, narrow in zip(losses["FLOAT32"], losses["BFLOAT16"]))
-    cells = [name, str(steps)] + [numbers(losses[wire], 4) for wire in WIRES] + [f"{apart:+.4f}"]
+    cells = [name, str(steps)] + [numbers(losses[wire], 4) for wire in WIRES]
+    for wire in list(WIRES)[1:]:
+        apart = statistics.mean(narrow - wide for wide, narrow in zip(losses["FLOAT32"], losses[wire]))
+        cells.append(f"{apart:+.4f}")
     for wire in WIRES:
         accuracies = [result.get("eval_accuracy") for result in results[wire]]
         cells.append("-" if None in accuracies else f"{100 * statistics.mean(accuracies):.2f} %")
-    cells += [f"{sent[wire] / 1e6:.2f} MB" for wire in WIRES]
+    cells += [f"{sent[wire] / 1e6:.2f} MB" for wire in sent]
     print("| " + " | ".join(cells) + " |", flush=True)
 
 
@@ -99,8 +103,9 @@ def main():
     parser.add_argument("--replicas", type=int, default=8)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    print("| | steps | loss, FLOAT32 | loss, BFLOAT16 | apart | accuracy, FLOAT32 | BFLOAT16 | sent, FLOAT32 | BFLOAT16 |\n"
-          "|---|---|---|---|---|---|---|---|---|")
+    print("| | steps | loss, FLOAT32 | loss, BFLOAT16 | loss, with feedback | apart, BFLOAT16 | with feedback "
+          "| accuracy, FLOAT32 | BFLOAT16 | with feedback | sent, FLOAT32 | BFLOAT16 |\n"
+          "|---|---|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name, text, data, batch, steps, quick in MODELS:
             if options.model and name not in options.model:

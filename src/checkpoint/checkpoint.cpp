@@ -23,6 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kResidualMark = ".residual.";
+
 /// Reads a file once and compares size and checksums with what the manifest says.
 void verify_file(const std::string& path, const FileRecord& record, const BeforeRead& before_read) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
@@ -92,6 +94,24 @@ std::optional<int64_t> step_of_folder_name(const std::string& name) {
   const auto [parsed, status] = std::from_chars(name.data() + kPrefix.size(), end, step);
   if (status != std::errc{} || parsed != end || step < 0 || checkpoint_folder_name(step) != name) return {};
   return step;
+}
+
+std::string to_text(const ResidualName& name) {
+  return fmt::format("{}{}{}.{}", name.parameter, kResidualMark, name.use, name.leaf);
+}
+
+std::optional<ResidualName> residual_name_from(std::string_view text) {
+  const size_t mark = text.rfind(kResidualMark);
+  if (mark == text.npos) return {};
+  ResidualName name{.parameter = std::string(text.substr(0, mark))};
+  const char* const end = text.data() + text.size();
+  const auto [dot, of_use] = std::from_chars(text.data() + mark + kResidualMark.size(), end, name.use);
+  if (of_use != std::errc{} || dot == end || *dot != '.') return {};
+  const auto [last, of_leaf] = std::from_chars(dot + 1, end, name.leaf);
+  // Whatever is written otherwise is another name.
+  if (of_leaf != std::errc{} || last != end || name.use < 0 || name.leaf < 0 || to_text(name) != text)
+    return {};
+  return name;
 }
 
 bool claims_to_be_checkpoint(const std::string& path) {

@@ -24,6 +24,17 @@ std::optional<int64_t> step_of_folder_name(const std::string& name);
 /// Ends the names of moving averages of weights among the optimizer state: "fc1.weight.ema".
 inline constexpr std::string_view kAverageSuffix = ".ema";
 
+/// What rounding the gradients of one use of a parameter has lost of a leaf: error feedback's residual.
+struct ResidualName {
+  std::string parameter;
+  int use = 0, leaf = 0;
+  auto operator<=>(const ResidualName&) const = default;
+};
+/// "fc1.weight.residual.0.3" for use 0 and leaf 3, among the optimizer state; and back. Nothing for names of
+/// other state, which end with a word.
+std::string to_text(const ResidualName& name);
+std::optional<ResidualName> residual_name_from(std::string_view text);
+
 /// Which numbers of a checkpoint are to be a model's weights.
 enum class Weights { parameters, averages };
 

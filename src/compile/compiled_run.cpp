@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <utility>
 
 #include "base/ensure.h"
 #include "base/hash.h"
+#include "base/index.h"
 #include "lockstep/error.h"
 #include "ops/orthogonalizer.h"
 #include "parallel/rank_program.h"
@@ -102,11 +104,12 @@ uint64_t hash_of(const parallel::ProgramPlan& plan) {
   for (const int host : plan.hosts) hash = hash_all(hash, {host});
   for (const auto* scratch : {&plan.whole_scratch.of_workers, &plan.whole_scratch.of_servers})
     for (const int64_t bytes : *scratch) hash = hash_all(hash, {bytes});
-  return hash_all(hash, {parallel.bucket_bytes.value_or(0), static_cast<int>(parallel.reduction),
-                         static_cast<int>(parallel.algorithm), static_cast<int>(parallel.wire),
-                         plan.state_slots, plan.shared_memory, static_cast<int>(plan.device),
-                         plan.servers_are_apart(), plan.skip_nonfinite, plan.update_as_it_lands,
-                         plan.digests_parameters, plan.measures.parameters, plan.measures.proposed_slots});
+  return hash_all(
+      hash, {parallel.bucket_bytes.value_or(0), static_cast<int>(parallel.reduction),
+             static_cast<int>(parallel.algorithm), static_cast<int>(parallel.wire), parallel.error_feedback,
+             plan.state_slots, plan.shared_memory, static_cast<int>(plan.device), plan.servers_are_apart(),
+             plan.skip_nonfinite, plan.update_as_it_lands, plan.digests_parameters, plan.measures.parameters,
+             plan.measures.proposed_slots});
 }
 
 /// In sessions servers update, on processors.
@@ -166,6 +169,9 @@ CompiledRun::CompiledRun(RunPlan plan) : run_(std::move(plan)) {
                                                   (!options.measures.any() || layout().has_sessions()),
                             .measures = options.measures,
                             .whole_scratch = whole_scratch_of(run_)});
+  for (int rank = 0; rank < ownership_->workers() && plan_->keeps_residuals(); ++rank)
+    std::ranges::move(ownership_->residuals(rank, plan_->leaves_of(rank)),
+                      std::back_inserter(nth(plan_->shares, rank)));
   for (const uint64_t part :
        {model::hash_of(run_.graph), hash_of(run_.partition), hash_of(*training_, run_.partition),
         hash_of(*evaluation_, run_.partition), hash_of(*plan_)})

@@ -78,6 +78,8 @@ class CompiledRun {
   program::SessionTerms session_terms() const;
   /// Whether gradients are rounded to the wire's type before they are summed.
   bool narrows_gradients() const { return plan_->narrows_gradients(); }
+  /// Whether workers keep what that loses, and add it to the next step's gradients.
+  bool keeps_residuals() const { return plan_->keeps_residuals(); }
   /// Whether workers' steps have digests of the parameters that they read (the instruction `digest`).
   bool digests_parameters() const { return plan_->digests_parameters; }
   /// The parts of a checkpoint that each rank saves.

@@ -287,6 +287,7 @@ parallel::ParallelOptions convert_parallel(const schema::Parallel& parallel, con
           .reduction = static_cast<layout::Reduction>(parallel.reduction()),
           .algorithm = static_cast<parallel::AllReduceAlgorithm>(parallel.algorithm()),
           .wire = parallel.wire() == schema::Parallel::BFLOAT16 ? DType::bfloat16 : DType::float32,
+          .error_feedback = parallel.error_feedback(),
           .bucket_bytes = parallel.has_bucket_bytes() ? std::optional(parallel.bucket_bytes()) : std::nullopt,
           .intra_op_threads = parallel.intra_op_threads(),
           .server_threads = parallel.server_threads(),

@@ -72,6 +72,8 @@ constexpr std::string_view kLossScaling = "precision.loss_scaling.";
 constexpr std::string_view kAsyncLearningRate = "parallel.async_learning_rate";
 // Likewise: then nothing is rounded that was not before there was a choice.
 constexpr std::string_view kWire = "parallel.wire";
+// Likewise: decisive where it is on.
+constexpr std::string_view kErrorFeedback = "parallel.error_feedback";
 // Decisive where it is set: then elements have two bytes.
 constexpr std::string_view kFusedGelu = "precision.fused_gelu";
 // Decisive where a group is left out; it came later.
@@ -244,6 +246,7 @@ Fields math_fields(const schema::RunConfig& config, const ModelSpec& model) {
                             ? reproducible
                             : path == "parallel.reduction" || (path == kAsyncLearningRate && !divides_rate) ||
                                   (path == kWire && narrows) ||
+                                  (path == kErrorFeedback && config.parallel().error_feedback()) ||
                                   (in_section && !contains(kWithoutEffect, path));
     if (!counts || path.starts_with(kSample) || (path.starts_with(kLossScaling) && !scales_loss) ||
         (path == kFusedGelu && !config.precision().fused_gelu()) ||

@@ -248,4 +248,19 @@ std::vector<std::vector<SavedPart>> Ownership::shares() const {
   return shares;
 }
 
+std::vector<SavedPart> Ownership::residuals(int rank, const TreeNode& leaves) const {
+  std::vector<SavedPart> list;
+  for (int s = 0; s < static_cast<int>(partition_.buckets.size()); ++s) {
+    if (!computes(s, rank)) continue;
+    for (int leaf = leaves.begin; leaf < leaves.end; ++leaf)
+      for (const auto& entry : partition_.bucket(s).entries)
+        if (entry.offset_bytes < summed_bytes(s))
+          list.push_back({.parameter = entry.parameter,
+                          .part = tensor::Part::whole(graph_.parameter(entry.parameter).spec.shape),
+                          .use = entry.use,
+                          .leaf = leaf});
+  }
+  return list;
+}
+
 }  // namespace lockstep::layout

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "layout/byte_span.h"
+#include "layout/canonical_tree.h"
 #include "model/graph.h"
 #include "model/partition.h"
 #include "tensor/part.h"
@@ -15,11 +16,16 @@ namespace lockstep::layout {
 /// Sums by halving (neighbours first) and shards must agree on it. REQUIRES: `workers` is a power of two.
 int reversed_bits(int worker, int workers);
 
-/// A part of a checkpoint that one rank saves: of a parameter, or of a slot of its optimizer state.
+/// A part of a checkpoint that one rank saves: of a parameter, of a slot of its optimizer state, or of what
+/// rounding the gradients of one of its uses has lost of a leaf (the residual).
 struct SavedPart {
   int parameter = 0;
-  int slot = -1;      ///< -1: the parameter itself
-  tensor::Part part;  ///< parameters are saved whole
+  int slot = -1;      ///< -1: the parameter itself, or a residual
+  tensor::Part part;  ///< parameters and residuals are saved whole
+  int use = 0;
+  int leaf = -1;  ///< -1: no residual
+  bool is_residual() const { return leaf >= 0; }
+  bool is_parameter() const { return slot < 0 && leaf < 0; }
   bool operator==(const SavedPart&) const = default;
 };
 int64_t size_bytes_of(const std::vector<SavedPart>& share);
@@ -129,6 +135,9 @@ class Ownership {
   /// smallest, with their state if it is whole too: each goes to the saving worker of its stage that has the
   /// fewest bytes so far. Parts of state are saved by the ranks that hold them.
   std::vector<std::vector<SavedPart>> shares() const;
+  /// The residuals of a worker that rounds the gradients of these leaves: whole, by segment, leaf and place
+  /// in the bucket.
+  std::vector<SavedPart> residuals(int rank, const TreeNode& leaves) const;
 
  private:
   struct Home {

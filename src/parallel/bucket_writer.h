@@ -79,10 +79,7 @@ class BucketWriter {
       sync_.program.instructions.push_back(std::move(add));
     }
   }
-  /// Copies the same bytes of a float32 buffer to one of the slots' type, rounding them, or back.
-  void narrow_on(int lane, int narrow, int wide, const Spans& spans) {
-    for (const auto& span : spans) cast_on(lane, {narrow, sync_.dtype}, {wide, DType::float32}, span);
-  }
+  /// Copies the same bytes of a buffer of the slots' type to a float32 one.
   void widen_on(int lane, int wide, int narrow, const Spans& spans) {
     for (const auto& span : spans) cast_on(lane, {wide, DType::float32}, {narrow, sync_.dtype}, span);
   }

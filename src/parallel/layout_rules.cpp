@@ -171,6 +171,19 @@ Reason library_adds_the_wire(const RunChoice& choice) {
   return "is BFLOAT16, but parallel.algorithm is LIBRARY, and MPI adds no bfloat16; remove one of the two";
 }
 
+Reason feedback_has_roundings(const RunChoice& choice) {
+  if (!choice.options.error_feedback || is_narrow(choice)) return {};
+  return "is true, but with parallel.wire: FLOAT32 nothing is rounded; use BFLOAT16, or remove it";
+}
+
+Reason feedback_has_one_scale(const RunChoice& choice) {
+  if (!choice.options.error_feedback || choice.storage != DType::float16) return {};
+  return "is true, but with precision.compute: FLOAT16 gradients are multiplied by a scale that changes from "
+         "step to step, so that what one step loses does not fit the next; use precision.compute: BFLOAT16, "
+         "or "
+         "remove it";
+}
+
 // --- Updates of whole matrices.
 
 Reason matrices_have_one_owner(const RunChoice& choice) {
@@ -295,6 +308,8 @@ constexpr LayoutRule kRules[] = {
     {"rate_has_pushes", "parallel.async_learning_rate", rate_has_pushes},
     {"pushes_are_float32", "parallel.wire", pushes_are_float32},
     {"library_adds_the_wire", "parallel.wire", library_adds_the_wire},
+    {"feedback_has_roundings", "parallel.error_feedback", feedback_has_roundings},
+    {"feedback_has_one_scale", "parallel.error_feedback", feedback_has_one_scale},
     {"results_have_an_order", "parallel.reduction", results_have_an_order},
     {"workers_agree_on_a_scale", "precision.compute", workers_agree_on_a_scale},
     {"hosts_may_wait", "parallel.aggregate", hosts_may_wait},

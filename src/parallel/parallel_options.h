@@ -37,6 +37,8 @@ struct ParallelOptions {
   layout::Reduction reduction = layout::Reduction::fast;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
   DType wire = DType::float32;  ///< of gradients that workers sum: float32 or bfloat16
+  bool error_feedback =
+      false;  ///< what rounding a worker's or leaf's gradient loses is added to its next one
   std::optional<int64_t> bucket_bytes =
       {};                        ///< none: kBucketBytes or, on GPUs and if it is cut among owners, more
   int intra_op_threads = 1;      ///< no bit depends on it

@@ -46,6 +46,10 @@ struct ProgramPlan {
     return parallel.wire != DType::float32 &&
            (crosses || parallel.reduction == layout::Reduction::reproducible);
   }
+  /// Whether workers keep what these roundings lose.
+  bool keeps_residuals() const { return parallel.error_feedback && narrows_gradients(); }
+  /// The leaves that a worker computes.
+  layout::TreeNode leaves_of(int worker) const { return division.leaves_of(ownership.replica_of(worker)); }
   /// Whether ranks that only serve compute on their hosts' processors, beside workers on GPUs.
   bool servers_are_apart() const {
     return device == device::DeviceKind::cuda && ownership.has_servers() && !parallel.servers_on_gpus;

@@ -314,7 +314,19 @@ void ProgramWriter::add_ranges(int lane, program::ByteRange destination, program
   program.instructions.push_back(std::move(add));
 }
 
-void ProgramWriter::narrow_gradients(int lane, int segment, int wire_slot, const layout::ByteSpan& bytes) {
+void ProgramWriter::add_residuals(const layout::TreeNode& leaves) {
+  for (int s = 0; s < static_cast<int>(partition_.segments.size()); ++s) {
+    const int64_t bytes = ownership_.computes(s, rank_) ? ownership_.summed_bytes(s) * leaves.size() : 0;
+    if (bytes == 0) continue;
+    const int buffer = program.add_buffer(fmt::format("residual.{}", s), program::Space::optimizer,
+                                          program::Category::optimizer_state, bytes);
+    program.residuals.push_back(
+        {.segment = s, .buffer = buffer, .first_leaf = leaves.begin, .leaves = leaves.size()});
+  }
+}
+
+void ProgramWriter::narrow_gradients(int lane, int segment, int wire_slot, int leaf,
+                                     const layout::ByteSpan& bytes) {
   const int64_t width = size_of(program.wire);
   program::Instruction cast = instruction(program::InstructionKind::cast, lane, segment);
   cast.operands.push_back(
@@ -325,6 +337,10 @@ void ProgramWriter::narrow_gradients(int lane, int segment, int wire_slot, const
   cast.operands.push_back({.role = program::Role::source,
                            .access = program::Access::read,
                            .range = {gradient_buffer(segment, 0), bytes.begin, bytes.size()}});
+  if (program.error_feedback)
+    cast.operands.push_back({.role = program::Role::residual,
+                             .access = program::Access::read_write,
+                             .range = program.residual_range(segment, leaf, bytes.begin, bytes.size())});
   program.instructions.push_back(std::move(cast));
 }
 
@@ -334,6 +350,12 @@ void ProgramWriter::snapshot(int lane) {
   int index = 0;  // of the part within the share
   for (const auto& saved : share_) {
     const auto& place = program.parameter(saved.parameter);
+    if (saved.is_residual()) {
+      const auto& [segment, offset] = nth(place.uses, saved.use);
+      snapshot.operands.push_back({program::Role::residual, index++, program::Access::read,
+                                   program.residual_range(segment, saved.leaf, offset, place.size_bytes)});
+      continue;
+    }
     const bool is_state = saved.slot >= 0;
     ensure(saved.part == (is_state ? place.owned : place.held), "a rank saves all that it has, or nothing");
     snapshot.operands.push_back({is_state ? program::Role::state : program::Role::parameters, index++,

@@ -60,6 +60,8 @@ class ProgramWriter {
   /// Adds buffers of the same parts in a narrower type, in which gradients are summed over workers.
   void add_wire_slots(int slots, DType dtype);
   int wire_buffer(int segment, int slot) const { return nth(nth(wire_, slot), segment); }
+  /// Adds buffers of what rounding the gradients of these leaves loses, which are permanent.
+  void add_residuals(const layout::TreeNode& leaves);
   /// Adds records of kMetricCount doubles: one for each leaf of this rank.
   void add_metrics(int records);
   /// The leaves of each of the rank's micro-batches, ascending. Call it before those that name a micro-batch.
@@ -98,9 +100,9 @@ class ProgramWriter {
   void exchange(int lane, int group, std::vector<program::Operand> transfers);
   void add_ranges(int lane, program::ByteRange destination, program::ByteRange source,
                   DType dtype = DType::float32);
-  /// Rounds bytes of a segment's gradient to the wire's type. REQUIRES: this rank is a worker, which holds
-  /// all of the bucket.
-  void narrow_gradients(int lane, int segment, int wire_slot, const layout::ByteSpan& bytes);
+  /// Rounds bytes of the gradient of a leaf to the wire's type, with its residuals if the program has error
+  /// feedback. REQUIRES: this rank is a worker, which holds all of the bucket.
+  void narrow_gradients(int lane, int segment, int wire_slot, int leaf, const layout::ByteSpan& bytes);
   /// Adds the gradients of later uses of the segment's tied parameters to those of their first use, in graph
   /// order: before sums over replicas, all of a worker's gradients for which Ownership::is_tied_first.
   void add_ties_first(int lane, int segment);

@@ -74,8 +74,10 @@ ProgramWriter begin_program(const ProgramPlan& plan, const char* name, int rank,
   if (plan.ownership.stages() > 1) program.replicas = plan.ownership.replicas();
   program.reduction = plan.parallel.reduction;
   program.wire = plan.parallel.wire;
+  program.error_feedback = plan.keeps_residuals();
   program.leaves = plan.division.leaves;
   program.micro_batches_per_leaf = plan.division.micro_batches_per_leaf;
+  if (plan.keeps_residuals() && plan.ownership.is_worker(rank)) writer.add_residuals(plan.leaves_of(rank));
   return writer;
 }
 

@@ -334,7 +334,7 @@ class StepWriter {
   /// Adds what is complete of a leaf's gradients to that of others, as far as the tree goes.
   void fold(int segment, const MicroBatch& micro_batch, const layout::ByteSpan& bytes) {
     if (rounds_leaves_ && micro_batch.completes_leaf)
-      writer_.narrow_gradients(lanes_.compute, segment, micro_batch.slot, bytes);
+      writer_.narrow_gradients(lanes_.compute, segment, micro_batch.slot, micro_batch.leaves.begin, bytes);
     const DType dtype = rounds_leaves_ ? plan_.parallel.wire : DType::float32;
     const int64_t width = size_of(dtype);
     const auto range = [&](int slot) {

@@ -183,8 +183,7 @@ void Synchronizer::sum(int segment, int nodes, const layout::Slice& slice) {
   if (narrow_) sync.dtype = plan_.parallel.wire;
   // Under REPRODUCIBLE leaves have been rounded, one by one. The first slice brings the others along.
   if (narrow_ && !tree_ && slice.index == 0 && plan_.ownership.computes(segment, rank_))
-    BucketWriter(sync).narrow_on(sync.lane, slots[0], writer_.gradient_buffer(segment, 0),
-                                 {{0, sync.size_bytes}});
+    writer_.narrow_gradients(sync.lane, segment, 0, plan_.leaves_of(rank_).begin, {0, sync.size_bytes});
   if (plan_.ownership.has_owners()) sync.shards = gradient_shards(segment);
   if (servers_) return sum_at_servers(sync, slice);
   if (plan_.ownership.has_owners()) {

@@ -44,7 +44,8 @@ constexpr RoleRule kBackwardWeight[] = {
     {Role::parameters, R, 0, kAny},     {Role::constants, R, 0, 1},   {Role::output_gradient, R, 0, kAny},
     {Role::gradients, W | RW, 1, kAny}, {Role::temporary, W, 0, kAny}};
 constexpr RoleRule kAdd[] = {{Role::destination, RW, 1, 1}, {Role::source, R, 1, 1}};
-constexpr RoleRule kCast[] = {{Role::destination, W, 1, 1}, {Role::source, R, 1, 1}};
+constexpr RoleRule kCast[] = {
+    {Role::destination, W, 1, 1}, {Role::source, R, 1, 1}, {Role::residual, RW, 0, 1}};
 constexpr RoleRule kExchange[] = {{Role::send, R, 0, kAny}, {Role::receive, W, 0, kAny}};
 constexpr RoleRule kInPlace[] = {{Role::data, RW, 1, 1}};
 constexpr RoleRule kRingReduceScatter[] = {{Role::data, RW, 1, 1}, {Role::temporary, W, 1, 1}};
@@ -71,11 +72,9 @@ constexpr RoleRule kUpdate[] = {
     {Role::gradients, R, 1, 1}, {Role::parameters, RW, 1, 1}, {Role::state, R | RW, 0, kAny},
     {Role::constants, R, 1, 1}, {Role::verdict, R, 0, kAny},  {Role::predicate, R, 0, 1},
     {Role::scales, R, 0, 1},    {Role::destination, W, 0, 1}, {Role::temporary, W, 0, kAny}};
-constexpr RoleRule kSnapshot[] = {{Role::parameters, R, 0, kAny},
-                                  {Role::state, R, 0, kAny},
-                                  {Role::constants, R, 0, 1},
-                                  {Role::destination, W, 0, kAny},
-                                  {Role::metrics, W, 0, 1}};
+constexpr RoleRule kSnapshot[] = {{Role::parameters, R, 0, kAny},  {Role::state, R, 0, kAny},
+                                  {Role::residual, R, 0, kAny},    {Role::constants, R, 0, 1},
+                                  {Role::destination, W, 0, kAny}, {Role::metrics, W, 0, 1}};
 constexpr RoleRule kServe[] = {{Role::parameters, W | RW, 1, 1},
                                {Role::state, RW, 0, 1},
                                {Role::gradients, W, 1, kAny},

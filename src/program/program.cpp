@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 
+#include "base/ensure.h"
 #include "base/hash.h"
 #include "base/index.h"
+#include "lockstep/error.h"
 
 namespace lockstep::program {
 
@@ -58,11 +60,12 @@ std::string_view name_of(Category category) {
 }
 
 std::string_view name_of(Role role) {
-  static constexpr std::array<std::string_view, 21> kNames = {
-      "batch",          "constants",  "input",     "output", "stash",   "temporary", "output_gradient",
-      "input_gradient", "parameters", "gradients", "state",  "metrics", "source",    "destination",
-      "data",           "send",       "receive",   "chunks", "verdict", "predicate", "scales"};
-  static_assert(kNames.size() == static_cast<size_t>(Role::scales) + 1);
+  static constexpr std::array<std::string_view, kRoleCount> kNames = {
+      "batch",           "constants",      "input",      "output",    "stash",   "temporary",
+      "output_gradient", "input_gradient", "parameters", "gradients", "state",   "metrics",
+      "source",          "destination",    "data",       "send",      "receive", "chunks",
+      "verdict",         "predicate",      "scales",     "residual"};
+  static_assert(!kNames.back().empty());
   return nth(kNames, role);
 }
 
@@ -74,6 +77,17 @@ int Program::add_lane(std::string lane_name, LaneKind kind) {
 int Program::add_buffer(std::string buffer_name, Space space, Category category, int64_t size_bytes) {
   buffers.push_back({std::move(buffer_name), space, category, size_bytes, -1});
   return static_cast<int>(buffers.size()) - 1;
+}
+
+ByteRange Program::residual_range(int segment, int leaf, int64_t begin, int64_t size_bytes) const {
+  for (const ResidualPlace& place : residuals) {
+    const bool has_leaf = place.first_leaf <= leaf && leaf < place.first_leaf + place.leaves;
+    if (place.segment != segment || !has_leaf) continue;
+    const int64_t each = place.leaf_bytes(buffer(place.buffer).size_bytes);
+    ensure(begin >= 0 && begin + size_bytes <= each, "residuals are of the bytes that are rounded");
+    return {place.buffer, (leaf - place.first_leaf) * each + begin, size_bytes};
+  }
+  throw InternalError(fmt::format("rank {} has no residuals of leaf {} of segment {}", rank, leaf, segment));
 }
 
 namespace {

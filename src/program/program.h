@@ -123,7 +123,9 @@ enum class Role {
   verdict,    ///< loss, counts, norm, finite flag, as agreed
   predicate,  ///< update: a flag on the device; if it is false, nothing is written
   scales,     ///< a number for each of the model's parameters, by which its update is scaled
+  residual,   ///< what earlier roundings of a leaf's gradient have lost: cast, snapshot
 };
+inline constexpr int kRoleCount = static_cast<int>(Role::residual) + 1;
 std::string_view name_of(Role role);
 
 struct Operand {
@@ -215,6 +217,18 @@ struct ParameterPlace {
   bool operator==(const ParameterPlace&) const = default;
 };
 
+/// Residuals of the roundings of a segment's bucket, of consecutive leaves that this rank computes
+/// (Program::error_feedback): float32, one leaf after the other. A leaf has as many bytes as of its bucket
+/// are rounded, in the same places.
+struct ResidualPlace {
+  int segment = 0;
+  int buffer = -1;  ///< in space optimizer, all of it
+  int first_leaf = 0, leaves = 1;
+  /// Of a leaf, in a buffer of that size.
+  int64_t leaf_bytes(int64_t buffer_bytes) const { return buffer_bytes / leaves; }
+  bool operator==(const ResidualPlace&) const = default;
+};
+
 struct Program {
   std::string name;  ///< "step", "evaluate", "boundary"
   int rank = 0;
@@ -227,12 +241,16 @@ struct Program {
   /// rounding that the program declares. Under REPRODUCIBLE every node of the gradient tree rounds to it,
   /// leaves included, whether ranks or one rank add it. float32: nothing rounds.
   DType wire = DType::float32;
+  /// Whether each rounding of a leaf's gradient adds the residual of that leaf before, and keeps what it
+  /// loses as the next step's. Sums of several leaves round without.
+  bool error_feedback = false;
   int leaves = 1;  ///< of the gradient tree, over all ranks (layout/batch_division.h)
   int micro_batches_per_leaf = 1;
   std::vector<Lane> lanes;
   std::vector<Group> groups;
   std::vector<ProgramBuffer> buffers;
   std::vector<ParameterPlace> parameters;
+  std::vector<ResidualPlace> residuals;  ///< of this rank
   std::vector<Instruction>
       instructions;  ///< program order: a sequential execution in it is correct on one rank
 
@@ -250,6 +268,8 @@ struct Program {
   bool operator==(const Program&) const = default;
   /// The whole of a buffer.
   ByteRange whole(int buffer) const { return {buffer, 0, nth(buffers, buffer).size_bytes}; }
+  /// The residuals of a leaf's bytes of a segment's bucket. REQUIRES: this rank has them.
+  ByteRange residual_range(int segment, int leaf, int64_t begin, int64_t size_bytes) const;
 };
 
 /// Whether the rank reads batches.

@@ -50,11 +50,13 @@ class Reader {
       read_buffer(line, program(line));
     } else if (what == "parameter") {
       read_place(line, program(line));
+    } else if (what == "residuals") {
+      read_residuals(line, program(line));
     } else {
-      line.fail(fmt::format(
-          "unknown line '{}'; expected program, lane, group, buffer, parameter or the number of an "
-          "instruction",
-          what));
+      line.fail(
+          fmt::format("unknown line '{}'; expected program, lane, group, buffer, parameter, residuals or the "
+                      "number of an instruction",
+                      what));
     }
     line.skip_blanks();
     if (!line.at_end()) line.fail("expected the end of the line");
@@ -82,8 +84,12 @@ class Reader {
         if (p.replicas < 1) line.fail("a stage has at least one replica");
       } else if (key == "wire") {
         p.wire = line.one_of<DType>(6, "element type");
+      } else if (key == "error_feedback") {
+        if (line.word() != "true") line.fail("error_feedback is true, or not stated");
+        p.error_feedback = true;
       } else {
-        line.fail(fmt::format("unknown key '{}' of a program; known are replicas, wire", key));
+        line.fail(
+            fmt::format("unknown key '{}' of a program; known are replicas, wire, error_feedback", key));
       }
     }
   }
@@ -170,6 +176,17 @@ class Reader {
       place.uses.push_back({segment, line.number<int64_t>()});
     }
     p.parameters.push_back(std::move(place));
+  }
+
+  /// "residuals grad.0 segment=0 leaf=2 leaves=2".
+  static void read_residuals(TextLine& line, Program& p) {
+    ResidualPlace place;
+    place.buffer = find(line, p.buffers, "buffer");
+    line.skip_blanks();
+    place.segment = line.field("segment");
+    place.first_leaf = line.field("leaf");
+    place.leaves = line.field("leaves");
+    p.residuals.push_back(place);
   }
 
   static tensor::Part read_part(const TextLine& line, std::string_view text) {
@@ -281,7 +298,7 @@ class Reader {
 
   static void read_operand(TextLine& line, const Program& p, Instruction& i, const std::string& role,
                            Access access) {
-    Operand operand{line.choose<Role>(role, static_cast<int>(Role::scales) + 1, "role"), 0, access, {}};
+    Operand operand{line.choose<Role>(role, kRoleCount, "role"), 0, access, {}};
     if (line.accept('.')) operand.index = line.number();
     line.expect(':');
     operand.range = p.whole(find(line, p.buffers, "buffer"));

@@ -49,6 +49,7 @@ class Writer {
         program_.micro_batches_per_leaf);
     if (program_.replicas != 0) put(" replicas={}", program_.replicas);
     if (program_.wire != DType::float32) put(" wire={}", name_of(program_.wire));
+    if (program_.error_feedback) put(" error_feedback=true");
     put("\n");
     for (const Lane& lane : program_.lanes) put("lane {} {}\n", quoted(lane.name), name_of(lane.kind));
     for (const Group& group : program_.groups)
@@ -61,6 +62,10 @@ class Writer {
       put("\n");
     }
     for (const ParameterPlace& place : program_.parameters) write_place(place);
+    for (const ResidualPlace& place : program_.residuals)
+      put("residuals {} segment={} leaf={} leaves={}\n",
+          quoted(program_.buffers.at(static_cast<size_t>(place.buffer)).name), place.segment,
+          place.first_leaf, place.leaves);
     for (size_t i = 0; i < program_.instructions.size(); ++i) write_instruction(i);
     return std::move(text_);
   }

@@ -2,6 +2,7 @@
 
 #include <iterator>
 #include <map>
+#include <utility>
 
 #include "proof/check_structure.h"
 
@@ -46,9 +47,11 @@ void check_same_settings(const program::Program& first, const program::Program& 
                  fmt::format("each stage has {} of {} ranks, but {} on rank 0", own.replicas, own.world_size,
                              first.replicas));
   if (own.name != first.name || own.reduction != first.reduction || own.wire != first.wire ||
-      own.leaves != first.leaves || own.micro_batches_per_leaf != first.micro_batches_per_leaf)
-    findings.add(kStructure, rank, -1,
-                 "name, reduction, wire, leaves or micro-batches per leaf differ from rank 0's");
+      own.error_feedback != first.error_feedback || own.leaves != first.leaves ||
+      own.micro_batches_per_leaf != first.micro_batches_per_leaf)
+    findings.add(
+        kStructure, rank, -1,
+        "name, reduction, wire, error feedback, leaves or micro-batches per leaf differ from rank 0's");
 }
 
 using Parameters = std::map<std::string_view, const program::ParameterPlace*>;
@@ -76,6 +79,20 @@ void check_buckets(const Parameters& parameters, Findings& findings) {
     }
 }
 
+/// Whoever computes a leaf has its residuals, and nobody else.
+void check_residuals(std::span<const program::Program> programs, Findings& findings) {
+  std::map<std::pair<int, int>, int> ranks;  // by segment and leaf
+  for (size_t r = 0; r < programs.size(); ++r)
+    for (const program::ResidualPlace& place : programs[r].residuals)
+      for (int leaf = place.first_leaf; leaf < place.first_leaf + place.leaves; ++leaf) {
+        const auto [known, is_new] = ranks.try_emplace({place.segment, leaf}, static_cast<int>(r));
+        if (!is_new)
+          findings.add(kStructure, static_cast<int>(r), -1,
+                       fmt::format("it has residuals of leaf {} of segment {}, and so has rank {}", leaf,
+                                   place.segment, known->second));
+      }
+}
+
 }  // namespace
 
 void check_agreement(std::span<const program::Program> programs, Findings& findings) {
@@ -96,6 +113,7 @@ void check_agreement(std::span<const program::Program> programs, Findings& findi
     }
   }
   check_buckets(parameters, findings);
+  check_residuals(programs, findings);
 }
 
 }  // namespace lockstep::proof

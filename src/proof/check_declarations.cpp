@@ -28,6 +28,8 @@ class Declarations {
       fail("there must be at least one leaf and one micro-batch per leaf");
     if (program_.wire != DType::float32 && program_.wire != DType::bfloat16)
       fail(fmt::format("its wire is {}; expected float32 or bfloat16", name_of(program_.wire)));
+    if (program_.error_feedback && program_.wire == DType::float32)
+      fail("it has error feedback, but its wire is float32, to which nothing rounds");
     check_unique(program_.lanes, "lane");
     check_unique(program_.groups, "group");
     check_unique(program_.buffers, "buffer");
@@ -35,6 +37,7 @@ class Declarations {
     check_groups();
     check_buffers();
     check_places();
+    check_residuals();
   }
 
  private:
@@ -89,6 +92,34 @@ class Declarations {
       for (size_t i = 1; i < list.size(); ++i)
         if (list[i - 1]->offset + list[i - 1]->held_range().size_bytes > list[i]->offset)
           fail(fmt::format("parameters '{}' and '{}' share bytes", list[i - 1]->name, list[i]->name));
+    }
+  }
+
+  void check_residuals() {
+    std::set<int> taken;
+    for (const program::ParameterPlace& place : program_.parameters)
+      for (const auto& state : place.states) taken.insert(state.buffer);
+    if (!program_.residuals.empty() && !program_.error_feedback)
+      fail("it has residuals, but no error feedback");
+    for (const program::ResidualPlace& place : program_.residuals) {
+      if (place.buffer < 0 || place.buffer >= static_cast<int>(program_.buffers.size()) ||
+          place.segment < 0 || place.first_leaf < 0 || place.leaves < 1 ||
+          place.first_leaf > program_.leaves - place.leaves) {
+        fail(fmt::format(
+            "residuals of segment {} of {} leaves from {} on lie in buffer {}; there are {} leaves and {} "
+            "buffers",
+            place.segment, place.leaves, place.first_leaf, place.buffer, program_.leaves,
+            program_.buffers.size()));
+        continue;
+      }
+      const program::ProgramBuffer& buffer = program_.buffer(place.buffer);
+      if (buffer.space != program::Space::optimizer || buffer.size_bytes % (4 * int64_t{place.leaves}) != 0)
+        fail(
+            fmt::format("residuals of segment {} lie in {} bytes of space {}; expected as many float32 of "
+                        "each of {} leaves in space optimizer",
+                        place.segment, buffer.size_bytes, program::name_of(buffer.space), place.leaves));
+      if (!taken.insert(place.buffer).second)
+        fail(fmt::format("residuals of segment {} share buffer '{}'", place.segment, buffer.name));
     }
   }
 

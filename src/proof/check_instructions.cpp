@@ -20,7 +20,9 @@ namespace {
 class InstructionStructure {
  public:
   InstructionStructure(const program::Program& program, int rank, Findings& findings)
-      : program_(program), rank_(rank), findings_(findings) {}
+      : program_(program), rank_(rank), findings_(findings) {
+    for (const program::ResidualPlace& place : program.residuals) residuals_.insert(place.buffer);
+  }
 
   void check() {
     for (size_t i = 0; i < program_.instructions.size(); ++i) check_instruction(static_cast<int>(i));
@@ -51,6 +53,7 @@ class InstructionStructure {
     check_roles(index, i, rule);
     check_types(index, i);
     check_indices(index, i);
+    check_residuals(index, i);
     check_chunks(index, i);
     check_whole_elements(index, i);
     check_overlaps(index, i);
@@ -216,6 +219,15 @@ class InstructionStructure {
     }
   }
 
+  /// What roundings keep is nobody else's.
+  void check_residuals(int index, const program::Instruction& i) {
+    for (const program::Operand& operand : i.operands)
+      if ((operand.role == program::Role::residual) != residuals_.contains(operand.range.buffer))
+        fail(index, fmt::format("its operand {} lies in '{}', which holds {}residuals",
+                                program::name_of(operand.role), program_.buffer(operand.range.buffer).name,
+                                residuals_.contains(operand.range.buffer) ? "" : "no "));
+  }
+
   /// The index of an operand `chunks` says of what its sums are: each kind of instruction makes some of them.
   void check_chunks(int index, const program::Instruction& i) {
     using layout::Measured;
@@ -288,6 +300,7 @@ class InstructionStructure {
         return equal_elements(index, i, program::Role::destination, program::Role::source);
       case program::InstructionKind::cast:
         equal_elements(index, i, program::Role::destination, program::Role::source);
+        check_feedback(index, i);
         return check_kept(index, i);
       case program::InstructionKind::update:
         check_scales(index, i);
@@ -318,6 +331,21 @@ class InstructionStructure {
       fail(index,
            fmt::format("{} has {} elements, but {} has {}; both must have as many", program::name_of(a),
                        elements(i, a).value_or(0), program::name_of(b), elements(i, b).value_or(0)));
+  }
+
+  /// There is a residual, in float32, of each element that is rounded.
+  void check_feedback(int index, const program::Instruction& i) {
+    if (!elements(i, program::Role::residual)) return;
+    equal_elements(index, i, program::Role::residual, program::Role::source);
+    for (const program::Operand& operand : i.operands) {
+      const DType expected = operand.role == program::Role::destination ? program_.wire : DType::float32;
+      if (operand.dtype != expected)
+        fail(index,
+             fmt::format("its operand {} is of {}; a rounding with a residual is of float32 to the wire's "
+                         "type, and this is to be {}",
+                         program::name_of(operand.role), name_of(operand.dtype), name_of(expected)));
+    }
+    if (i.anew) fail(index, "it has a residual, so that it must be made in every iteration");
   }
 
   /// What is not made in every iteration lies where it is kept.
@@ -418,7 +446,8 @@ class InstructionStructure {
   void check_room(int index, const program::Instruction& i) {
     int64_t read = 0, room = 0;
     for (const program::Operand& operand : i.operands) {
-      if (operand.role == program::Role::parameters || operand.role == program::Role::state)
+      if (operand.role == program::Role::parameters || operand.role == program::Role::state ||
+          operand.role == program::Role::residual)
         read += operand.range.size_bytes;
       if (operand.role == program::Role::destination) room += operand.range.size_bytes;
     }
@@ -452,6 +481,7 @@ class InstructionStructure {
   const program::Program& program_;
   int rank_;
   Findings& findings_;
+  std::set<int> residuals_;                            ///< buffers
   std::map<int, int> micro_batches_;                   ///< the first instruction of each
   std::map<std::pair<int, bool>, int> lane_of_group_;  ///< of the group's first communication; pulls apart
 };

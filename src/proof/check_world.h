@@ -66,6 +66,7 @@ class ProgramWorld {
   int size() const { return static_cast<int>(programs_.size()); }
   layout::Reduction reduction() const { return programs_[0].reduction; }
   DType wire() const { return programs_[0].wire; }
+  bool error_feedback() const { return programs_[0].error_feedback; }
   int leaves() const { return programs_[0].leaves; }
   int micro_batches_per_leaf() const { return programs_[0].micro_batches_per_leaf; }
 

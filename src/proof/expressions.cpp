@@ -45,6 +45,10 @@ int Expressions::intern(Node node) {
 int Expressions::parameter(int version) { return intern({.kind = Kind::parameter, .a = version}); }
 int Expressions::state(int version) { return intern({.kind = Kind::state, .a = version}); }
 
+int Expressions::residual(int version, int use, int leaf) {
+  return intern({.kind = Kind::residual, .a = version, .atom = {0, use, leaf, 0}});
+}
+
 int Expressions::chain(int previous, const Atom& added) {
   return intern({.kind = Kind::chain, .iteration = added.iteration, .a = previous, .atom = added});
 }
@@ -143,6 +147,36 @@ const std::vector<Expressions::Atom>& Expressions::atoms(int expression) {
   return atoms_[expression] = std::move(list);
 }
 
+std::optional<Expressions::Atom> Expressions::leaf_of(int expression) {
+  const std::vector<Atom>& list = atoms(expression);
+  const auto each = static_cast<size_t>(micro_batches_per_leaf_);
+  if (list.empty() || list.size() % each != 0) return std::nullopt;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Atom expected{list[0].iteration, list[i - i % each].use, list[0].leaf, static_cast<int>(i % each)};
+    if (list[i] != expected || (i > 0 && list[i] == list[i - 1])) return std::nullopt;
+  }
+  return list.front();
+}
+
+bool Expressions::rounds_each_leaf(int expression) {
+  const auto [known, is_new] = rounds_each_leaf_.try_emplace(expression, true);
+  if (!is_new) return known->second;
+  std::vector<int> open{expression};
+  while (!open.empty() && known->second) {
+    const Node node = this->node(open.back());
+    open.pop_back();
+    if (node.kind == Kind::sum)
+      open.insert(open.end(), {node.a, node.b});
+    else if (node.kind == Kind::reduction)
+      open.insert(open.end(), node.children.begin(), node.children.end());
+    else if (node.kind == Kind::rounded && !leaf_of(node.a))
+      open.push_back(node.a);
+    else
+      known->second = node.kind == Kind::rounded;
+  }
+  return known->second;
+}
+
 bool Expressions::is_complete(int expression, int iteration, int uses) {
   const auto [known, is_new] = complete_.try_emplace({expression, iteration, uses}, false);
   if (is_new) known->second = atoms(expression) == complete_atoms(iteration, uses);
@@ -239,6 +273,8 @@ std::string Expressions::nested_text(int expression, int iteration, int uses, in
       return node.a == kPulled ? "a pulled parameter" : fmt::format("a parameter after {} updates", node.a);
     case Kind::state:
       return "optimizer state";
+    case Kind::residual:
+      return fmt::format("the residual of {} after {} roundings", atom_text(node.atom, uses, false), node.a);
     case Kind::chain:
       result = chain_text(expression, iteration, uses, depth);
       break;

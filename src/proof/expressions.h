@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -26,6 +27,7 @@ class Expressions {
     other,       ///< contents that no proof is about: constants, padding
     parameter,   ///< after `version` updates; kPulled: as a server had it
     state,       ///< optimizer state, likewise
+    residual,    ///< what roundings of one leaf's and use's gradient have lost, after `version` of them
     chain,       ///< previous chain or nothing, plus one micro-batch of one leaf
     sum,         ///< a + b, in that association; commutative
     reduction,   ///< a library's sum of several, in unknown order
@@ -56,9 +58,9 @@ class Expressions {
   struct Node {
     Kind kind;
     int iteration = 0;
-    int a = 0, b = 0;           ///< sum: children; chain: a is the previous; rounded: a is what was rounded;
-                                ///< parameter, state: a is the version
-    Atom atom{};                ///< chain: what was added; activation: leaf and micro-batch
+    int a = 0, b = 0;  ///< sum: children; chain: a is the previous; rounded: a is what was rounded;
+                       ///< parameter, state, residual: a is the version
+    Atom atom{};       ///< chain: what was added; activation: leaf and micro-batch; residual: use and leaf
     uint64_t signature = 0;     ///< activation: which segment's which operand made it, and how large
     bool is_gradient = false;   ///< activation
     int64_t extent = 0;         ///< activation: all its bytes, counted as positions are
@@ -73,6 +75,7 @@ class Expressions {
 
   int parameter(int version);
   int state(int version);
+  int residual(int version, int use, int leaf);
   int chain(int previous, const Atom& added);
   int sum(int a, int b);
   int reduction(std::vector<int> children);
@@ -99,6 +102,10 @@ class Expressions {
 
   /// All terms of a gradient, ascending, with repetitions.
   const std::vector<Atom>& atoms(int expression);
+  /// Of a gradient that has every micro-batch of one leaf once, of one use or of several: the first of them.
+  std::optional<Atom> leaf_of(int expression);
+  /// Whether each leaf of a gradient was rounded by itself, before anything of other leaves was added.
+  bool rounds_each_leaf(int expression);
   /// Whether it sums every micro-batch of every leaf and use once.
   bool is_complete(int expression, int iteration, int uses);
   /// The leaf's complete chain, in ascending order of micro-batches.
@@ -130,6 +137,7 @@ class Expressions {
   std::map<uint64_t, std::set<uint64_t>> terms_;        ///< of sums of activations' gradients, by signature
   std::map<std::tuple<int, int>, int> canonical_;       ///< (iteration, uses)
   std::map<std::tuple<int, int, int>, bool> complete_;  ///< (expression, iteration, uses)
+  std::map<int, bool> rounds_each_leaf_;
 };
 
 /// "missing l2[m1], twice l0[m0]": how `found` differs from `expected`, both ascending; "" if it does not.

@@ -6,6 +6,7 @@
 #include "proof/metrics_proof.h"
 #include "proof/ownership_proof.h"
 #include "proof/parameter_proof.h"
+#include "proof/residual_proof.h"
 #include "proof/symbolic_communication.h"
 #include "proof/symbolic_computation.h"
 #include "proof/verdict_proof.h"
@@ -17,6 +18,7 @@ Mathematics::Mathematics(const ProgramWorld& world, const ModelFlow* flow, Findi
   proofs_.push_back(std::make_unique<ParameterProof>(machine_, findings_));
   proofs_.push_back(std::make_unique<ActivationProof>(machine_, findings_));
   proofs_.push_back(std::make_unique<GradientProof>(machine_, findings_));
+  proofs_.push_back(std::make_unique<ResidualProof>(machine_, findings_));
   proofs_.push_back(std::make_unique<MetricsProof>(machine_, findings_));
   proofs_.push_back(std::make_unique<VerdictProof>(machine_, findings_));
   proofs_.push_back(std::make_unique<OwnershipProof>(machine_, findings_));

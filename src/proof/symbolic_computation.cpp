@@ -155,8 +155,10 @@ void segment(SymbolicMachine& machine, const Place& at) {
 /// Of an `add` or `cast`: its destination and its source.
 std::pair<const program::Operand&, const program::Operand&> destination_and_source(
     const program::Instruction& i) {
-  const size_t destination = i.operands[0].role == program::Role::destination ? 0 : 1;
-  return {i.operands[destination], i.operands[1 - destination]};
+  const auto operand = [&](program::Role role) -> const program::Operand& {
+    return *std::ranges::find(i.operands, role, &program::Operand::role);
+  };
+  return {operand(program::Role::destination), operand(program::Role::source)};
 }
 
 int added(SymbolicMachine& machine, const Place& at, const Piece& a, const Piece& b) {
@@ -195,9 +197,23 @@ std::vector<Piece> converted(std::vector<Piece> pieces, DType from, DType to) {
   return pieces;
 }
 
+/// A residual has seen one rounding more. That it belongs to the gradient its proof says.
+void add_rounding(SymbolicMachine& machine, const Place& at, const program::Operand& residual) {
+  std::vector<Piece> kept = machine.read(at, residual);
+  for (Piece& piece : kept) {
+    const Expressions::Node& node = machine.expressions().node(piece.expression);
+    piece.expression = node.kind == Expressions::Kind::residual
+                           ? machine.expressions().residual(node.a + 1, node.atom.use, node.atom.leaf)
+                           : Expressions::kOther;
+  }
+  machine.memory(at.rank).write(residual.range, kept);
+}
+
 void cast(SymbolicMachine& machine, const Place& at) {
   if (machine.instruction(at).anew && at.iteration > 0) return;  // something is left of the one before
   const auto [destination, source] = destination_and_source(machine.instruction(at));
+  for (const program::Operand& operand : machine.instruction(at).operands)
+    if (operand.role == program::Role::residual) add_rounding(machine, at, operand);
   std::vector<Piece> copied = converted(machine.read(at, source), source.dtype, destination.dtype);
   for (Piece& piece : copied)
     piece.expression = machine.converted(piece.expression, source.dtype, destination.dtype);

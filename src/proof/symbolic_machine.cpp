@@ -32,6 +32,31 @@ void SymbolicMachine::enter_initial_contents() {
         memory(rank).write(whole, {{part.begin, part.end, expressions_.parameter(0), part.parameter,
                                     part.position, DType::float32}});
     }
+    enter_residuals(rank);
+  }
+}
+
+/// They are kept like the gradients that they belong to, gaps of buckets included.
+void SymbolicMachine::enter_residuals(int rank) {
+  for (const program::ResidualPlace& place : world_.program(rank).residuals) {
+    const int64_t each = place.leaf_bytes(world_.program(rank).buffer(place.buffer).size_bytes);
+    for (int i = 0; i < place.leaves; ++i) {
+      std::vector<Piece> pieces;
+      int64_t done = 0;
+      const auto enter = [&](int64_t from, int64_t to, int parameter, int use, int64_t position) {
+        if (from < std::min(to, each))
+          pieces.push_back({from, std::min(to, each), expressions_.residual(0, use, place.first_leaf + i),
+                            parameter, position, DType::float32});
+      };
+      for (const ProgramWorld::BucketUse& use : world_.bucket(place.segment)) {
+        if (use.begin == program::kNoGradient) continue;
+        enter(done, use.begin, kPaddingParameter - place.segment, 0, done);
+        enter(use.begin, use.end, use.parameter, use.use, 0);
+        done = use.end;
+      }
+      enter(done, each, kPaddingParameter - place.segment, 0, done);
+      memory(rank).write({place.buffer, i * each, each}, pieces);
+    }
   }
 }
 
@@ -97,6 +122,7 @@ bool SymbolicMachine::is_final_gradient(const Place& at, const Piece& piece) {
   if (world_.reduction() == layout::Reduction::reproducible)
     return piece.expression == expressions_.canonical(at.iteration, uses);
   return expressions_.is_gradient_sum(piece.expression) &&
+         (!world_.error_feedback() || expressions_.rounds_each_leaf(piece.expression)) &&
          expressions_.is_complete(piece.expression, at.iteration, uses);
 }
 

@@ -61,6 +61,7 @@ class SymbolicMachine {
  private:
   bool is_own_gradient(const Place& at, const Piece& piece, int uses);
   void enter_initial_contents();
+  void enter_residuals(int rank);
 
   const ProgramWorld& world_;
   HeldParameters held_;

@@ -12,7 +12,9 @@ Action bind_snapshot(const Binding& binding) {
   std::vector<Piece> pieces;
   int64_t size_bytes = 0;
   for (const auto& operand : instruction.operands) {
-    if (operand.role != program::Role::parameters && operand.role != program::Role::state) continue;
+    if (operand.role != program::Role::parameters && operand.role != program::Role::state &&
+        operand.role != program::Role::residual)
+      continue;
     pieces.push_back({binding.at(operand), operand.range.size_bytes});
     size_bytes += pieces.back().size_bytes;
   }

@@ -33,6 +33,24 @@ Action bind_cast(const Binding& binding) {
     throw InternalError(fmt::format("{} casts {} bytes of {} to {} of {}", binding.describe(),
                                     from->range.size_bytes, name_of(from->dtype), to->range.size_bytes,
                                     name_of(to->dtype)));
+  if (const program::Operand* residual = binding.find(program::Role::residual)) {
+    if (residual->dtype != DType::float32 || from->dtype != DType::float32 || !tensor::is_narrow(to->dtype) ||
+        residual->range.size_bytes != from->range.size_bytes)
+      throw InternalError(
+          fmt::format("{} rounds {} bytes of {} to {} with {} bytes of {} of residuals; both must be "
+                      "float32, and as many",
+                      binding.describe(), from->range.size_bytes, name_of(from->dtype), name_of(to->dtype),
+                      residual->range.size_bytes, name_of(residual->dtype)));
+    return {.start = [to = binding.at(*to), to_type = to->dtype,
+                      from = reinterpret_cast<const float*>(binding.at(*from)),
+                      residuals = reinterpret_cast<float*>(binding.at(*residual)),
+                      count = from->range.size_bytes / size_of(DType::float32), kernels = binding.kernels()](
+                         device::Stream& stream, const StepInputs& inputs, const auto&) {
+      // A replay, which changes nothing, rounds as the step did not: it looks for what is not finite.
+      if (inputs.suppress_updates) return kernels->cast(to, to_type, from, DType::float32, count, stream);
+      kernels->round_with_feedback(to, to_type, from, residuals, count, stream);
+    }};
+  }
   return {
       .start = [to = binding.at(*to), to_type = to->dtype, from = binding.at(*from), from_type = from->dtype,
                 count = to->range.size_bytes / size_of(to->dtype), instruction = &binding.instruction(),

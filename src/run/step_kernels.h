@@ -178,6 +178,10 @@ class StepKernels {
   /// to = from in another element type; both are float32 or narrower
   virtual void cast(void* to, DType to_type, const void* from, DType from_type, int64_t count,
                     device::Stream& stream) = 0;
+  /// to = from + residuals, rounded to a type narrower than float32; residuals = what that loses
+  /// (tensor/error_feedback.h)
+  virtual void round_with_feedback(void* to, DType to_type, const float* from, float* residuals,
+                                   int64_t count, device::Stream& stream) = 0;
   virtual void agree(const AgreementCall& call, device::Stream& stream) = 0;
   /// The sums of all chunks.
   virtual void sum_squares(const NormCall& call, device::Stream& stream) = 0;

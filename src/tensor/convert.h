@@ -13,4 +13,8 @@ constexpr bool is_narrow(DType dtype) { return dtype == DType::bfloat16 || dtype
 /// to nearest, ties to even. REQUIRES: the ranges do not overlap. Throws InternalError for other types.
 void convert(void* to, DType to_type, const void* from, DType from_type, int64_t count);
 
+/// Rounds `count` elements to a narrow type with error feedback (error_feedback.h). REQUIRES: the ranges do
+/// not overlap. Throws InternalError for other types.
+void round_with_feedback(void* to, DType to_type, const float* from, float* residuals, int64_t count);
+
 }  // namespace lockstep::tensor

@@ -41,10 +41,12 @@ TEST(Inspect, ShowsModelBatchMemoryAndProvenPrograms) {
 TEST(Inspect, ShowsWhoHoldsUpdatesSavesAndSendsWhat) {
   const SmallConfig config;
   constexpr int64_t kParameters = 4 * (16 * 8 + 8 + 8 * 3 + 3);
-  const auto ranks_of = [&](const std::string& layout, const std::string& wire = "FLOAT32") {
-    return Json::parse(lockstep({"inspect", config.path(), "--json", "--several-hosts", "--layout", layout,
-                                 "--set", "parallel.wire=" + wire})
-                           .out)["ranks"];
+  const auto ranks_of = [&](const std::string& layout, const std::string& wire = "FLOAT32",
+                            const std::string& feedback = "false") {
+    return Json::parse(
+        lockstep({"inspect", config.path(), "--json", "--several-hosts", "--layout", layout, "--set",
+                  "parallel.wire=" + wire, "--set", "parallel.error_feedback=" + feedback})
+            .out)["ranks"];
   };
   const auto sum = [](const Json& ranks, const char* what) {
     int64_t bytes = 0;
@@ -74,6 +76,16 @@ TEST(Inspect, ShowsWhoHoldsUpdatesSavesAndSendsWhat) {
     EXPECT_EQ(2 * narrow[rank]["gradient_bytes"].get<int64_t>(),
               3 * wide[rank]["gradient_bytes"].get<int64_t>());
     EXPECT_LT(narrow[rank]["wire_bytes_theory"], wide[rank]["wire_bytes_theory"]);
+  }
+  // A residual of each element that is rounded, which its worker saves.
+  const Json fed = ranks_of("dp=4", "BFLOAT16", "true");
+  for (size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(fed[rank]["optimizer_state_bytes"].get<int64_t>() -
+                  narrow[rank]["optimizer_state_bytes"].get<int64_t>(),
+              wide[rank]["gradient_bytes"].get<int64_t>());
+    EXPECT_EQ(fed[rank]["wire_bytes_theory"], narrow[rank]["wire_bytes_theory"]);
+    EXPECT_EQ(fed[rank]["saved_bytes"].get<int64_t>() - narrow[rank]["saved_bytes"].get<int64_t>(),
+              kParameters);
   }
 
   const std::string text = lockstep({"inspect", config.path(), "--layout", "dp=4,shard=optimizer"}).out;

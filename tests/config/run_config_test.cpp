@@ -70,7 +70,7 @@ TEST(Conversion, CarriesEveryField) {
     precision { compute: FLOAT32 }
     parallel {
       dp: 3 sync: ALL_REDUCE reduction: REPRODUCIBLE algorithm: AUTOMATIC bucket_bytes: 1000
-      intra_op_threads: 2 wire: BFLOAT16
+      intra_op_threads: 2 wire: BFLOAT16 error_feedback: true
     }
     checkpoint { every_steps: 5 at_end: false keep: 2 resume_path: "r" allow_config_change: true }
     metrics { log_every_steps: 4 progress: false }
@@ -113,6 +113,7 @@ TEST(Conversion, CarriesEveryField) {
   const parallel::ParallelOptions parallel{.layout = {.dp = 3},
                                            .reduction = layout::Reduction::reproducible,
                                            .wire = DType::bfloat16,
+                                           .error_feedback = true,
                                            .bucket_bytes = 1000,
                                            .intra_op_threads = 2};
   EXPECT_EQ(run.parallel, parallel);
@@ -226,6 +227,14 @@ TEST(MathHash, CountsAWireThatRounds) {
   for (const auto& mode : {Overrides{}, kReproducible}) {
     EXPECT_EQ(math_hash(kSmallConfig, mode, "parallel.wire=FLOAT32"), math_hash(kSmallConfig, mode));
     EXPECT_NE(math_hash(kSmallConfig, mode, "parallel.wire=BFLOAT16"), math_hash(kSmallConfig, mode));
+  }
+}
+
+TEST(MathHash, CountsErrorFeedback) {
+  for (Overrides mode : {Overrides{}, kReproducible}) {
+    mode.emplace_back("parallel.wire=BFLOAT16");
+    EXPECT_EQ(math_hash(kSmallConfig, mode, "parallel.error_feedback=false"), math_hash(kSmallConfig, mode));
+    EXPECT_NE(math_hash(kSmallConfig, mode, "parallel.error_feedback=true"), math_hash(kSmallConfig, mode));
   }
 }
 

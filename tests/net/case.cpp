@@ -22,6 +22,7 @@ std::string parallel_text(const Case& test_case) {
   std::string text =
       fmt::format("parallel {{\n  reduction: {}\n", test_case.training.fast ? "FAST" : "REPRODUCIBLE");
   if (test_case.training.wire != "FLOAT32") text += fmt::format("  wire: {}\n", test_case.training.wire);
+  if (test_case.training.error_feedback) text += "  error_feedback: true\n";
   if (test_case.training.algorithm != "AUTOMATIC")
     text += fmt::format("  algorithm: {}\n", test_case.training.algorithm);
   if (test_case.training.intra_op_threads > 1)

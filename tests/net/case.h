@@ -29,6 +29,7 @@ struct Training {
   int64_t check_every_steps = 100;
   int64_t bucket_bytes = 0;  ///< 0: left out
   std::string wire = "FLOAT32";
+  bool error_feedback = false;
   bool fast = false;  ///< sums associate as is fast: close to the oracle, in place of one rank's bits
   std::string algorithm = "AUTOMATIC";
   int intra_op_threads = 1;

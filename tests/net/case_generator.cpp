@@ -277,7 +277,12 @@ Case generate_case(uint64_t seed, const GeneratorOptions& options, std::vector<l
       test_case.ranks_per_host = test_case.shared_memory ? 0 : draw.of({0, 1, 2, 2, 3});
       if (!trains_alone(test_case)) continue;
       draw_frozen_and_groups(draw, test_case);
-      if (draw_fitting_layout(draw, options, test_case, refused)) return test_case;
+      if (!draw_fitting_layout(draw, options, test_case, refused)) continue;
+      // A limit of memory was drawn without its residuals.
+      Training& training = test_case.training;
+      if (training.wire != "FLOAT32" && training.compute != "FLOAT16" && training.memory_limit == 0)
+        training.error_feedback = draw.percent(50);
+      return test_case;
     }
   }
 }

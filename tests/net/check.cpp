@@ -93,6 +93,8 @@ std::optional<Finding> check_with_oracle(const config::RunConfig& config, const 
 std::optional<Finding> check_with_exact_wire(config::RunConfig config, const RankFacts& facts,
                                              CheckReport& report) {
   config.parallel.wire = DType::float32;
+  config.parallel.error_feedback = false;
+  config.device.memory_limit = 0;  // it was drawn for the narrower wire
   const Attempt exact = attempt(config, facts);
   if (exact.diverged()) return std::nullopt;
   if (!exact.failure.empty()) return Finding{Kind::error, "with a float32 wire: " + exact.failure};

@@ -147,6 +147,8 @@ TEST(Generator, DrawsWhatHasBeenForgotten) {
     const auto note = [&seen](const std::string& what, bool is) { seen[what] += is ? 1 : 0; };
     note("threads", c.training.intra_op_threads > 1 || kMostThreads == 1);
     note("fused_gelu", c.training.fused_gelu);
+    note("error feedback", c.training.error_feedback && !c.training.fast);
+    note("error feedback of FAST sums", c.training.error_feedback && c.training.fast && l.world_size() > 1);
     note("memory_limit", c.training.memory_limit > 0);
     note("algorithm", c.training.algorithm != "AUTOMATIC");
     note("4 stages of two replicas", l.pp == 4 && l.dp > 1);

@@ -144,6 +144,7 @@ class Smaller {
     try_training(&Training::learning_rate, plain.learning_rate);
     try_training(&Training::adaptive_clip, plain.adaptive_clip);
     try_training(&Training::compute, plain.compute);
+    try_training(&Training::error_feedback, false);
     try_training(&Training::wire, plain.wire);
     try_training(&Training::weight_decay, plain.weight_decay);
     try_training(&Training::clip_norm, plain.clip_norm);

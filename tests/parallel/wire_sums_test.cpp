@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compile/compiled_run.h"
@@ -104,6 +105,75 @@ TEST(WireSums, SendHalfTheBytesWithinHosts) {
                 {.hosts = {0, 0, 1, 1}});
     expect_half("dp=4,sync=ps,servers=1,aggregate=host", reduction, {.hosts = {0, 0, 1, 1, 2}});
   }
+}
+
+/// Residuals of all ranks together, in bytes of one leaf, and what they send in a step. Programs are proven.
+std::pair<int64_t, int64_t> residuals_and_sent(const CompileOptions& options, const CompileFacts& facts) {
+  const CompiledRun run(options, facts);
+  run.check();
+  int64_t residuals = 0, sent = 0;
+  for (int rank = 0; rank < facts.world_size; ++rank) {
+    const auto programs = run.compile(rank);
+    int64_t saved = 0;
+    for (const program::ResidualPlace& place : programs.step.residuals)
+      residuals += programs.step.buffer(place.buffer).size_bytes;
+    for (const layout::SavedPart& part : run.checkpoint_shares()[static_cast<size_t>(rank)])
+      saved += part.is_residual() ? 4 * part.part.count() : 0;
+    for (const program::Program* program : programs.all())
+      EXPECT_EQ(program->residuals, programs.step.residuals) << program->name;
+    EXPECT_EQ(saved > 0, !programs.step.residuals.empty()) << "what a rank keeps it saves";
+    sent += programs.traffic().sent_bytes;
+  }
+  return {residuals, sent};
+}
+
+void expect_residuals(const std::string& layout, layout::Reduction reduction, CompileFacts facts = {},
+                      bool as_it_lands = false) {
+  facts.world_size = layout::parse_layout(layout).world_size();
+  CompileOptions options = options_of(layout, reduction, DType::bfloat16, as_it_lands);
+  const auto [none, without] = residuals_and_sent(options, facts);
+  options.parallel.error_feedback = true;
+  const auto [residuals, with] = residuals_and_sent(options, facts);
+  const std::string name = layout + (reduction == kFast ? ", FAST" : ", REPRODUCIBLE");
+  const CompiledRun run(options, facts);
+  int64_t expected = 0;
+  for (int s = 0; s < static_cast<int>(run.partition().segments.size()); ++s)
+    expected += run.ownership().summed_bytes(s);
+  EXPECT_EQ(none, 0) << name;
+  EXPECT_EQ(residuals, expected * run.division().leaves) << name;
+  EXPECT_EQ(with, without) << name;
+}
+
+TEST(ErrorFeedback, HasAResidualOfEveryLeafOnOneRank) {
+  for (const std::string& layout : kLayouts)
+    for (const auto reduction : {kFast, kExact}) expect_residuals(layout, reduction);
+  for (const auto reduction : {kFast, kExact}) {
+    for (const char* layout :
+         {"dp=2", "dp=3,sync=ps,servers=2", "dp=2,sync=ps,servers=2,placement=colocated"})
+      expect_residuals(layout, reduction, {}, true);
+    for (const char* layout : {"dp=2", "dp=4", "dp=2,pp=2"})
+      expect_residuals(layout, reduction, {.shared_memory = true});
+    expect_residuals("dp=4,aggregate=host", reduction, {.hosts = {0, 0, 1, 1}});
+    expect_residuals("dp=4,sync=ps,servers=1,aggregate=host", reduction, {.hosts = {0, 0, 1, 1, 2}});
+  }
+}
+
+TEST(ErrorFeedback, NeedsNoResidualsWhereNothingIsRounded) {
+  CompileOptions options = options_of("dp=1", kFast, DType::bfloat16);
+  options.parallel.error_feedback = true;
+  const CompiledRun run(options, {.world_size = 1});
+  run.check();
+  EXPECT_FALSE(run.keeps_residuals());
+  EXPECT_TRUE(run.compile(0).step.residuals.empty());
+  EXPECT_FALSE(run.compile(0).step.error_feedback);
+}
+
+/// Ranks with other options would wait for each other in vain, or sum what does not belong together.
+TEST(ErrorFeedback, IsAgreedOnByRanks) {
+  CompileOptions options = options_of("dp=2", kExact, DType::bfloat16);
+  const uint64_t without = CompiledRun(options, {.world_size = 2}).program_hash();
+  options.parallel.error_feedback = true;
+  EXPECT_NE(CompiledRun(options, {.world_size = 2}).program_hash(), without);
 }
 
 TEST(WireSums, TravelNowhereInFastModeOnOneRank) {

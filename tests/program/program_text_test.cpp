@@ -138,6 +138,30 @@ TEST(ProgramText, NamesTheLineOfAnError) {
   EXPECT_THAT(error_of("lane main compute\n"), testing::HasSubstr("line 1"));
 }
 
+TEST(ProgramText, SaysWhereResidualsLie) {
+  const std::string text =
+      "program step rank=0 world_size=1 reduction=fast leaves=2 micro_batches_per_leaf=1 wire=bfloat16 "
+      "error_feedback=true\n"
+      "buffer residual.3 space=optimizer category=optimizer_state size=128\n"
+      "residuals residual.3 segment=3 leaf=0 leaves=2\n";
+  const Program read = program_from_text(text);
+  EXPECT_TRUE(read.error_feedback);
+  EXPECT_EQ(read.residuals, (std::vector<ResidualPlace>{{3, 0, 0, 2}}));
+  EXPECT_EQ(to_text(read), text);
+  EXPECT_EQ(read.residual_range(3, 1, 16, 32), (ByteRange{0, 80, 32}));
+  EXPECT_THROW(read.residual_range(3, 2, 0, 4), InternalError);
+  EXPECT_THROW(read.residual_range(2, 0, 0, 4), InternalError);
+  EXPECT_THROW(read.residual_range(3, 0, 48, 32), InternalError) << "some are another leaf's";
+  const auto refused = [&](const std::string& from, const std::string& to) {
+    return error_of(replaced(text, from, to));
+  };
+  EXPECT_THAT(refused("feedback=true", "feedback=maybe"), Mentions("line 1 ... error_feedback is true"));
+  EXPECT_THAT(refused("error_feedback", "feedback"), Mentions("line 1 ... 'feedback' ... error_feedback"));
+  EXPECT_THAT(refused("residuals residual.3", "residuals residual.2"), Mentions("line 3 ... 'residual.3'"));
+  EXPECT_THAT(refused("leaf=0", "leaf=first"), Mentions("line 3 ... number"));
+  EXPECT_THAT(refused(" leaves=2\n", "\n").substr(0, 60), testing::HasSubstr("line 3"));
+}
+
 TEST(ProgramText, NamesWhatIsWrongWithStateAndOwnership) {
   const std::string good = replaced(to_text(built_by_hand()), "narrow_offset=32",
                                     "narrow_offset=32 state=half@-8 state=half@24 owns=4+8");

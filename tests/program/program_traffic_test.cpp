@@ -19,6 +19,7 @@ TEST(ProgramTraffic, CountsSendsOfExchangesAsTheyStand) {
 
 TEST(ProgramTraffic, CountsTwoBytesOfAnElementOfANarrowWire) {
   EXPECT_EQ(sent("dp2_wire", 0), (128 + 64 + 128) / 2 + 80);
+  EXPECT_EQ(sent("dp2_feedback", 0), sent("dp2_wire", 0));
 }
 
 TEST(ProgramTraffic, CountsCollectivesAsTheirBestAlgorithmsSend) {

@@ -41,10 +41,10 @@ INSTANTIATE_TEST_SUITE_P(All, Golden, testing::ValuesIn(program::golden_names())
 
 TEST(Goldens, AreAllThere) {
   EXPECT_THAT(program::golden_names(),
-              testing::ElementsAre("dp1_tree", "dp2_boundary", "dp2_evaluate", "dp2_fast", "dp2_fp16",
-                                   "dp2_lamb", "dp2_muon", "dp2_ring", "dp2_sharded", "dp2_tree", "dp2_wire",
-                                   "dp3_ordered", "pp2_1f1b", "pp2_interleaved", "pp2_zero_bubble",
-                                   "ps_async", "ps_stale", "ps_sync"));
+              testing::ElementsAre("dp1_tree", "dp2_boundary", "dp2_evaluate", "dp2_fast", "dp2_feedback",
+                                   "dp2_fp16", "dp2_lamb", "dp2_muon", "dp2_ring", "dp2_sharded", "dp2_tree",
+                                   "dp2_wire", "dp3_ordered", "pp2_1f1b", "pp2_interleaved",
+                                   "pp2_zero_bubble", "ps_async", "ps_stale", "ps_sync"));
 }
 
 }  // namespace

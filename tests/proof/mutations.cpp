@@ -133,7 +133,7 @@ std::vector<Mutant> with_a_shifted_range(const Programs& programs) {
             program::Role::output_gradient, program::Role::input_gradient,
             program::Role::gradients,       program::Role::send,
             program::Role::receive,         program::Role::source,
-            program::Role::destination};
+            program::Role::destination,     program::Role::residual};
         const bool decisive =
             std::find(std::begin(kDecisive), std::end(kDecisive), o.role) != std::end(kDecisive) ||
             (o.role == program::Role::data && i.kind != program::InstructionKind::agree) ||

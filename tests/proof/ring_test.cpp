@@ -18,7 +18,7 @@ constexpr InstructionKind kBoth[] = {InstructionKind::ring_reduce_scatter, Instr
 
 bool is_ring(const program::Instruction& i) { return !i.blocks.empty(); }
 
-Programs golden() { return program::load_golden("dp2_ring"); }
+Programs ring_golden() { return program::load_golden("dp2_ring"); }
 
 void expect_caught_in_ring(const std::vector<Mutant>& mutants, const std::vector<Property>& reasons,
                            size_t least) {
@@ -95,13 +95,13 @@ void give_room(Programs& programs) {
 }
 
 TEST(RingProof, TheGoldenWithMoreRoomIsRight) {
-  Programs programs = golden();
+  Programs programs = ring_golden();
   give_room(programs);
   EXPECT_EQ(program::text_of(check_programs(programs)), "");
 }
 
 TEST(RingProof, MembersThatStateOtherBlocksDoNotMatch) {
-  Programs programs = golden();
+  Programs programs = ring_golden();
   give_room(programs);
   for (const Change& change : changes())
     expect_caught_in_ring(with_each(programs, change.what,
@@ -112,7 +112,7 @@ TEST(RingProof, MembersThatStateOtherBlocksDoNotMatch) {
 }
 
 TEST(RingProof, SumsThatAreGatheredInOtherBlocksAreWrong) {
-  Programs programs = golden();
+  Programs programs = ring_golden();
   give_room(programs);
   for (const InstructionKind kind : kBoth)
     for (const Change& change : changes())
@@ -123,7 +123,7 @@ TEST(RingProof, SumsThatAreGatheredInOtherBlocksAreWrong) {
 }
 
 TEST(RingProof, ASumInBlocksOfAllRanksTogetherIsRight) {
-  Programs programs = golden();
+  Programs programs = ring_golden();
   give_room(programs);
   for (program::Program& program : programs)
     for (program::Instruction& i : program.instructions)
@@ -132,7 +132,7 @@ TEST(RingProof, ASumInBlocksOfAllRanksTogetherIsRight) {
 }
 
 TEST(RingProof, WhatIsLeftOfOtherRanksBlocksIsNoGradient) {
-  Programs programs = golden();
+  Programs programs = ring_golden();
   for (program::Program& program : programs) {
     std::vector<program::Instruction>& list = program.instructions;
     program::Instruction& gather = *std::find_if(list.begin(), list.end(), [](const program::Instruction& i) {
@@ -148,7 +148,7 @@ TEST(RingProof, WhatIsLeftOfOtherRanksBlocksIsNoGradient) {
 
 TEST(RingProof, OnlyOneOfTheTwoPassesOnOneRankDoesNotMatch) {
   expect_caught_in_ring(
-      with_each(golden(), "the other pass",
+      with_each(ring_golden(), "the other pass",
                 [](const program::Program& program, program::Instruction& i) {
                   if (i.kind != InstructionKind::ring_all_gather) return false;
                   const auto other = std::ranges::find_if(program.instructions, [&](const auto& one) {
@@ -185,7 +185,7 @@ TEST(RingProof, BlocksThatAreNoneAreStructure) {
        }},
   };
   for (const Change& change : unsound)
-    expect_caught_in_ring(with_each(golden(), change.what,
+    expect_caught_in_ring(with_each(ring_golden(), change.what,
                                     [&](const program::Program&, program::Instruction& i) {
                                       return is_ring(i) && change.make(i.blocks);
                                     }),
@@ -205,7 +205,7 @@ TEST(RingProof, AnyNumbersInATextAreRefused) {
 }
 
 TEST(RingProof, SumsAreOfWholeElements) {
-  expect_caught_in_ring(with_each(golden(), "2 bytes shorter",
+  expect_caught_in_ring(with_each(ring_golden(), "2 bytes shorter",
                                   [](const program::Program&, program::Instruction& i) {
                                     if (i.kind != InstructionKind::ring_reduce_scatter) return false;
                                     i.blocks.back().end -= 2;
@@ -215,7 +215,7 @@ TEST(RingProof, SumsAreOfWholeElements) {
 }
 
 TEST(RingProof, BlocksOfAnythingElseAreStructure) {
-  expect_caught_in_ring(with_each(golden(), "with blocks",
+  expect_caught_in_ring(with_each(ring_golden(), "with blocks",
                                   [](const program::Program&, program::Instruction& i) {
                                     if (is_ring(i)) return false;
                                     i.blocks = {{0, 4, 4, 0}};
@@ -226,7 +226,7 @@ TEST(RingProof, BlocksOfAnythingElseAreStructure) {
 
 TEST(RingProof, ScratchHasRoomForTheLargestBlock) {
   const auto mutants =
-      with_each_operand(golden(), "4 bytes smaller",
+      with_each_operand(ring_golden(), "4 bytes smaller",
                         [](const program::Program&, const program::Instruction& i, program::Operand& o) {
                           o.range.size_bytes -= 4;
                           return is_ring(i) && o.role == program::Role::temporary;
@@ -236,7 +236,7 @@ TEST(RingProof, ScratchHasRoomForTheLargestBlock) {
 }
 
 TEST(RingProof, AnotherGroupIsCaught) {
-  expect_caught_in_ring(with_each(golden(), "another group",
+  expect_caught_in_ring(with_each(ring_golden(), "another group",
                                   [](const program::Program&, program::Instruction& i) {
                                     i.group = 0;
                                     return is_ring(i);
@@ -245,7 +245,7 @@ TEST(RingProof, AnotherGroupIsCaught) {
 }
 
 TEST(RingProof, WhatScratchHoldsAfterwardsIsNotDefined) {
-  Programs programs = golden();
+  Programs programs = ring_golden();
   program::Program& program = programs[0];
   program::Instruction add;
   add.kind = InstructionKind::add;

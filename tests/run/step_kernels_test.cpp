@@ -80,7 +80,7 @@ TEST(CpuStepKernels, OnSeveralThreadsGiveTheSameBits) {
   const auto a = numbers(kCount, 1), b = numbers(kCount, 2);
   const auto device = device::make_cpu_device();
   const auto stream = device->create_stream("compute");
-  std::vector<std::vector<float>> sums, widened;
+  std::vector<std::vector<float>> sums, widened, residuals;
   std::vector<std::vector<double>> squares;
   for (const int threads : {1, 3}) {
     const auto kernels = make_cpu_step_kernels(threads);
@@ -92,7 +92,10 @@ TEST(CpuStepKernels, OnSeveralThreadsGiveTheSameBits) {
     kernels->cast(narrow.data(), DType::bfloat16, a.data(), DType::float32, kCount, *stream);
     kernels->cast(widened.emplace_back(kCount).data(), DType::float32, narrow.data(), DType::bfloat16, kCount,
                   *stream);
+    kernels->round_with_feedback(narrow.data(), DType::bfloat16, a.data(), residuals.emplace_back(b).data(),
+                                 kCount, *stream);
   }
+  EXPECT_EQ(residuals[0], residuals[1]);
   EXPECT_EQ(sums[0], sums[1]);
   EXPECT_EQ(widened[0], widened[1]);
   for (size_t i = 0; i < a.size(); ++i) ASSERT_EQ(widened[1][i], static_cast<float>(bfloat16(a[i]))) << i;
@@ -142,6 +145,98 @@ TEST_P(StepKernelsTest, CastsRoundToNearest) {
     ASSERT_EQ(narrowed[i].bits, bfloat16(values[i]).bits) << i;
     ASSERT_EQ(halved[i].bits, float16(values[i]).bits) << i;
     ASSERT_EQ(widened[i], static_cast<float>(bfloat16(values[i]))) << i;
+  }
+}
+
+struct Rounded {
+  std::vector<uint16_t> bits;
+  std::vector<float> residuals;
+};
+
+/// Rounds `values` to bfloat16, from `skip` bytes behind an aligned place on.
+Rounded rounded(device::DeviceKind kind, const std::vector<float>& values,
+                const std::vector<float>& residuals, int64_t skip = 0) {
+  Memory memory(kind);
+  const size_t count = values.size();
+  auto* to = memory.put(std::vector<bfloat16>(count), skip / 2);
+  float* kept = memory.put(residuals, skip);
+  memory.kernels().round_with_feedback(to, DType::bfloat16, memory.put(values, skip), kept,
+                                       static_cast<int64_t>(count), memory.stream());
+  Rounded result{.bits = {}, .residuals = memory.get(kept, count)};
+  for (const bfloat16 value : memory.get(to, count)) result.bits.push_back(value.bits);
+  return result;
+}
+
+TEST_P(StepKernelsTest, RoundsWithFeedback) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kMost = std::numeric_limits<float>::max(),
+                  kNan = std::numeric_limits<float>::quiet_NaN();
+  struct Case {
+    float value, residual, narrow, kept;
+  };
+  // From 1 on bfloat16 goes on in steps of 2^-7.
+  const std::vector<Case> cases = {{1, 0, 1, 0},
+                                   {1 + 0x1p-9f, 0, 1, 0x1p-9f},
+                                   {1 + 0x1p-9f, 0x1p-8f, 1 + 0x1p-7f, -0x1p-9f},
+                                   {1 + 0x1p-9f, -0x1p-9f, 1, 0},
+                                   {1, 0x1p-8f, 1, 0x1p-8f},  // halfway: to even
+                                   {1 + 0x1p-7f, 0x1p-8f, 1 + 0x1p-6f, -0x1p-8f},
+                                   {-1 - 0x1p-9f, 0, -1, -0x1p-9f},
+                                   {0, 0x1p-30f, 0x1p-30f, 0},
+                                   {0x1p-140f, 0, 0, 0x1p-140f},
+                                   {kMost, 0, kInf, 0},
+                                   {kMost, kMost, kInf, 0},
+                                   {-kMost, 0, -kInf, 0},
+                                   {kInf, 0x1p-9f, kInf, 0},
+                                   {-kInf, 0x1p-9f, -kInf, 0},
+                                   {kNan, 0x1p-9f, kNan, 0},
+                                   {1, kNan, kNan, 0}};
+  std::vector<float> values, residuals;
+  for (const Case& one : cases) {
+    values.push_back(one.value);
+    residuals.push_back(one.residual);
+  }
+  const Rounded result = rounded(GetParam(), values, residuals);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_EQ(result.bits[i], bfloat16(cases[i].narrow).bits) << i;
+    EXPECT_EQ(std::bit_cast<uint32_t>(result.residuals[i]), std::bit_cast<uint32_t>(cases[i].kept)) << i;
+  }
+}
+
+TEST_P(StepKernelsTest, RoundsWithFeedbackWhateverLiesWherever) {
+  for (const size_t count : std::vector<size_t>{1, 3, 4, 261, 4097})
+    for (const int64_t skip : {0, 4, 8}) {
+      const auto values = numbers(count, 4), residuals = numbers(count, 9);
+      const Rounded result = rounded(GetParam(), values, residuals, skip);
+      for (size_t i = 0; i < count; ++i) {
+        const float wanted = values[i] + residuals[i];
+        ASSERT_EQ(result.bits[i], bfloat16(wanted).bits) << i << " of " << count;
+        ASSERT_EQ(result.residuals[i], wanted - static_cast<float>(bfloat16(wanted))) << i << " of " << count;
+      }
+    }
+}
+
+/// A gradient whose rounding always loses the same: without feedback nothing of that ever arrives.
+TEST_P(StepKernelsTest, FeedbackBringsTheWholeSum) {
+  constexpr int kSteps = 2000;
+  const std::vector<float> gradient{1 + 0x1p-17f, -1 - 0x1p-17f, 3 + 0x1p-9f, 0x1p-20f + 0x1p-30f, 1};
+  std::vector<float> residuals(gradient.size(), 0);
+  std::vector<double> sums(gradient.size(), 0);
+  Memory memory(GetParam());
+  const auto count = static_cast<int64_t>(gradient.size());
+  auto* to = memory.put(std::vector<bfloat16>(gradient.size()));
+  float* kept = memory.put(residuals);
+  const float* from = memory.put(gradient);
+  for (int step = 0; step < kSteps; ++step) {
+    memory.kernels().round_with_feedback(to, DType::bfloat16, from, kept, count, memory.stream());
+    const auto narrow = memory.get(to, gradient.size());
+    for (size_t i = 0; i < gradient.size(); ++i) sums[i] += double{static_cast<float>(narrow[i])};
+  }
+  residuals = memory.get(kept, gradient.size());
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    EXPECT_EQ(sums[i] + residuals[i], kSteps * double{gradient[i]}) << i << ": nothing is lost";
+    const double without = kSteps * double{static_cast<float>(bfloat16(gradient[i]))};
+    EXPECT_EQ(without == kSteps * double{gradient[i]}, i == 4) << i;
+    EXPECT_LE(std::abs(sums[i] - kSteps * double{gradient[i]}), std::abs(gradient[i]) / 128) << i;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "train/worker/model_state.h"
 #include "train/worker/worker_memory.h"
 
 namespace lockstep::train {
@@ -44,6 +45,7 @@ Trace train_on_threads(const config::RunConfig& config, int ranks, const TraceOp
                     {.output_directory = options.output_directory, .stop_requested = {}});
     trainer.prepare();
     trainer.run();
+    if (options.hashes) trace.hashes = tensor_hashes(worker, world);
     const auto& graph = worker.compiled().graph();
     for (const auto& parameter : graph.parameters)
       trace.parameters.emplace_back(parameter.spec.shape.count(), std::nanf(""));

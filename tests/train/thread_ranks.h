@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -26,13 +27,14 @@ struct Trace {
   std::vector<double> losses, norms;
   std::vector<std::vector<float>> parameters;  ///< of all ranks together
   double eval_loss = 0;
+  std::vector<std::pair<std::string, uint64_t>> hashes;  ///< TraceOptions::hashes
   /// The norm of a step that overflowed may be no number, which equals itself here.
   bool operator==(const Trace& other) const {
     const auto same = [](double one, double two) {
       return one == two || (std::isnan(one) && std::isnan(two));
     };
     return std::ranges::equal(losses, other.losses, same) && std::ranges::equal(norms, other.norms, same) &&
-           parameters == other.parameters && eval_loss == other.eval_loss;
+           parameters == other.parameters && eval_loss == other.eval_loss && hashes == other.hashes;
   }
 };
 
@@ -42,6 +44,7 @@ struct TraceOptions {
   std::string output_directory;
   device::DeviceKind device = device::DeviceKind::cpu;
   std::vector<int> hosts = {};  ///< by rank: programs are compiled as for these
+  bool hashes = false;          ///< those of parameters, optimizer state and residuals are traced, too
   bool watched = false;         ///< ranks tell where they are, as for a watchdog; nobody listens
 };
 

@@ -63,6 +63,17 @@ class CpuStepKernels : public StepKernels {
     });
   }
 
+  void round_with_feedback(void* to, DType to_type, const float* from, float* residuals, int64_t count,
+                           device::Stream& stream) override {
+    stream.launch([=, threads = threads_] {
+      const int64_t width = size_of(to_type);
+      for_ranges(count, kRange, threads, [&](int64_t begin, int64_t end) {
+        tensor::round_with_feedback(static_cast<std::byte*>(to) + begin * width, to_type, from + begin,
+                                    residuals + begin, end - begin);
+      });
+    });
+  }
+
   void agree(const AgreementCall& call, device::Stream& stream) override {
     stream.launch([&call] {
       program::fold_agreement(call.records, call.block_bytes, call.ranks, call.compared, *call.verdict);

@@ -10,6 +10,7 @@
 #include "run/cuda/chunk_blocks.h"
 #include "run/cuda/measure_kernels.h"
 #include "run/step_kernels.h"
+#include "tensor/error_feedback.h"
 
 namespace lockstep::run {
 namespace {
@@ -59,6 +60,27 @@ __global__ void cast_kernel(To* to, const From* from, int64_t count, int64_t pac
   }
   for (int64_t i = packs * 4 + first; i < count; i += stride)
     to[i] = static_cast<To>(static_cast<float>(from[i]));
+}
+
+/// To two-byte types: 14 bytes move for each element.
+template <class To>
+__global__ void feedback_kernel(To* to, const float* from, float* residuals, int64_t count, int64_t packs) {
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x,
+                first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  auto* packed_to = reinterpret_cast<device::Pack<To, 4>*>(to);
+  const auto* packed_from = reinterpret_cast<const Floats*>(from);
+  auto* packed_residuals = reinterpret_cast<Floats*>(residuals);
+  for (int64_t i = first; i < packs; i += stride) {
+    const Floats values = packed_from[i];
+    Floats lost = packed_residuals[i];
+    device::Pack<To, 4> results;
+    for (int e = 0; e < 4; ++e)
+      results.value[e] = tensor::round_with_feedback<To>(values.value[e], lost.value[e]);
+    packed_to[i] = results;
+    packed_residuals[i] = lost;
+  }
+  for (int64_t i = packs * 4 + first; i < count; i += stride)
+    to[i] = tensor::round_with_feedback<To>(from[i], residuals[i]);
 }
 
 __global__ void agree_kernel(const std::byte* records, int64_t block_bytes, int ranks, int compared,
@@ -352,6 +374,16 @@ void launch_cast(void* to, const void* from, DType from_type, int64_t count, dev
   }
 }
 
+template <class To>
+void launch_feedback(void* to, const float* from, float* residuals, int64_t count, device::Stream& stream) {
+  const device::Grid grid{.blocks = device::blocks_for(count, 4 * kThreads), .threads = kThreads};
+  const bool aligned =
+      reinterpret_cast<uintptr_t>(to) % sizeof(device::Pack<To, 4>) == 0 &&
+      (reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(residuals)) % sizeof(Floats) == 0;
+  device::launch(stream, grid, feedback_kernel<To>, static_cast<To*>(to), from, residuals, count,
+                 aligned ? count / 4 : 0);
+}
+
 class GpuStepKernels : public StepKernels {
  public:
   void add(void* destination, const void* source, DType dtype, int64_t count,
@@ -389,6 +421,19 @@ class GpuStepKernels : public StepKernels {
         return launch_cast<float16>(to, from, from_type, count, stream);
       default:
         throw InternalError("a cast is between float32 and narrower types");
+    }
+  }
+
+  void round_with_feedback(void* to, DType to_type, const float* from, float* residuals, int64_t count,
+                           device::Stream& stream) override {
+    if (count == 0) return;
+    switch (to_type) {
+      case DType::bfloat16:
+        return launch_feedback<bfloat16>(to, from, residuals, count, stream);
+      case DType::float16:
+        return launch_feedback<float16>(to, from, residuals, count, stream);
+      default:
+        throw InternalError("a rounding with feedback is to a type narrower than float32");
     }
   }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/hash.h"
@@ -16,7 +17,6 @@
 #include "lockstep/error.h"
 #include "train/checkpoints/best_checkpoint.h"
 #include "train/checkpoints/known_faults.h"
-#include "train/checkpoints/state_change.h"
 #include "train/faults/position.h"
 #include "train/worker/averages.h"
 #include "train/worker/fingerprint.h"
@@ -339,13 +339,25 @@ void RunCheckpoints::load_averages(const std::string& path) {
 
 std::set<std::string> RunCheckpoints::load_state(const checkpoint::Checkpoint& checkpoint,
                                                  const checkpoint::BeforeRead& before_read) {
-  const auto records = optimizer_records(worker_->compiled(), worker_->config());
-  const StateChange change = state_change_of(checkpoint, worker_->config().math_fields, records);
+  const auto& config = worker_->config();
+  auto records = optimizer_records(worker_->compiled(), config);
+  const StateChange change = state_change_of(checkpoint, config.math_fields, records);
+  const ResidualChange residuals = residual_change_of(checkpoint, residual_records(worker_->compiled()));
+  // Under FAST leaves are workers, of which there may be another number.
+  const bool same_leaves = config.parallel.reduction == layout::Reduction::reproducible &&
+                           checkpoint.manifest().math_fields == config.math_fields;
+  const auto& expected = same_leaves ? residuals.wanted : residuals.saved;
+  records.insert(records.end(), expected.begin(), expected.end());
   if (!change.is_explained) checkpoint.require_exactly(checkpoint::FileKind::optimizer, records);
-  if (change.is_explained) {
+  if (change.is_explained || !residuals.is_same()) {
     other_state_ = {.missing = change.missing, .left_over = {}};
+    auto left_over = change.left_over;
+    if (!residuals.is_same()) {
+      for (const auto& record : residuals.wanted) other_state_->missing.insert(record.name);
+      left_over.insert(left_over.end(), residuals.saved.begin(), residuals.saved.end());
+    }
     if (worker_->rank() == 0)
-      for (const auto& record : change.left_over)
+      for (const auto& record : left_over)
         other_state_->left_over.emplace_back(
             record.name, checkpoint.hash_of(checkpoint::FileKind::optimizer, record, before_read));
   }
@@ -359,7 +371,40 @@ std::set<std::string> RunCheckpoints::load_state(const checkpoint::Checkpoint& c
   auto state = optimizer_tensors(*worker_);
   std::erase_if(state, [&](const auto& tensor) { return change.missing.contains(tensor.name); });
   load_tensors(*worker_, checkpoint, checkpoint::FileKind::optimizer, state, before_read);
+  load_residuals(checkpoint, residuals, before_read);
   return change.learning_anew;
+}
+
+void RunCheckpoints::load_residuals(const checkpoint::Checkpoint& checkpoint, const ResidualChange& change,
+                                    const checkpoint::BeforeRead& before_read) {
+  const auto own = residual_tensors(*worker_);
+  if (change.is_same())
+    return load_tensors(*worker_, checkpoint, checkpoint::FileKind::optimizer, own, before_read);
+  if (change.wanted.empty())
+    tell("the checkpoint's residuals of error feedback are dropped");
+  else if (change.saved.empty())
+    tell("the checkpoint has no residuals of error feedback: they begin at 0");
+  else if (change.saved_leaves != change.wanted_leaves)
+    tell(
+        fmt::format("the checkpoint has residuals of error feedback of {} leaves, this run has {}: those of "
+                    "leaf n are added to leaf n modulo {}",
+                    change.saved_leaves, change.wanted_leaves, change.wanted_leaves));
+  std::vector<float> one;
+  for (const auto& tensor : own)
+    worker_->window().write(const_cast<void*>(tensor.data), tensor.size_bytes(), [&](void* to) {
+      const std::span<float> sum(static_cast<float*>(to), static_cast<size_t>(tensor.count()));
+      std::ranges::fill(sum, 0.0f);
+      one.resize(sum.size());
+      const auto found = change.sources.find(tensor.name);
+      if (found == change.sources.end()) return;
+      for (const auto& source : found->second) {
+        checkpoint.load(
+            checkpoint::FileKind::optimizer,
+            std::vector<checkpoint::TensorDestination>{{source.name, source.dtype, source.shape, one.data()}},
+            before_read);
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += one[i];
+      }
+    });
 }
 
 /// What learns anew begins now. Of what is frozen again, the state is dropped, so that it would begin anew.

@@ -23,6 +23,7 @@
 #include "train/checkpoints/evaluation_history.h"
 #include "train/checkpoints/reported_file_system.h"
 #include "train/checkpoints/starting_weights.h"
+#include "train/checkpoints/state_change.h"
 #include "train/worker/worker.h"
 
 namespace lockstep::train {
@@ -117,6 +118,8 @@ class RunCheckpoints {
   /// Returns the parameters that were frozen in the checkpoint.
   std::set<std::string> load_state(const checkpoint::Checkpoint& checkpoint,
                                    const checkpoint::BeforeRead& before_read);
+  void load_residuals(const checkpoint::Checkpoint& checkpoint, const ResidualChange& change,
+                      const checkpoint::BeforeRead& before_read);
   std::map<std::string, int64_t> learning_since(const checkpoint::Manifest& manifest, int64_t updates,
                                                 const std::set<std::string>& anew) const;
   void load_averages(const std::string& path);

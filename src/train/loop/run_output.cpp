@@ -211,7 +211,8 @@ void RunOutput::show_start() {
   text += plan::describe_step(compiled);
   text += describe(config.precision, worker_->device().kind());
   if (compiled.narrows_gradients())
-    text += fmt::format("gradients are summed over workers as {}\n", name_of(config.parallel.wire));
+    text += fmt::format("gradients are summed over workers as {}{}\n", name_of(config.parallel.wire),
+                        compiled.keeps_residuals() ? ", with error feedback" : "");
   if (config.batch_scaling) text += config::describe_batch_scaling(config) + "\n";
   if (config.parallel.reduction == layout::Reduction::fast && config.states_virtual_replicas)
     text += "trainer.virtual_replicas is unused under FAST\n";

@@ -11,6 +11,7 @@
 #include "base/ensure.h"
 #include "base/hash.h"
 #include "base/index.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/state_hash.h"
 #include "comm/gather_texts.h"
 
@@ -22,6 +23,15 @@ std::string state_name(const compile::CompiledRun& compiled, const config::RunCo
   const model::Parameter& of = compiled.graph().parameter(parameter);
   const auto rates = optim::rates_of(config.optimizer, config.group_rates, of.name, of.spec.is_norm_or_bias);
   return of.name + "." + std::string(optim::state_slot_name(config.optimizer, slot, rates.matrix));
+}
+
+/// Of a part that is a residual.
+checkpoint::TensorRecord residual_record(const compile::CompiledRun& compiled,
+                                         const layout::SavedPart& part) {
+  const model::Parameter& of = compiled.graph().parameter(part.parameter);
+  return {
+      checkpoint::to_text(checkpoint::ResidualName{.parameter = of.name, .use = part.use, .leaf = part.leaf}),
+      DType::float32, of.spec.shape};
 }
 
 std::vector<checkpoint::TensorChunks> hashes_of(const Worker& worker,
@@ -98,6 +108,13 @@ std::vector<checkpoint::TensorChunks> state_chunks(const Worker& worker, comm::C
   return gather(world, own, [&](int rank) {
     return ownership.has_owners() || ownership.replica_of(rank) == ownership.replica_of(worker.rank());
   });
+}
+
+/// COLLECTIVE where residuals lie on several ranks.
+std::vector<checkpoint::TensorChunks> residual_chunks(const Worker& worker, comm::Communicator& world) {
+  if (!worker.compiled().keeps_residuals()) return {};
+  auto own = hashes_of(worker, residual_tensors(worker));
+  return world.size() == 1 ? own : gather(world, own);
 }
 
 /// Ranks that hold tensors of a kind number their shards in order.
@@ -197,19 +214,46 @@ std::vector<checkpoint::TensorRecord> optimizer_records(const compile::CompiledR
   return records;
 }
 
+std::vector<checkpoint::NamedTensor> residual_tensors(const Worker& worker) {
+  std::vector<checkpoint::NamedTensor> tensors;
+  const program::Program& step = worker.programs().step;
+  for (const layout::SavedPart& saved : nth(worker.compiled().checkpoint_shares(), worker.rank())) {
+    if (!saved.is_residual()) continue;
+    const auto& place = step.parameter(saved.parameter);
+    const auto& [segment, offset] = nth(place.uses, saved.use);
+    const auto [name, dtype, shape, part] = residual_record(worker.compiled(), saved);
+    tensors.push_back(
+        {name, dtype, shape,
+         worker.memory().at(step, step.residual_range(segment, saved.leaf, offset, place.size_bytes))});
+  }
+  return tensors;
+}
+
+std::vector<checkpoint::TensorRecord> residual_records(const compile::CompiledRun& compiled) {
+  std::vector<checkpoint::TensorRecord> records;
+  for (const auto& share : compiled.checkpoint_shares())
+    for (const layout::SavedPart& saved : share)
+      if (saved.is_residual()) records.push_back(residual_record(compiled, saved));
+  return records;
+}
+
 checkpoint::CheckpointShare checkpoint_share(const compile::CompiledRun& compiled,
                                              const config::RunConfig& config, int rank, std::byte* snapshot) {
   const auto& shares = compiled.checkpoint_shares();
   checkpoint::CheckpointShare share;
-  for (const auto& [number, slot, part] : nth(shares, rank)) {
-    const auto& parameter = compiled.graph().parameter(number);
-    const std::string name = slot < 0 ? parameter.name : state_name(compiled, config, number, slot);
-    auto& tensors = slot < 0 ? share.parameters : share.state;
-    tensors.push_back({name, DType::float32, parameter.spec.shape, snapshot, part});
+  for (const layout::SavedPart& saved : nth(shares, rank)) {
+    const auto& parameter = compiled.graph().parameter(saved.parameter);
+    const std::string name = saved.is_residual() ? residual_record(compiled, saved).name
+                             : saved.is_parameter()
+                                 ? parameter.name
+                                 : state_name(compiled, config, saved.parameter, saved.slot);
+    auto& tensors = saved.is_parameter() ? share.parameters : share.state;
+    tensors.push_back({name, DType::float32, parameter.spec.shape, snapshot, saved.part});
     snapshot += tensors.back().size_bytes();
   }
-  share.model = shard_of(shares, rank, [](const layout::SavedPart& part) { return part.slot < 0; });
-  share.optimizer = shard_of(shares, rank, [](const layout::SavedPart& part) { return part.slot >= 0; });
+  share.model = shard_of(shares, rank, [](const layout::SavedPart& part) { return part.is_parameter(); });
+  share.optimizer =
+      shard_of(shares, rank, [](const layout::SavedPart& part) { return !part.is_parameter(); });
   return share;
 }
 
@@ -301,7 +345,8 @@ void replace_parameter(Worker& worker, comm::Communicator& world, int parameter,
 
 std::vector<std::pair<std::string, uint64_t>> tensor_hashes(const Worker& worker, comm::Communicator& world) {
   auto hashes = checkpoint::fold_parts(parameter_chunks(worker, world));
-  for (auto& hash : checkpoint::fold_parts(state_chunks(worker, world))) hashes.push_back(std::move(hash));
+  for (const auto chunks_of : {state_chunks, residual_chunks})
+    for (auto& hash : checkpoint::fold_parts(chunks_of(worker, world))) hashes.push_back(std::move(hash));
   return hashes;
 }
 

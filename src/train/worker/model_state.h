@@ -25,6 +25,12 @@ std::vector<checkpoint::NamedTensor> optimizer_tensors(const Worker& worker);
 std::vector<checkpoint::TensorRecord> optimizer_records(const compile::CompiledRun& compiled,
                                                         const config::RunConfig& config);
 
+/// What rounding this worker's gradients has lost, by leaf (checkpoint::ResidualName); none without error
+/// feedback.
+std::vector<checkpoint::NamedTensor> residual_tensors(const Worker& worker);
+/// The records of all residuals, on whichever rank they are.
+std::vector<checkpoint::TensorRecord> residual_records(const compile::CompiledRun& compiled);
+
 /// The tensor, readable for the host (Worker::window) until the next one is shown.
 checkpoint::NamedTensor shown(const Worker& worker, checkpoint::NamedTensor tensor);
 
@@ -66,7 +72,7 @@ void replace_parameter(Worker& worker, comm::Communicator& world, int parameter,
 uint64_t parameters_hash_of(const Worker& worker);
 /// The hash of the rank's own replica; 0 on a server of whole models. COLLECTIVE if workers hold stages.
 uint64_t parameters_hash_of(const Worker& worker, comm::Communicator& world);
-/// The hash of parameters and optimizer state. COLLECTIVE if ranks hold different parts of them.
+/// The hash of parameters, optimizer state and residuals. COLLECTIVE if ranks hold different parts of them.
 uint64_t state_hash_of(const Worker& worker, comm::Communicator& world);
 /// The hash of each tensor by name, to find the first that differs between two runs. COLLECTIVE in the same
 /// case.

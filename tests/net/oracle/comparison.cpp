@@ -40,9 +40,11 @@ double amplitude_of(const config::RunConfig& config) {
   return roundoff == 0x1p-24 ? 8 * roundoff : 2 * roundoff;
 }
 
-/// Of gradients that are summed as bfloat16, every node of the sums' tree is rounded.
+/// Of gradients that are summed as bfloat16, every node of the sums' tree is rounded. With error feedback a
+/// leaf also has what the step before lost.
 double amplitude_of_gradients(const config::RunConfig& config) {
-  const double narrow = config.parallel.wire == DType::bfloat16 ? 2 * 0x1p-9 : 0;
+  const double narrow =
+      config.parallel.wire == DType::bfloat16 ? (config.parallel.error_feedback ? 4 : 2) * 0x1p-9 : 0;
   return std::max(amplitude_of(config), narrow);
 }
 

@@ -221,6 +221,19 @@ TEST(NonFinite, SkippedStepsHaveTheSameBitsOnAnyNumberOfWorkers) {
   }
 }
 
+/// Residuals of error feedback, which a step that is skipped has used all the same.
+TEST(NonFinite, OneBadStepDoesNotSpoilWhatRoundingKeeps) {
+  const std::vector<std::string> feedback{"parallel.wire=BFLOAT16", "parallel.error_feedback=true"};
+  const SkippingRun one = train_with_bad_steps(1, feedback);
+  ASSERT_EQ(one.records.size(), 6u);
+  for (const auto& record : one.records) EXPECT_EQ(record.skipped, record.step == 3 || record.step == 5);
+  for (const int ranks : {2, 4}) {
+    const SkippingRun run = train_with_bad_steps(ranks, feedback);
+    EXPECT_EQ(run.hashes, one.hashes) << ranks;
+    EXPECT_EQ(run.outcome.skipped_steps, 2);
+  }
+}
+
 TEST(NonFinite, SkipPolicyEndsAtTheLimitWithTheCount) {
   EXPECT_EQ(train_with_bad_steps(1, {"trainer.nonfinite_limit=3"}).outcome.skipped_steps, 2);
   const auto failures =

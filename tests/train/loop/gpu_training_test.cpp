@@ -286,6 +286,24 @@ TEST_P(GpuTraining, SumsOfBfloat16HaveTheSameBitsOnAnyNumberOfGpus) {
   expect_close(train_on_gpu(config_of(GetParam(), fast), 2), one_cpu(config_of(GetParam(), fast)), 1e-2);
 }
 
+TEST_P(GpuTraining, RoundsWithFeedbackToTheSameBitsOnAnyNumberOfGpus) {
+  NEEDS_GPUS(3);
+  const std::vector<std::string> wire{"parallel.wire=BFLOAT16"},
+      feedback{"parallel.wire=BFLOAT16", "parallel.error_feedback=true"};
+  const Trace& one = one_gpu(config_of(GetParam(), feedback));
+  EXPECT_NE(one, one_gpu(config_of(GetParam(), wire)));
+  expect_close(one, one_cpu(config_of(GetParam(), feedback)), 1e-3);
+  for (const char* layout :
+       {"dp=2", "dp=3,shard=optimizer", "dp=1,pp=2,schedule=zero_bubble", "dp=2,sync=ps"}) {
+    config::RunConfig config = config_of(GetParam(), feedback);
+    config.parallel.layout = layout::parse_layout(layout);
+    EXPECT_EQ(train_on_gpu(config, config.parallel.layout.world_size()), one) << layout;
+  }
+  config::RunConfig fast = config_of(GetParam(), feedback);
+  fast.parallel.reduction = layout::Reduction::fast;
+  expect_close(train_on_gpu(fast, 2), one_cpu(config_of(GetParam(), {"parallel.reduction=FAST"})), 1e-2);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, GpuTraining, ::testing::ValuesIn(kModels));
 
 /// What is fused rounds otherwise, so no key of a layout may decide it.

@@ -32,8 +32,8 @@ void expect_refused(const std::string& golden, const std::string& from, const st
 }
 
 TEST(Binding, AcceptsGoldensAsTheyStand) {
-  for (const char* golden :
-       {"dp2_fast", "dp2_lamb", "dp2_muon", "dp2_sharded", "pp2_1f1b", "pp2_zero_bubble", "ps_sync"})
+  for (const char* golden : {"dp2_fast", "dp2_feedback", "dp2_lamb", "dp2_muon", "dp2_sharded", "pp2_1f1b",
+                             "pp2_zero_bubble", "ps_sync"})
     for (const program::Program& program : program::load_golden(golden))
       EXPECT_NO_THROW(bind(*model_of_golden(golden), program)) << golden;
 }
@@ -52,6 +52,14 @@ TEST(Binding, RefusesAMatrixWithoutRoomOrInPart) {
                  "predicate:verdict[48+8] constants:constants "
                  "updates parameters:param.0[0+64] state:state.0[0+64] state.1:state.0[128+64]",
                  "16 elements of 'fc.weight'");
+}
+
+TEST(Binding, RefusesResidualsOfOtherElements) {
+  const std::string residual = "residual:residual.2[0+128]";
+  for (const char* other : {"residual:residual.2[0+64]", "residual:residual.2[0+128]~bfloat16"})
+    expect_refused(
+        "dp2_feedback", residual, other,
+        "step instruction 6 (cast, lane compute, segment 2) rounds 128 bytes of float32 to bfloat16");
 }
 
 TEST(Binding, RefusesAKindThatNoExecutorRuns) {

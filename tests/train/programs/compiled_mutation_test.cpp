@@ -63,9 +63,11 @@ std::vector<Case> cases() {
   add("gpt_tree", kGpt, 4, false, {reproducible, "trainer.virtual_replicas=4"});
   add("gpt_ordered", kGpt, 3, true, {reproducible, "trainer.clip_norm=1"});
   add("gpt_ring", kGpt, 3, false, {fast, "trainer.nonfinite=IGNORE"});
-  const std::string wire = "parallel.wire=BFLOAT16";
+  const std::string wire = "parallel.wire=BFLOAT16", feedback = "parallel.error_feedback=true";
   add("mlp_wire", kMlp, 3, false, {reproducible, wire});
   add("gpt_wire_ring", kGpt, 2, false, {fast, wire, "trainer.nonfinite=IGNORE"});
+  add("mlp_feedback", kMlp, 3, false, {reproducible, wire, feedback});
+  add("gpt_feedback_ring", kGpt, 2, false, {fast, wire, feedback});
   add("gpt_narrow", kGpt, 3, false, {reproducible, "precision.compute=FLOAT16"});
   add("mlp_narrow_as_it_lands", kMlp, 2, false,
       {reproducible, "precision.compute=BFLOAT16", "trainer.nonfinite=IGNORE"});

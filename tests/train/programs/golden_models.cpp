@@ -82,6 +82,7 @@ struct Recipe {
   optim::OptimizerKind optimizer;
   double clip_norm;
   DType wire = DType::float32;
+  bool error_feedback = false;
 };
 
 std::vector<Recipe> recipes() {
@@ -92,6 +93,7 @@ std::vector<Recipe> recipes() {
           {"dp2_boundary", one_layer(), {}, 4, 2, 1, 2, momentum, 0},
           {"dp2_evaluate", small, {"fc"}, 4, 4, 1, 2, momentum, 0},
           {"dp2_fast", embedding_first(), {"embed", "gelu"}, 4, 2, 2, 2, momentum, 0.5},
+          {"dp2_feedback", with_tie, {"embed", "fc"}, 4, 4, 1, 2, adam, 0.5, DType::bfloat16, true},
           {"dp2_lamb", two_layers(255, Linear{.units = 512}, 256), {"fc"}, 4, 2, 1, 2, lamb, 0.5},
           {"dp2_muon", small, {"fc"}, 4, 2, 1, 2, muon, 0.5},
           {"dp2_ring", embedding_first(), {"embed", "gelu"}, 4, 2, 2, 2, momentum, 0.5},
@@ -146,6 +148,7 @@ std::unique_ptr<GoldenModel> model_of_golden(const std::string& golden) {
   }
   model->clip_norm = recipe->clip_norm;
   model->wire = recipe->wire;
+  model->error_feedback = recipe->error_feedback;
   return model;
 }
 

@@ -21,6 +21,7 @@ struct GoldenModel {
   optim::GroupRates group_rates;
   double clip_norm = 0;
   DType wire = DType::float32;
+  bool error_feedback = false;
 
   /// Kernels of it for training, or for evaluation.
   std::unique_ptr<program::ModelCode> code(bool training) const;

@@ -168,19 +168,21 @@ program::Program compiled_for_one(const GoldenModel& model,
   const auto training = model.code(true), evaluation = model.code(false);
   const int slots = optim::state_slots(model.optimizer);
   const layout::Ownership ownership(model.graph, model.partition, {.workers = 1, .state_slots = slots});
-  parallel::ProgramPlan plan{
-      .graph = model.graph,
-      .partition = model.partition,
-      .training = *training,
-      .evaluation = *evaluation,
-      .division = division,
-      .parallel = {.layout = {}, .reduction = layout::Reduction::reproducible, .wire = model.wire},
-      .ownership = ownership,
-      .shares = ownership.shares(),
-      .state_slots = slots,
-      .measures = {.parameters = optim::measures_parameters(model.optimizer),
-                   .proposed_slots = optim::proposed_slots(model.optimizer)},
-      .whole_scratch = whole_scratch_of(model)};
+  parallel::ProgramPlan plan{.graph = model.graph,
+                             .partition = model.partition,
+                             .training = *training,
+                             .evaluation = *evaluation,
+                             .division = division,
+                             .parallel = {.layout = {},
+                                          .reduction = layout::Reduction::reproducible,
+                                          .wire = model.wire,
+                                          .error_feedback = model.error_feedback},
+                             .ownership = ownership,
+                             .shares = ownership.shares(),
+                             .state_slots = slots,
+                             .measures = {.parameters = optim::measures_parameters(model.optimizer),
+                                          .proposed_slots = optim::proposed_slots(model.optimizer)},
+                             .whole_scratch = whole_scratch_of(model)};
   program::Program program = compile(plan, 0);
   program::derive_dependencies(program);
   return program;
