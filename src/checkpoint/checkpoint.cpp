@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <set>
 
@@ -109,7 +110,8 @@ std::optional<ResidualName> residual_name_from(std::string_view text) {
   if (of_use != std::errc{} || dot == end || *dot != '.') return {};
   const auto [last, of_leaf] = std::from_chars(dot + 1, end, name.leaf);
   // Whatever is written otherwise is another name.
-  if (of_leaf != std::errc{} || last != end || name.use < 0 || name.leaf < 0 || to_text(name) != text)
+  if (of_leaf != std::errc{} || last != end || name.use < 0 || name.leaf < 0 ||
+      name.leaf == std::numeric_limits<int>::max() || to_text(name) != text)
     return {};
   return name;
 }

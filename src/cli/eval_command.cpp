@@ -37,7 +37,8 @@ std::string kept_of(const std::string& checkpoint) {
 config::RunConfig load_config(const EvalArguments& arguments) {
   auto overrides = arguments.config.all_overrides();
   overrides.push_back("checkpoint.resume_path=" + arguments.checkpoint);
-  overrides.push_back("parallel.profile=\"\"");  // of training steps
+  overrides.push_back("parallel.profile=\"\"");          // of training steps
+  overrides.push_back("parallel.error_feedback=false");  // no gradient is rounded: its memory is not needed
   if (!arguments.config.path.empty())
     return config::load_run_config(arguments.config.path, overrides, arguments.config.layout);
   // As many processes as there are, however many have trained.

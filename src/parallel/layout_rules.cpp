@@ -180,8 +180,17 @@ Reason feedback_has_one_scale(const RunChoice& choice) {
   if (!choice.options.error_feedback || choice.storage != DType::float16) return {};
   return "is true, but with precision.compute: FLOAT16 gradients are multiplied by a scale that changes from "
          "step to step, so that what one step loses does not fit the next; use precision.compute: BFLOAT16, "
-         "or "
-         "remove it";
+         "or remove it";
+}
+
+/// A variance must not become negative by what an earlier one lost, and statistics are means of
+/// micro-batches, which weights' gradients are not: residuals of leaves that are added count otherwise.
+Reason feedback_has_no_statistics(const RunChoice& choice) {
+  if (!choice.options.error_feedback || !choice.statistic || choice.statistic->empty()) return {};
+  return fmt::format(
+      "is true, but '{}' is a running statistic, whose means travel with the gradients: what rounding them "
+      "loses is not of the next batch; remove it, or use a norm without running statistics",
+      *choice.statistic);
 }
 
 // --- Updates of whole matrices.
@@ -310,6 +319,7 @@ constexpr LayoutRule kRules[] = {
     {"library_adds_the_wire", "parallel.wire", library_adds_the_wire},
     {"feedback_has_roundings", "parallel.error_feedback", feedback_has_roundings},
     {"feedback_has_one_scale", "parallel.error_feedback", feedback_has_one_scale},
+    {"feedback_has_no_statistics", "parallel.error_feedback", feedback_has_no_statistics},
     {"results_have_an_order", "parallel.reduction", results_have_an_order},
     {"workers_agree_on_a_scale", "precision.compute", workers_agree_on_a_scale},
     {"hosts_may_wait", "parallel.aggregate", hosts_may_wait},

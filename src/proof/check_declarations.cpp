@@ -97,17 +97,20 @@ class Declarations {
 
   void check_residuals() {
     std::set<int> taken;
-    for (const program::ParameterPlace& place : program_.parameters)
+    std::set<int> segments;  // whose gradients are rounded
+    for (const program::ParameterPlace& place : program_.parameters) {
       for (const auto& state : place.states) taken.insert(state.buffer);
+      for (const auto& use : place.uses) segments.insert(use.segment);
+    }
     if (!program_.residuals.empty() && !program_.error_feedback)
       fail("it has residuals, but no error feedback");
     for (const program::ResidualPlace& place : program_.residuals) {
       if (place.buffer < 0 || place.buffer >= static_cast<int>(program_.buffers.size()) ||
-          place.segment < 0 || place.first_leaf < 0 || place.leaves < 1 ||
+          !segments.contains(place.segment) || place.first_leaf < 0 || place.leaves < 1 ||
           place.first_leaf > program_.leaves - place.leaves) {
         fail(fmt::format(
-            "residuals of segment {} of {} leaves from {} on lie in buffer {}; there are {} leaves and {} "
-            "buffers",
+            "residuals of segment {} of {} leaves from {} on lie in buffer {}; expected a segment with "
+            "parameters, and there are {} leaves and {} buffers",
             place.segment, place.leaves, place.first_leaf, place.buffer, program_.leaves,
             program_.buffers.size()));
         continue;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <optional>
 
 #include "tensor/convert.h"
@@ -14,6 +16,7 @@ void ResidualProof::before(const Place& at) {
   if (instruction(at).kind != program::InstructionKind::snapshot) return;
   for (const program::Operand& operand : instruction(at).operands)
     if (operand.role == program::Role::residual) check_saved(at, operand);
+  check_all_saved(at);
 }
 
 void ResidualProof::check_cast(const Place& at) {
@@ -74,6 +77,33 @@ void ResidualProof::check_saved(const Place& at, const program::Operand& residua
            fmt::format("expected a residual after {} roundings there, found {}", expected,
                        text(at, piece.expression, 2)));
   }
+}
+
+/// Each of them once.
+void ResidualProof::check_all_saved(const Place& at) {
+  std::map<int, std::map<int64_t, int64_t>> saved;  // by buffer: ends by begins
+  for (const program::Operand& operand : instruction(at).operands) {
+    if (operand.role != program::Role::residual) continue;
+    const int64_t begin = operand.range.offset, end = begin + operand.range.size_bytes;
+    auto& ranges = saved[operand.range.buffer];
+    const auto next = ranges.lower_bound(begin);
+    const bool meets = (next != ranges.end() && next->first < end) ||
+                       (next != ranges.begin() && std::prev(next)->second > begin);
+    if (meets)
+      fail(at, "saved twice",
+           fmt::format("it saves bytes {}+{} of {} twice", begin, operand.range.size_bytes,
+                       program(at).buffer(operand.range.buffer).name));
+    ranges.emplace(begin, end);
+  }
+  for (const program::ResidualPlace& place : world().program(at.rank).residuals)
+    for (const Piece& piece : machine().memory(at.rank).read(world().program(at.rank).whole(place.buffer))) {
+      if (piece.parameter < 0) continue;
+      int64_t bytes = 0;
+      for (const auto& [begin, end] : saved[place.buffer])
+        bytes += std::max<int64_t>(0, std::min(piece.end, end) - std::max(piece.begin, begin));
+      if (bytes != piece.end - piece.begin)
+        fail(at, "saved residuals", fmt::format("it does not save the residual of {}", name_of(piece)));
+    }
 }
 
 void ResidualProof::finish(int iterations) {

@@ -262,6 +262,15 @@ bool draw_fitting_layout(Draw& draw, const GeneratorOptions& options, Case& test
 
 }  // namespace
 
+namespace {
+
+bool has_batch_norm(const ModelSpec& model) {
+  return std::ranges::any_of(model.layers,
+                             [](const Layer& layer) { return std::holds_alternative<BatchNorm>(layer.op); });
+}
+
+}  // namespace
+
 Case generate_case(uint64_t seed, const GeneratorOptions& options, std::vector<layout::Layout>* refused) {
   Draw draw(seed);
   Case test_case;
@@ -281,7 +290,7 @@ Case generate_case(uint64_t seed, const GeneratorOptions& options, std::vector<l
       // A limit of memory was drawn without its residuals.
       Training& training = test_case.training;
       if (training.wire != "FLOAT32" && training.compute != "FLOAT16" && training.memory_limit == 0)
-        training.error_feedback = draw.percent(50);
+        training.error_feedback = draw.percent(50) && !has_batch_norm(test_case.model);
       return test_case;
     }
   }

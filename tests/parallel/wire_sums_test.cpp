@@ -1,8 +1,11 @@
 // Gradients that are summed as bfloat16: programs of every layout are proven, send half the bytes of
 // gradients and as many of everything else.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +13,7 @@
 #include "compile/compiled_run.h"
 #include "model/presets.h"
 #include "model/shared_graph.h"
+#include "proof/checker.h"
 
 namespace lockstep::compile {
 namespace {
@@ -166,6 +170,34 @@ TEST(ErrorFeedback, NeedsNoResidualsWhereNothingIsRounded) {
   EXPECT_FALSE(run.keeps_residuals());
   EXPECT_TRUE(run.compile(0).step.residuals.empty());
   EXPECT_FALSE(run.compile(0).step.error_feedback);
+}
+
+/// By any rank, in the program that saves.
+TEST(ErrorFeedback, IsSavedWhole) {
+  CompileOptions options = options_of("dp=2", kExact, DType::bfloat16);
+  options.parallel.error_feedback = true;
+  const CompiledRun run(options, {.world_size = 2});
+  const auto findings_if = [&](const std::function<void(std::vector<program::Operand>&)>& change) {
+    std::vector<program::Program> boundaries{run.compile(0).boundary, run.compile(1).boundary};
+    for (program::Instruction& i : boundaries[1].instructions)
+      if (i.kind == program::InstructionKind::snapshot) change(i.operands);
+    std::string text;
+    for (const proof::CheckFinding& finding : proof::check_programs(boundaries))
+      text += finding.message + "\n";
+    return text;
+  };
+  EXPECT_EQ(findings_if([](auto&) {}), "");
+  const auto is_residual = [](const program::Operand& o) { return o.role == program::Role::residual; };
+  EXPECT_THAT(
+      findings_if([&](auto& operands) { operands.erase(std::ranges::find_if(operands, is_residual)); }),
+      testing::HasSubstr("does not save the residual of leaf"));
+  EXPECT_THAT(findings_if([&](auto& operands) {
+                const auto first = std::ranges::find_if(operands, is_residual);
+                std::find_if(first + 1, operands.end(), [&](const program::Operand& o) {
+                  return is_residual(o) && o.range.size_bytes == first->range.size_bytes;
+                })->range = first->range;
+              }),
+              testing::HasSubstr("twice"));
 }
 
 /// Ranks with other options would wait for each other in vain, or sum what does not belong together.
