@@ -72,7 +72,7 @@ KERNELS = (
     ("chunk_kernel", "", NORM),
     ("conclude_kernel", "", NORM),
     ("agree_kernel", "", NORM),
-    ("cast_kernel", "", CASTS),
+    ("cast_kernel", "", CASTS), ("feedback_kernel", "", CASTS),
     ("add_kernel", "", TIED_ADD),
     *((name, "", ELSEWHERE) for name in (
         "add_bias_kernel", "add_narrow_kernel", "digest_kernel", "documents_kernel", "dropout_kernel", "mean_kernel", "spread_kernel", "max_forward_kernel", "max_backward_kernel",
