@@ -63,7 +63,9 @@ class AccessFinder {
     if (fused_.gelu_behind) require<Gelu>(consumer_of(output()), "a GELU is computed behind a product");
     if (fused_.fork_behind)
       require<Fork>(consumer_of(output()), "gradients of a fork are added before a ReLU");
-    if (fused_.add_before) require<Add>(producer_of(node_.inputs[0]), "a sum is computed before a norm");
+    if (fused_.add_before)  // perhaps with a fork between
+      require<Add>(producer_of(symbols_.activation_value(node_.inputs[0])),
+                   "a sum is computed before a norm");
     if (fused_.fork_before) require<Fork>(producer_of(node_.inputs[0]), "a fork's gradients are added");
     if (fused_.gelu_before) require<Gelu>(producer_of(node_.inputs[0]), "a GELU's gradient is computed");
     if (fused_.add_behind) require<Add>(consumer_of(output()), "a sum is computed behind a batch norm");
