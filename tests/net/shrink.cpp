@@ -92,7 +92,8 @@ class Smaller {
     try_layout(&Layout::dp, 1);
     if (from_.layout.dp > 1) try_layout(&Layout::dp, from_.layout.dp - 1);
     try_layout(&Layout::pp, 1);
-    // Schedules may want micro-batches that divide among the stages, as those of four do among two, not three.
+    // Schedules may want micro-batches that divide among the stages, as those of four do among two, not
+    // three.
     if (from_.layout.pp > 2)
       with([&](Case& other) {
         other.layout.pp = 2;

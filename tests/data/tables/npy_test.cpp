@@ -167,7 +167,8 @@ TEST(Npy, RefusesWhatItCannotRead) {
 // Its columns would be as many as a header says, of which no byte is there.
 TEST(Npy, RefusesNoRows) {
   const std::string bytes = test::npy_bytes<float>("<f4", "(0, 1000000000000)", {});
-  EXPECT_THAT(test::message_of<DataError>([&] { NpyArray(bytes, "a.npy"); }), ::testing::HasSubstr("columns"));
+  EXPECT_THAT(test::message_of<DataError>([&] { NpyArray(bytes, "a.npy"); }),
+              ::testing::HasSubstr("columns"));
 }
 
 TEST(Npy, SurvivesDamage) {
