@@ -48,10 +48,20 @@ TEST(Conversion, FillsInTheDefaultsOfThePlainOptions) {
   EXPECT_EQ(run.model, model::make_mlp({.image = {4, 4, 1}, .hidden = {8}, .classes = 3}));
 }
 
+TEST(Conversion, CarriesBatchNorm) {
+  const auto run = parse(R"(
+    model { lenet { image: [32, 32, 3] classes: 7 batch_norm: true } }
+    data { synthetic { samples: 8 classes: 7 shape: [32, 32, 3] } }
+    trainer { global_batch: 4 }
+    optimizer { learning_rate: 0.5 sgd {} }
+  )");
+  EXPECT_EQ(run.model, model::make_lenet({.image = {32, 32, 3}, .classes = 7, .batch_norm = true}));
+}
+
 TEST(Conversion, CarriesEveryField) {
   const auto run = parse(R"(
     format_version: 1
-    model { lenet { image: [32, 32, 3] classes: 7 dropout: 0.25 batch_norm: true } }
+    model { lenet { image: [32, 32, 3] classes: 7 dropout: 0.25 } }
     data {
       idx {
         train_images: "ti" train_labels: "tl" eval_images: "ei" eval_labels: "el"
@@ -126,8 +136,7 @@ TEST(Conversion, CarriesEveryField) {
   EXPECT_EQ(run.checkpoint, checkpoint);
   const observe::MetricsOptions metrics{.log_every_steps = 4, .progress = false};
   EXPECT_EQ(run.metrics, metrics);
-  EXPECT_EQ(run.model,
-            model::make_lenet({.image = {32, 32, 3}, .classes = 7, .dropout = 0.25f, .batch_norm = true}));
+  EXPECT_EQ(run.model, model::make_lenet({.image = {32, 32, 3}, .classes = 7, .dropout = 0.25f}));
   expect_same_run(parse(run.effective_text), run);
 }
 
