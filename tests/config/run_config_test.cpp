@@ -52,7 +52,7 @@ TEST(Conversion, CarriesBatchNorm) {
   const auto run = parse(R"(
     model { lenet { image: [32, 32, 3] classes: 7 batch_norm: true } }
     data { synthetic { samples: 8 classes: 7 shape: [32, 32, 3] } }
-    trainer { global_batch: 4 }
+    trainer { global_batch: 4 steps: 1 }
     optimizer { learning_rate: 0.5 sgd {} }
   )");
   EXPECT_EQ(run.model, model::make_lenet({.image = {32, 32, 3}, .classes = 7, .batch_norm = true}));
