@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -178,7 +179,8 @@ TEST(Npy, SurvivesDamage) {
       structured_npy(kStructured, record_of(1, U"abc", "x") + record_of(2, U"d", "yz"), 2);
   for (int round = 0; round < 10'000; ++round) {
     std::string damaged = round % 2 == 0 ? plain : structured;
-    for (int flip = 0; flip < 2; ++flip) damaged[random() % 150] = static_cast<char>(random());
+    for (int flip = 0; flip < 2; ++flip)
+      damaged[random() % std::min<size_t>(damaged.size(), 150)] = static_cast<char>(random());
     damaged.resize(random() % 3 ? damaged.size() : random() % damaged.size());
     try {
       const NpyArray array(damaged, "name");
