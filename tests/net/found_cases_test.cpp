@@ -155,6 +155,30 @@ TEST_P(FoundCases, AreMended) {
   }
 }
 
+/// The gradient of a bias of one channel is a sum of terms that nearly cancel, and its error that of the
+/// terms.
+TEST(FoundConfigs, StateOfOneNumberWhoseTermsCancel) {
+  const auto finding = check_texts(R"(
+format_version: 1
+model {
+  input { name: "image" shape: [4, 3, 3] }
+  input { name: "label" type: INT32 }
+  layer { name: "linear0" input: "image" linear { units: 12 bias: false } }
+  layer { name: "conv8" conv2d { channels: 1 kernel: 3 stride: 2 padding: 1 } }
+  layer { name: "linear9" linear { units: 12 } }
+  layer { name: "flat10" flatten {} }
+  layer { name: "linear11" linear { units: 2 bias: false } }
+  layer { name: "loss" input: "linear11" input: "label" softmax_cross_entropy {} }
+}
+data { synthetic { samples: 5 eval_samples: 5 classes: 2 seed: 474 } shuffle: false }
+trainer { steps: 3 global_batch: 4 virtual_replicas: 2 seed: 502 nonfinite: LOCATE }
+optimizer { learning_rate: 0.01 adamw { epsilon: 0.001 } weight_decay: 0 adaptive_clip { clipping: 0.5 } }
+parallel { reduction: REPRODUCIBLE }
+)",
+                                   "dp=1", {});
+  EXPECT_FALSE(finding) << finding->what;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, FoundCases, testing::ValuesIn(kKnown),
                          [](const auto& info) { return info.param.name; });
 

@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "net/oracle/training.h"
@@ -166,12 +168,20 @@ class Comparison {
     }
   }
 
-  /// State is as small as gradients are, whose sums over samples round, too. Of means of squares the roots
-  /// are compared, since errors of gradients are what is estimated.
+  /// State is as small as gradients are, whose sums over samples round, too: of one number, such as the bias
+  /// of one channel, perhaps much more than it is large, though a few rounded runs do not show it. How large
+  /// the terms of sums are, other state of this kind tells. Of means of squares the roots are compared, since
+  /// errors of gradients are what is estimated.
   void states() {
     if (trained_.states.size() != exact_.states.size())
       differ(fmt::format("{} tensors of optimizer state and not {}", trained_.states.size(),
                          exact_.states.size()));
+    const auto kind_of = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+    std::map<std::string, double> largest;  // by kind
+    for (const auto& [name, expected] : exact_.states)
+      for (const double value : expected)
+        largest[kind_of(name)] = std::fmax(
+            largest[kind_of(name)], name.ends_with("_sq") ? std::sqrt(std::abs(value)) : std::abs(value));
     for (const auto& [name, expected] : exact_.states) {
       const auto found = trained_.states.find(name);
       if (found == trained_.states.end() || found->second.size() != expected.size()) {
@@ -187,7 +197,8 @@ class Comparison {
       const auto of = [&](const Expected& run) { return comparable(run.states.at(name)); };
       // Averages, too, are compared with nothing, which is where all other state begins.
       const bool is_sharp = tensor(name, comparable({found->second.begin(), found->second.end()}), of,
-                                   Values(expected.size()), /*roundoffs=*/64, /*least=*/0);
+                                   Values(expected.size()), /*roundoffs=*/64,
+                                   /*least=*/4 * 0x1p-24 * largest[kind_of(name)]);
       ++report_.state_count;
       if (is_sharp) ++report_.sharp_states;
     }
