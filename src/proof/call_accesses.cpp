@@ -75,6 +75,8 @@ class AccessFinder {
     if (fused_.gradient_in_forward) ensure(node_.signature.is_loss, "a loss writes gradients in forward");
   }
 
+  // The next two are not asked of the fusion, whose mistakes the proof would then repeat.
+
   /// The other term of the sum that is computed behind this node.
   int other_term() const {
     const model::Value& output = graph_.value(node_.outputs[0]);

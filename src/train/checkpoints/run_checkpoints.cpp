@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
-#include <span>
 #include <utility>
 
 #include "base/hash.h"
@@ -17,6 +16,7 @@
 #include "lockstep/error.h"
 #include "train/checkpoints/best_checkpoint.h"
 #include "train/checkpoints/known_faults.h"
+#include "train/checkpoints/state_change.h"
 #include "train/faults/position.h"
 #include "train/worker/averages.h"
 #include "train/worker/fingerprint.h"
@@ -377,34 +377,11 @@ std::set<std::string> RunCheckpoints::load_state(const checkpoint::Checkpoint& c
 
 void RunCheckpoints::load_residuals(const checkpoint::Checkpoint& checkpoint, const ResidualChange& change,
                                     const checkpoint::BeforeRead& before_read) {
-  const auto own = residual_tensors(*worker_);
   if (change.is_same())
-    return load_tensors(*worker_, checkpoint, checkpoint::FileKind::optimizer, own, before_read);
-  if (change.wanted.empty())
-    tell("the checkpoint's residuals of error feedback are dropped");
-  else if (change.saved.empty())
-    tell("the checkpoint has no residuals of error feedback: they begin at 0");
-  else if (change.saved_leaves != change.wanted_leaves)
-    tell(
-        fmt::format("the checkpoint has residuals of error feedback of {} leaves, this run has {}: those of "
-                    "leaf n are added to leaf n modulo {}",
-                    change.saved_leaves, change.wanted_leaves, change.wanted_leaves));
-  std::vector<float> one;
-  for (const auto& tensor : own)
-    worker_->window().write(const_cast<void*>(tensor.data), tensor.size_bytes(), [&](void* to) {
-      const std::span<float> sum(static_cast<float*>(to), static_cast<size_t>(tensor.count()));
-      std::ranges::fill(sum, 0.0f);
-      one.resize(sum.size());
-      const auto found = change.sources.find(tensor.name);
-      if (found == change.sources.end()) return;
-      for (const auto& source : found->second) {
-        checkpoint.load(
-            checkpoint::FileKind::optimizer,
-            std::vector<checkpoint::TensorDestination>{{source.name, source.dtype, source.shape, one.data()}},
-            before_read);
-        for (size_t i = 0; i < sum.size(); ++i) sum[i] += one[i];
-      }
-    });
+    return load_tensors(*worker_, checkpoint, checkpoint::FileKind::optimizer, residual_tensors(*worker_),
+                        before_read);
+  if (const std::string told = describe(change); !told.empty()) tell(told);
+  load_changed(*worker_, checkpoint, change, before_read);
 }
 
 /// What learns anew begins now. Of what is frozen again, the state is dropped, so that it would begin anew.

@@ -22,8 +22,8 @@
 #include "train/checkpoints/checkpoint_saver.h"
 #include "train/checkpoints/evaluation_history.h"
 #include "train/checkpoints/reported_file_system.h"
+#include "train/checkpoints/residual_change.h"
 #include "train/checkpoints/starting_weights.h"
-#include "train/checkpoints/state_change.h"
 #include "train/worker/worker.h"
 
 namespace lockstep::train {

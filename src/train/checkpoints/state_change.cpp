@@ -1,10 +1,6 @@
 #include "train/checkpoints/state_change.h"
 
 #include <algorithm>
-#include <tuple>
-#include <utility>
-
-#include "base/ensure.h"
 
 namespace lockstep::train {
 namespace {
@@ -17,23 +13,6 @@ bool differs(const checkpoint::MathFields& saved, const checkpoint::MathFields& 
     return found == fields.end() ? std::string() : found->second;
   };
   return value(saved) != value(now);
-}
-
-checkpoint::ResidualName residual_of(const checkpoint::TensorRecord& record) {
-  const auto name = checkpoint::residual_name_from(record.name);
-  ensure(name.has_value(), "residuals have names of residuals");
-  return *name;
-}
-
-/// Puts them in order. Returns the number of leaves.
-int in_order(std::vector<checkpoint::TensorRecord>& residuals) {
-  int leaves = 0;
-  std::ranges::sort(residuals, {}, [](const auto& record) {
-    const checkpoint::ResidualName name = residual_of(record);
-    return std::tuple(name.parameter, name.leaf, name.use);
-  });
-  for (const auto& record : residuals) leaves = std::max(leaves, residual_of(record).leaf + 1);
-  return leaves;
 }
 
 std::string parameter_of(const std::string& state) { return state.substr(0, state.rfind('.')); }
@@ -73,32 +52,6 @@ StateChange state_change_of(const checkpoint::Checkpoint& checkpoint, const chec
     change.is_explained =
         change.is_explained && ((averages_differ && record.name.ends_with(checkpoint::kAverageSuffix)) ||
                                 (frozen_differ && !wanted_parameters.contains(parameter_of(record.name))));
-  }
-  return change;
-}
-
-ResidualChange residual_change_of(const checkpoint::Checkpoint& checkpoint,
-                                  std::vector<checkpoint::TensorRecord> wanted) {
-  ResidualChange change{.saved = checkpoint.tensors(checkpoint::FileKind::optimizer),
-                        .wanted = std::move(wanted)};
-  std::erase_if(change.saved,
-                [](const auto& record) { return !checkpoint::residual_name_from(record.name).has_value(); });
-  change.saved_leaves = in_order(change.saved);
-  change.wanted_leaves = in_order(change.wanted);
-  if (change.is_same()) return change;
-  std::set<std::pair<std::string, int>> uses;
-  std::map<std::string, const checkpoint::TensorRecord*> targets;
-  for (const auto& record : change.wanted) {
-    uses.emplace(residual_of(record).parameter, residual_of(record).use);
-    targets.emplace(record.name, &record);
-  }
-  for (const auto& record : change.saved) {
-    checkpoint::ResidualName to = residual_of(record);
-    if (!uses.contains({to.parameter, to.use})) to.use = 0;
-    to.leaf %= std::max(change.wanted_leaves, 1);
-    const auto target = targets.find(checkpoint::to_text(to));
-    if (target != targets.end() && target->second->shape == record.shape)
-      change.sources[target->first].push_back(record);
   }
   return change;
 }

@@ -30,6 +30,29 @@ model { gpt { vocabulary: 1100 context: 8 layers: 1 heads: 2 width: 64 dropout: 
 data { synthetic { samples: 40 eval_samples: 23 classes: 1100 context: 8 } }
 )";
 
+/// All of which have the bits of one process.
+inline const std::vector<std::string> kSynchronousLayouts = {
+    "dp=2",
+    "dp=3",
+    "dp=4",
+    "dp=2,recompute=full",
+    "dp=1,pp=2",
+    "dp=2,pp=2",
+    "dp=2,pp=2,schedule=gpipe",
+    "dp=2,pp=2,schedule=zero_bubble",
+    "dp=2,shard=optimizer",
+    "dp=3,shard=optimizer",
+    "dp=2,pp=2,shard=optimizer",
+    "dp=1,sync=ps,servers=1",
+    "dp=2,sync=ps,servers=1",
+    "dp=3,sync=ps,servers=2",
+    "dp=2,sync=ps,servers=2,assign=whole",
+    "dp=2,sync=ps,servers=2,placement=colocated",
+    "dp=3,sync=ps,servers=1,placement=colocated",
+    "dp=2,pp=2,sync=ps,servers=2",
+    "dp=2,sync=ps,servers=1,mode=stale,bound=0",
+};
+
 inline config::RunConfig config_of(const char* model, std::vector<std::string> overrides = {}) {
   return config::parse_run_config(std::string(kCommon) + model, "test", overrides);
 }

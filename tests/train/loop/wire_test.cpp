@@ -14,27 +14,6 @@ namespace {
 
 const std::string kWire = "parallel.wire=BFLOAT16";
 
-const std::vector<std::string> kLayouts = {
-    "dp=2",
-    "dp=3",
-    "dp=4",
-    "dp=2,recompute=full",
-    "dp=1,pp=2",
-    "dp=2,pp=2",
-    "dp=2,pp=2,schedule=gpipe",
-    "dp=2,pp=2,schedule=zero_bubble",
-    "dp=2,shard=optimizer",
-    "dp=3,shard=optimizer",
-    "dp=2,pp=2,shard=optimizer",
-    "dp=1,sync=ps,servers=1",
-    "dp=2,sync=ps,servers=1",
-    "dp=3,sync=ps,servers=2",
-    "dp=2,sync=ps,servers=2,placement=colocated",
-    "dp=3,sync=ps,servers=1,placement=colocated",
-    "dp=2,pp=2,sync=ps,servers=2",
-    "dp=2,sync=ps,servers=1,mode=stale,bound=0",
-};
-
 /// Rounding moves gradients by up to 1 in 256, and with Adam what is nearly zero by more.
 void expect_nearly_equal(const Trace& rounded, const Trace& exact, const std::string& name) {
   ASSERT_EQ(rounded.losses.size(), exact.losses.size()) << name;
@@ -60,7 +39,7 @@ class Wire : public testing::TestWithParam<ModelCase> {
 TEST_P(Wire, TrainsToTheSameBits) {
   const Trace one = train_on_threads(narrow(), 1);
   EXPECT_NE(one, train_on_threads(GetParam().config(), 1)) << "nothing was rounded";
-  for (const std::string& layout : kLayouts) EXPECT_EQ(trace_of(narrow(), layout), one) << layout;
+  for (const std::string& layout : kSynchronousLayouts) EXPECT_EQ(trace_of(narrow(), layout), one) << layout;
 }
 
 TEST_P(Wire, TrainsToTheSameBitsWithinHosts) {
