@@ -90,6 +90,8 @@ folder=$build/fuzz/$target
 mkdir -p "$folder/corpus"
 rm -rf "$folder/seeds"  # of earlier builds
 "$build/bin/fuzz_$target" --write-seeds="$folder/seeds"
+# Files up to twice the largest seed: larger ones reach little more, and take longer to read.
+largest=$(find "$folder/seeds" -type f -printf '%s\n' | sort -n | tail -n 1)
 # 512 MiB at once is a claim of a header that nobody checked.
-exec "$build/bin/fuzz_$target" "$limit" -timeout=20 -rss_limit_mb=2560 -malloc_limit_mb=512 -max_len=16384 \
+exec "$build/bin/fuzz_$target" "$limit" -timeout=20 -rss_limit_mb=2560 -malloc_limit_mb=512 -max_len=$((2 * largest + 512)) \
   -print_final_stats=1 -artifact_prefix="$folder/" "$folder/corpus" "$folder/seeds"
