@@ -90,7 +90,7 @@ folder=$build/fuzz/$target
 mkdir -p "$folder/corpus"
 rm -rf "$folder/seeds"  # of earlier builds
 "$build/bin/fuzz_$target" --write-seeds="$folder/seeds"
-# Files up to twice the largest seed: larger ones reach little more, and take longer to read.
+# Files up to about twice the largest seed: how many are read counts more than how long they are.
 largest=$(find "$folder/seeds" -type f -printf '%s\n' | sort -n | tail -n 1)
 # 512 MiB at once is a claim of a header that nobody checked.
 exec "$build/bin/fuzz_$target" "$limit" -timeout=20 -rss_limit_mb=2560 -malloc_limit_mb=512 -max_len=$((2 * largest + 512)) \
